@@ -1,4 +1,4 @@
-//! An embedded cluster in this process, for commands that run one until a signal arrives.
+//! An embedded cluster in this process, for commands that keep one running until a signal arrives.
 
 use std::{
     io::IsTerminal,
@@ -65,7 +65,7 @@ pub(crate) struct Running {
 }
 
 impl ClusterOptions {
-    /// Starts to log.
+    /// Sets up logging.
     pub(crate) fn log(&self) -> Result<()> {
         let filter = self.log.parse::<Targets>().with_context(|| format!("invalid --log {}", self.log))?;
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -73,7 +73,7 @@ impl ClusterOptions {
         Ok(())
     }
 
-    /// Starts a cluster. `extend` receives its kubeconfig and returns the one to write.
+    /// Starts a cluster. `extend` receives its kubeconfig, and returns the one to write.
     pub(crate) async fn start(&self, clock: &SharedClock, extend: impl FnOnce(String) -> String) -> Result<Running> {
         let pods = match self.pods {
             PodMode::Run => Pods::Run,
@@ -94,12 +94,12 @@ impl Running {
         &self.cluster
     }
 
-    /// The path of the kubeconfig.
+    /// Returns the path of the kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
 
-    /// The line that reports that the cluster is ready.
+    /// Returns the line that reports that the cluster is ready.
     pub(crate) fn ready_line(&self, clock: &SharedClock) -> String {
         format!(
             "cluster ready in {} ms on https://{}, export KUBECONFIG={}",
@@ -109,9 +109,9 @@ impl Running {
         )
     }
 
-    /// Stops the cluster, with its pods, ports and files.
+    /// Stops the cluster, and removes its pods, ports and files.
     pub(crate) async fn shutdown(self) {
-        // The file is removed first, so that it never names an address at which nothing answers.
+        // The kubeconfig is removed first, so that it never contains an address at which nothing answers.
         drop(self.kubeconfig);
         self.cluster.shutdown().await;
     }
@@ -126,7 +126,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. Commands call this before they start anything that a signal must stop.
+    /// Installs the handlers. Must be called before anything is started that a signal has to stop.
     pub(crate) fn listen() -> Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -146,7 +146,7 @@ impl Signals {
     }
 }
 
-/// Returns whether this process was started to outlive its terminal, as by `nohup`. Only Linux reports that.
+/// Returns whether this process was started to outlive its terminal, for example by `nohup`. Only detected on Linux.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

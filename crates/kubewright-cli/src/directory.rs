@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Returns the sorted names of the entries of a directory. Parts that are not UTF-8 are replaced.
+/// Returns the sorted names of the entries of a directory. Invalid UTF-8 is replaced.
 pub(crate) fn entry_names(directory: &Path) -> Result<Vec<String>> {
     let failed = || format!("read the directory {}", directory.display());
     let mut names = Vec::new();

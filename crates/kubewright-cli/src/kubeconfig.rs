@@ -1,7 +1,8 @@
-//! The kubeconfig file of an embedded cluster: readable by its owner alone, and removed with the cluster.
+//! The kubeconfig file of an embedded cluster. It is only readable by its owner, and removed with the cluster.
 //!
-//! A file that kubewright did not write is never replaced, nor is that of a cluster that is still running. The process that wrote a file holds
-//! a lock on it (`flock`), which the operating system releases however that process ends.
+//! Files that kubewright did not write are never replaced, and neither is the file of a cluster that is still running.
+//! The process that wrote a file holds a lock on it (`flock`), which the operating system releases however the process
+//! ends.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -13,10 +14,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// The first line of every file that kubewright writes, and may therefore replace.
+/// The first line of every file that kubewright writes. Files that start with it may be replaced.
 const MARK: &str = "# written by kubewright cluster; replaced at every start, removed at the end";
 
-/// The kubeconfig extension that holds the address of an operator's traces, for operators that are not pods of the cluster.
+/// The kubeconfig extension with the address of an operator's traces, for operators that are not pods of the cluster.
 const EXTENSION: &str = "kubewright";
 
 /// Returns the lines that add the address of an operator's traces to a kubeconfig.
@@ -31,17 +32,17 @@ pub(crate) fn traces(kubeconfig: &kube::config::Kubeconfig) -> Option<String> {
     ours.extension["traces"].as_str().map(Into::into)
 }
 
-/// A kubeconfig on disk, locked. Dropping it removes the file, and the directory made for it.
+/// A locked kubeconfig on disk. Dropping it removes the file, and the directory if one was created for it.
 #[derive(Debug)]
 pub(crate) struct Kubeconfig {
     path: PathBuf,
-    /// Holds the lock.
+    /// The file, which holds the lock.
     file: File,
     _directory: Option<TempDir>,
 }
 
 impl Kubeconfig {
-    /// Writes to `path`, or to a new temporary directory if there is none.
+    /// Writes to `path`, or to a new temporary directory if it is `None`.
     pub(crate) fn write(path: Option<&Path>, content: &str) -> Result<Self> {
         let (path, directory) = match path {
             Some(path) => (std::path::absolute(path)?, None),
@@ -56,7 +57,8 @@ impl Kubeconfig {
         let failed = || format!("write the kubeconfig {}", path.display());
         let parent = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(parent).with_context(|| format!("create the directory {}", parent.display()))?;
-        // The file appears under its name with its content and its lock, so that no other process finds it half made.
+        // The file gets its name together with its content and its lock, so that other processes never see an
+        // incomplete file.
         let mut file = tempfile::Builder::new().prefix(".kubeconfig-").tempfile_in(parent).with_context(failed)?;
         writeln!(file, "{MARK}\n{content}").with_context(failed)?;
         file.as_file().lock().with_context(|| format!("lock the kubeconfig {}", path.display()))?;
@@ -77,14 +79,15 @@ impl Kubeconfig {
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
-        // Nothing depends on the file being removed, so a failure is ignored.
+        // Best effort: nothing depends on the removal of the file.
         if is_at(&self.file, &self.path).is_ok_and(|is| is) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a file that an earlier process left at `path`. Any other file is an error, no file is not.
+/// Removes a file that an earlier process left at `path`. It is an error if any other file is there, but not if there
+/// is no file.
 fn remove_stale(path: &Path) -> Result<()> {
     let mut start = String::new();
     let file = match File::open(path) {
@@ -92,7 +95,7 @@ fn remove_stale(path: &Path) -> Result<()> {
         Err(error) => return Err(error).with_context(|| format!("open {}", path.display())),
         Ok(file) => file,
     };
-    // A file that is not text is not ours either: `start` then stays too short.
+    // A file that is not text was not written by kubewright; `start` then remains too short.
     let _ = (&file).take(MARK.len() as u64).read_to_string(&mut start);
     if start != MARK {
         bail!(
@@ -115,7 +118,7 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns whether `path` still leads to an open file.
+/// Returns whether `path` still refers to an open file.
 fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
     let own = file.metadata()?;
     match fs::symlink_metadata(path) {

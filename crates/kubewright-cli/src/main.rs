@@ -1,7 +1,7 @@
 //! The `kubewright` command.
 //!
-//! [`commands`] parses arguments, the other modules act, and [`shell`] alone prints. The exit code is 0 for success, 1 for an error and 2 for wrong
-//! usage.
+//! [`commands`] parses arguments, the other modules do the work, and only [`shell`] prints. The exit code is 0 for
+//! success, 1 for an error, and 2 for a usage error.
 
 mod cluster;
 mod commands;
@@ -157,7 +157,7 @@ async fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    /// The visible commands below a command, with the words that call them.
+    /// Returns the visible commands below a command, with the words that invoke them.
     fn commands(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
         let below = command.get_subcommands().filter(|command| command.get_name() != "help");
         let all = below.flat_map(|below| {

@@ -1,4 +1,4 @@
-//! The project on disk: finding it, reading it, and changing all of its files or none.
+//! The project on disk: locating it, reading it, and changing all of its files or none.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(crate) struct OpenProject {
 }
 
 impl OpenProject {
-    /// Finds the project in the current directory or a parent of it, as cargo does.
+    /// Finds the project in the current directory or in one of its parents, as cargo does.
     pub(crate) fn find() -> Result<Self> {
         let here = current_folder()?;
         let Some(root) = here.ancestors().find(|folder| folder.join(project::FILE).is_file()) else {
@@ -64,7 +64,7 @@ impl OpenProject {
         Ok(chain)
     }
 
-    /// The directory of the project.
+    /// Returns the directory of the project.
     pub(crate) fn folder(&self) -> &Folder {
         &self.folder
     }
@@ -81,14 +81,14 @@ impl OpenProject {
     }
 }
 
-/// Plans changes to a directory, and makes all of them or none.
+/// Plans changes to a directory, and writes all of them or none.
 pub(crate) fn change(folder: &Folder, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
     let mut planned = Plan::new(folder);
     plan(&mut planned)?;
     write(folder, shell, &planned.finish()?)
 }
 
-/// Plans changes by all plugins of a chain, and makes all of them or none. `plan` is the part of kubewright itself.
+/// Plans changes by all plugins of a chain, and writes all of them or none. `plan` is kubewright's own part.
 pub(crate) fn scaffold(
     folder: &Folder,
     chain: &PluginChain,
@@ -105,7 +105,7 @@ fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
     Ok(())
 }
 
-/// Reports the files that users edit, and with `--verbose` the others.
+/// Reports the files that users edit and, with `--verbose`, all others.
 fn report(changes: &[Change], shell: &Shell) {
     for change in changes {
         let word = if change.before.is_none() { "Created" } else { "Changed" };
@@ -123,7 +123,7 @@ pub(crate) fn current_folder() -> Result<PathBuf> {
     std::env::current_dir().context("get the current directory")
 }
 
-/// Returns the directory of the current project: the one with `PROJECT`, or without one the one with `Cargo.toml`.
+/// Returns the directory of the current project: the one that contains `PROJECT` or, failing that, `Cargo.toml`.
 pub(crate) fn project_folder() -> Result<PathBuf> {
     let here = current_folder()?;
     let of = |file: &str| here.ancestors().find(|folder| folder.join(file).is_file());

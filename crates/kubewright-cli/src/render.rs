@@ -1,4 +1,4 @@
-//! Rendering a directory of manifests with kustomize, by which users customize them.
+//! Rendering of a directory of manifests with kustomize.
 
 use std::{
     io::ErrorKind,
@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The first minor version of kubectl whose kustomize supports directories as resources and patches with a target; before, it was 2.0.
+/// The first minor version of kubectl whose kustomize supports directories as resources, and patches with a target.
+/// Earlier ones contain version 2.0.
 const OLDEST_KUBECTL: u32 = 21;
 
 /// Returns the output of `kustomize build`, or of `kubectl kustomize` if kustomize is not installed.

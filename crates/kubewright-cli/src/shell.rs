@@ -1,4 +1,4 @@
-//! Output and prompts: the only module that prints.
+//! Output and prompts. No other module prints.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the one module that may")]
 
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The amount of output besides results, warnings and errors.
+/// The amount of output in addition to results, warnings and errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     /// No status lines.
@@ -23,17 +23,18 @@ pub(crate) enum Verbosity {
     Verbose,
 }
 
-/// The terminal. Results go to standard output, everything else to standard error, in colours if that is a terminal.
+/// The terminal. Results are written to standard output, everything else to standard error, in colour if that is a
+/// terminal.
 #[derive(Debug)]
 pub(crate) struct Shell {
     colours: bool,
     is_terminal: bool,
     verbosity: Verbosity,
-    /// The condition that is shown as waited for. On a terminal its line is the last one, which the next output overwrites.
+    /// The pending condition that is shown. On a terminal it is in the last line, which the next output overwrites.
     progress: Mutex<Option<String>>,
 }
 
-/// The width of a progress line: a longer one would wrap, and could not be overwritten.
+/// The width of a progress line. A longer line would wrap, and could not be overwritten.
 const WIDTH: usize = 79;
 
 impl Shell {
@@ -72,8 +73,8 @@ impl Shell {
         if self.colours { format!("\x1b[1;32m{word:>12}\x1b[0m") } else { format!("{word:>12}") }
     }
 
-    /// Shows the condition that is waited for, and for how long. On a terminal this is one line, which the next output overwrites; elsewhere a
-    /// line is printed whenever the condition changes.
+    /// Shows the pending condition, and how long it has been pending. On a terminal this is one line, which the next
+    /// output overwrites. Otherwise a line is printed whenever the condition changes.
     pub(crate) fn progress(&self, word: &str, what: &str, passed: Duration) {
         if self.verbosity < Verbosity::Normal {
             return;
@@ -84,7 +85,7 @@ impl Shell {
             let room = WIDTH.saturating_sub(13 + time.len());
             let what: String = what.chars().take(room).collect();
             eprint!("\r\x1b[K{} {what}{time}", self.word(word));
-            // Failing to show progress is no reason to stop.
+            // A failure to show progress is ignored.
             let _ = io::stderr().flush();
         } else if progress.as_deref() != Some(what) {
             eprintln!("{} {what}", self.word(word));
@@ -100,7 +101,7 @@ impl Shell {
         }
     }
 
-    /// Asks a yes-or-no question. Without a terminal the answer is yes.
+    /// Asks a yes-or-no question. If there is no terminal, the answer is yes.
     pub(crate) fn ask(&self, question: &str) -> Result<bool> {
         if !io::stdin().is_terminal() {
             return Ok(true);

@@ -15,7 +15,7 @@ use crate::{project::OpenProject, shell::Shell};
 
 /// The version of this command.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The number of uncommitted files that an error names.
+/// The maximum number of uncommitted files in an error.
 const NAMED: usize = 5;
 
 #[derive(Debug, Subcommand)]
@@ -94,7 +94,7 @@ fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// Returns a status word and a remark.
+/// Returns the status word and the remark for an outcome.
 fn describe(outcome: Outcome) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Created => ("Created", ""),
@@ -106,7 +106,7 @@ fn describe(outcome: Outcome) -> (&'static str, &'static str) {
     }
 }
 
-/// Fails for a file of a newer version, which may contain what this version would drop.
+/// Fails if a file was written by a newer version, since this version might drop some of its content.
 fn refuse_newer(file: &str, wrote: &str) -> Result<()> {
     let parts = |version: &str| -> Option<Vec<u64>> {
         let number = version.split(['-', '+']).next()?;

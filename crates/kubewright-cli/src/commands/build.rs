@@ -1,4 +1,4 @@
-//! `kubewright build`: the static program for an image.
+//! `kubewright build`: builds the static program for an image.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,4 @@
-//! `kubewright cluster`: an embedded cluster alone, for kubectl and operators started by hand.
+//! `kubewright cluster`: runs an embedded cluster alone, for kubectl and for operators that are started by hand.
 
 use anyhow::Result;
 use kubewright_apimachinery::clock::SharedClock;

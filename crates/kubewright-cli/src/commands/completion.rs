@@ -1,4 +1,4 @@
-//! `kubewright completion`: completion scripts for shells.
+//! `kubewright completion`: prints completion scripts for shells.
 
 use anyhow::{Context, Result};
 use clap_complete::Shell as Kind;

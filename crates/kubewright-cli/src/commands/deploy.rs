@@ -1,4 +1,4 @@
-//! `kubewright deploy` and `kubewright undeploy`: the whole operator, as a Deployment in a cluster.
+//! `kubewright deploy` and `kubewright undeploy`: create and delete the whole operator, with a Deployment in a cluster.
 
 use anyhow::Result;
 use kubewright_apimachinery::clock::SharedClock;
@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell
     shell.status("Deploying", format!("to {remote}"));
     let wait = arguments.wait.start(clock, shell);
     let mut plan = Plan::new(&remote, &objects, &arguments.options).await?;
-    // Webhook configurations are applied last: one for pods would block the creation of the operator's own pods.
+    // Webhook configurations are applied last: a webhook for pods would block the creation of the operator's own pods.
     plan.write(|object| !is_webhook_configuration(object), &wait, shell).await?;
     for deployment in objects.iter().filter(|object| object["kind"] == "Deployment") {
         let text = |field: &str| deployment["metadata"][field].as_str().unwrap_or_default();

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     cluster.log()?;
     let mut signals = Signals::listen()?;
     let package = Package::find(&current_folder()?, bin.as_deref())?;
-    // The path is the same each time, so that a shell keeps its KUBECONFIG over restarts.
+    // The path is the same each time, so that `KUBECONFIG` in a shell remains valid over restarts.
     let default = || package.target.join("kubewright").join(format!("{}.kubeconfig", package.program));
     cluster.kubeconfig.get_or_insert_with(default);
     let arguments = OperatorArguments::new(arguments)?;

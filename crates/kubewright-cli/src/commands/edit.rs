@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     let is_for_others = edit.is_empty() && chain.has_external();
     let step = Step::Edit(edit);
     let plan_edit = |plan: &mut Plan<'_>| {
-        // The flags may be for other plugins only.
+        // All flags may be those of other plugins.
         if is_for_others {
             return Ok(());
         }

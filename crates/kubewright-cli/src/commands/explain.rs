@@ -49,13 +49,13 @@ fn object(text: &str) -> Result<(String, String), String> {
     pair.map(|(kind, name)| (kind.into(), name.into())).ok_or_else(|| "use KIND/NAME, such as podset/web".into())
 }
 
-/// Prints the explanation. A source that does not answer is a warning.
+/// Prints the explanation. A source that does not respond results in a warning.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     let given = arguments.connection.kubeconfig.clone();
     let kubectl = Kubectl { program: "kubectl".into(), flags: arguments.connection.flags() };
     let client = arguments.connection.connect().await?.client;
     let (kind, name) = arguments.object;
-    // Errors in the file were reported above.
+    // Errors in the file were already reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let local_traces = file.ok().as_ref().and_then(traces);
     let question =

@@ -73,7 +73,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 
 /// Builds the image, writes it, and pushes it if requested.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
-    // A wrong name or login is reported before the build.
+    // An invalid name or missing credentials are reported before the build.
     let reference = arguments.tag.as_deref().map(Reference::parse).transpose()?;
     let credentials = match &reference {
         Some(reference) if arguments.push => credentials::find(&reference.registry)?,
@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     };
     let here = current_folder()?;
     let (package, program, target) = match &arguments.program {
-        // A given program needs no project.
+        // If a program is given, no project is needed.
         Some(program) => (Package::find(&here, None).ok(), program.clone(), None),
         None => {
             let package = Package::find(&here, arguments.build.bin.as_deref())?;
@@ -150,7 +150,8 @@ fn musl(architecture: &str) -> String {
     format!("{processor}-unknown-linux-musl")
 }
 
-/// Returns the labels of the image: those from `Cargo.toml`, under the names of the OCI image specification, and the given ones.
+/// Returns the labels of the image: those derived from `Cargo.toml`, with the names in the OCI image specification, and
+/// the given ones.
 fn labels(metadata: Option<&Metadata>, wanted: &[(String, String)]) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     if let Some(package) = metadata.and_then(Metadata::root) {
@@ -193,7 +194,8 @@ fn write(
     Ok(())
 }
 
-/// Writes to a temporary directory and renames it, so that the directory always holds a whole image. Only an image is replaced.
+/// Writes to a temporary directory and renames it, so that the directory always contains a complete image. An existing
+/// directory is only replaced if it contains an image.
 fn write_folder(folder: &Path, files: &[oci::layout::File]) -> Result<()> {
     if folder.exists() && !folder.join("oci-layout").is_file() {
         let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
@@ -221,7 +223,7 @@ fn write_archive(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || format!("write {}", path.display());
     let mut file = tempfile::NamedTempFile::new_in(parent(path)).with_context(failed)?;
     std::io::Write::write_all(&mut file, bytes).with_context(failed)?;
-    // Temporary files are private; this one is meant to be shared.
+    // Temporary files are private, but this one is meant to be shared.
     #[cfg(unix)]
     fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).with_context(failed)?;
     file.persist(path).map(drop).with_context(failed)

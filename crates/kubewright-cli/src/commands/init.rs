@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     plugins: Plugins,
 }
 
-/// Returns the path of a checkout of Kubewright, checked for use in a TOML string.
+/// Returns the path of a checkout of Kubewright, after checking that it can be written in a TOML string.
 fn sources(folder: &Path) -> Result<String> {
     let folder = folder.canonicalize().with_context(|| format!("find --sdk {}", folder.display()))?;
     if !folder.join("crates/kubewright/Cargo.toml").is_file() {
@@ -92,7 +92,7 @@ fn repository(text: &str) -> Result<String, String> {
     Err("use a URL without spaces and quotes, such as github.com/me/my-operator".into())
 }
 
-/// Parses a name that fits into a line comment.
+/// Parses a name that can be written in a line comment.
 pub(crate) fn owner(text: &str) -> Result<String, String> {
     if text.trim().is_empty() || text.chars().any(char::is_control) {
         return Err("use a name without line breaks".into());

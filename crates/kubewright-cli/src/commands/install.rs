@@ -1,4 +1,4 @@
-//! `kubewright install` and `kubewright uninstall`: the CustomResourceDefinitions of the operator.
+//! `kubewright install` and `kubewright uninstall`: create and delete the CustomResourceDefinitions of the operator.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
     shell::Shell,
 };
 
-/// The rendered directory.
+/// The directory to render.
 const DEFINITIONS: &str = "config/crd";
 
 /// Arguments of `kubewright install`.

@@ -1,4 +1,5 @@
-//! `kubewright build-installer` and `kubewright helm`: one file, or a Helm chart, that installs the operator.
+//! `kubewright build-installer` and `kubewright helm`: generate a single file, or a Helm chart, that installs the
+//! operator.
 
 use std::path::Path;
 
@@ -23,7 +24,7 @@ use crate::{
     shell::Shell,
 };
 
-/// The rendered directory.
+/// The directory to render.
 const DEFAULT: &str = "config/default";
 
 /// Arguments of `kubewright build-installer`.
@@ -85,7 +86,7 @@ pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
     write(&folder, files, shell)
 }
 
-/// Returns the templates in the chart's directory that are not among the generated files.
+/// Returns the templates in the chart's directory that were not generated.
 fn unknown_templates(folder: &Path, files: &[File]) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     for below in ["templates", "templates/crd"] {

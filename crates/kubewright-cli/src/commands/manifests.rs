@@ -1,4 +1,4 @@
-//! `kubewright manifests`: generates manifests from the description that the operator gives of itself.
+//! `kubewright manifests`: generates manifests from the operator's description of itself.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::{
 const BASES: &str = "config/crd/bases";
 /// The file of webhook configurations.
 const WEBHOOKS: &str = "config/webhook/manifests.yaml";
-/// The number of fields that the warning for a large definition names.
+/// The maximum number of fields in the warning about a large definition.
 const LARGEST: usize = 3;
 
 /// Arguments of `kubewright manifests`.
@@ -110,7 +110,7 @@ pub(crate) fn plan(
     Ok((made, changes))
 }
 
-/// Returns the directory of the project, for a given program.
+/// Returns the directory of the project if a program is given.
 fn project_of(here: &Path) -> PathBuf {
     here.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(here).to_owned()
 }
@@ -123,7 +123,8 @@ fn prefix(folder: &Folder) -> Result<String> {
     Ok(documents.first().and_then(|document| document["namePrefix"].as_str()).unwrap_or_default().to_owned())
 }
 
-/// Checks that the operator registers each kind of the project, whose definition would otherwise be silently missing.
+/// Checks that the operator registers each kind of the project. The definition of an unregistered kind would be missing
+/// without notice.
 fn all_declared(project: &Project, description: &Description) -> Result<()> {
     let definitions = || description.kinds.iter().flat_map(|kind| &kind.versions);
     for resource in project.resources.iter().filter(|resource| resource.api.is_some()) {
@@ -145,7 +146,7 @@ fn all_declared(project: &Project, description: &Description) -> Result<()> {
     Ok(())
 }
 
-/// Validates definitions by the rules of the embedded API server.
+/// Validates definitions according to the rules of the embedded API server.
 fn check(definitions: &[Value]) -> Result<()> {
     let mut wrong = Vec::new();
     for definition in definitions {
@@ -185,8 +186,8 @@ fn changes(made: &Manifests, folder: &Folder) -> Result<Vec<Change>> {
 
 /// Returns stale manifests: definitions of kinds, and configurations of webhooks, that the operator no longer has.
 ///
-/// They are reported and not deleted, as by controller-gen: deleting a definition from a cluster deletes all objects of its kind, so a person
-/// decides.
+/// As with controller-gen, they are reported and not deleted: deleting a definition from a cluster deletes all objects
+/// of its kind, so the decision is left to the user.
 fn stale(made: &Manifests, root: &Path) -> Result<Vec<String>> {
     let bases = root.join(BASES);
     let names = if bases.is_dir() { entry_names(&bases)? } else { Vec::new() };
@@ -203,7 +204,7 @@ fn stale(made: &Manifests, root: &Path) -> Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Returns whether a file is a definition that this command wrote, by its content and its name.
+/// Returns whether a file is a definition that this command has written, judging by its content and name.
 fn is_base(path: &str, text: &str) -> bool {
     let documents = yaml::read(text).unwrap_or_default();
     let [definition] = documents.as_slice() else { return false };

@@ -4,10 +4,10 @@ use std::{ffi::OsString, io::ErrorKind, os::unix::process::CommandExt, process::
 
 use anyhow::{Context, Error, Result, bail};
 
-/// The variable with the path of the command that runs a plugin.
+/// The environment variable with the path of the command that runs a plugin.
 const CALLER: &str = "KUBEWRIGHT";
 
-/// Replaces this process with the plugin. Returns only an error.
+/// Replaces this process with the plugin. Only returns if that fails.
 pub(crate) fn run(line: &[OsString]) -> Result<()> {
     let Some((name, arguments)) = line.split_first() else { bail!("no command given: see kubewright --help") };
     let name = name.to_string_lossy();

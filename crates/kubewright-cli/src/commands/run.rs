@@ -14,7 +14,7 @@ use crate::{
     shell::Shell,
 };
 
-/// The variable that turns the webhooks of an operator on and off.
+/// The environment variable that enables or disables the webhooks of an operator.
 const ENABLE_WEBHOOKS: &str = "ENABLE_WEBHOOKS";
 
 /// Arguments of `kubewright run`.
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Replaces this process with the operator. Returns only an error.
+/// Replaces this process with the operator. Only returns if that fails.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     let package = Package::find(&current_folder()?, arguments.bin.as_deref())?;
     let program = operator::build(&package, shell)?;
@@ -67,7 +67,7 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         command.env(ENABLE_WEBHOOKS, "false");
     }
     let has_webhooks = description.ports.iter().any(|port| port.name == "webhook");
-    // A URL on this machine is of use only to a cluster on this machine.
+    // Only a cluster on this machine can use a URL on this machine.
     let serves_webhooks = has_webhooks && enabled.is_some_and(|value| value == "true") && remote.is_local();
     let operator = OperatorArguments::new(arguments.arguments)?;
     if let Some(url) = operator.probe_url() {
@@ -77,7 +77,8 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     Err(Error::new(command.exec()).context(format!("start {}", program.display())))
 }
 
-/// Warns if the manifests on disk differ from the operator: it runs by its code, but the manifests are what is applied later.
+/// Warns if the manifests on disk differ from the operator: it runs according to its code, but the manifests are what
+/// is applied later.
 fn warn_of_drift(description: &Description, folder: &Folder, shell: &Shell) -> Result<()> {
     let (_, changes) = manifests::plan(description, folder, None)?;
     if !changes.is_empty() {
@@ -90,7 +91,7 @@ fn warn_of_drift(description: &Description, folder: &Folder, shell: &Shell) -> R
     Ok(())
 }
 
-/// Warns of missing CustomResourceDefinitions, which the operator would wait for.
+/// Warns about missing CustomResourceDefinitions, since the operator would wait for them.
 async fn warn_of_missing(description: &Description, remote: &Remote, shell: &Shell) -> Result<()> {
     let definitions = description.kinds.iter().filter_map(|kind| kind.versions.first());
     let names: Vec<_> = definitions.filter_map(|definition| definition["metadata"]["name"].as_str()).collect();

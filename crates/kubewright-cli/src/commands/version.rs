@@ -1,4 +1,4 @@
-//! `kubewright version`: the versions of this command and its components.
+//! `kubewright version`: prints the versions of this command and its components.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::shell::Shell;
 
-/// The version of kube-rs, the client of operators.
+/// The version of kube-rs, which is the client library of operators.
 const KUBE: &str = "5.0.0";
 
 /// Arguments of `kubewright version`.

@@ -1,11 +1,11 @@
-//! Collecting bursts of changes, such as an editor saving all its files, into one build. Pure.
+//! Debouncing of changes: a burst, such as an editor saving all of its files, results in one build. Pure.
 
 use std::time::Duration;
 
-/// The time without a change that ends a burst.
+/// The duration without changes that ends a burst.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// The longest time that a burst delays a build.
+/// The maximum time that a burst delays a build.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The changes since the last build. Times are monotonic.
@@ -16,18 +16,18 @@ pub(super) struct Debounce {
 }
 
 impl Debounce {
-    /// Notes a change.
+    /// Records a change.
     pub(super) fn note(&mut self, now: Duration) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
     }
 
-    /// The time of the next build, if there was a change.
+    /// Returns the time of the next build, if there was a change.
     pub(super) fn due(&self) -> Option<Duration> {
         self.burst.map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
-    /// Clears the changes, and returns the time of the first change.
+    /// Clears the changes, and returns the time of the first one.
     pub(super) fn take(&mut self) -> Option<Duration> {
         self.burst.take().map(|(first, _)| first)
     }

@@ -21,7 +21,8 @@ use crate::remote::defined_resource;
 pub(super) struct Definitions(BTreeMap<String, Value>);
 
 impl Definitions {
-    /// Returns the definitions that are new or differ. A kind that the operator no longer has stays installed, with its objects.
+    /// Returns the definitions that are new or changed. A kind that the operator no longer has stays installed, with
+    /// its objects.
     pub(super) fn changed(&self, description: &Description) -> Result<Vec<Value>> {
         let mut changed = Vec::new();
         for kind in &description.kinds {
@@ -63,7 +64,8 @@ fn name(definition: &Value) -> &str {
 /// The directory of the samples in a project.
 const SAMPLES: &str = "config/samples";
 
-/// Returns the arguments by which `kubectl apply`, called in the project, applies the samples; nothing if there are none.
+/// Returns the arguments with which `kubectl apply`, run in the project's directory, applies the samples; `None` if
+/// there are none.
 pub(super) fn samples_target(folder: &Path) -> Option<String> {
     let files = sample_files(folder).ok()?;
     match files.as_slice() {
@@ -86,7 +88,7 @@ fn sample_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the objects in the samples of a project, in the order of the file names.
+/// Returns the objects in the samples of a project, ordered by file name.
 pub(super) fn samples(folder: &Path) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for file in sample_files(folder)? {

@@ -1,7 +1,8 @@
 //! `kubewright dev`: runs an operator beside an embedded cluster, and rebuilds and restarts it when its sources change.
 //!
-//! The running operator stays while the new one is built, and also if the build fails. Then the new program describes itself, its
-//! CustomResourceDefinitions are installed, the old operator is stopped, and the new one starts.
+//! While the new operator is built, and also if the build fails, the old one keeps running. After a build the new
+//! program describes itself, its CustomResourceDefinitions are installed, the old operator is stopped, and the new one
+//! is started.
 
 mod debounce;
 mod install;
@@ -29,10 +30,10 @@ use crate::{
     shell::Shell,
 };
 
-/// The time that the API server has to serve an installed kind.
+/// The timeout for the API server to serve an installed kind.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that an operator has to stop: longer than the grace period of its reconciles.
+/// The timeout for an operator to stop, which is longer than the grace period of its reconciles.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The project, and the cluster that its operator runs against.
@@ -55,17 +56,17 @@ struct Session<'a> {
     operator: Option<Operator>,
     build: Option<Build>,
     definitions: Definitions,
-    /// Whether an operator has reconciled before.
+    /// Whether an operator has already reconciled.
     has_reconciled: bool,
 }
 
 /// A running operator.
 struct Operator {
     group: ProcessGroup,
-    /// Completes when it reconciles.
+    /// Completes when the operator reconciles.
     reconciling: Option<BoxFuture<'static, ()>>,
     times: Times,
-    /// The modification time of its program.
+    /// The modification time of the program.
     modified: Option<SystemTime>,
 }
 
@@ -76,7 +77,7 @@ struct Build {
     saved: Duration,
 }
 
-/// The times of a restart, by the monotonic clock.
+/// The times of a restart, on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     saved: Duration,
@@ -97,14 +98,14 @@ impl Project<'_> {
         if let Some(operator) = &mut session.operator {
             tokio::select! {
                 _ = operator.group.stop(STOP_TIMEOUT) => {}
-                // A second signal ends the wait: dropping the session kills the operator.
+                // A second signal ends the wait. Dropping the session kills the operator.
                 () = signals.recv() => {}
             }
         }
         result
     }
 
-    /// Applies objects, and takes over fields that others own. If one is invalid, none is applied.
+    /// Applies objects, and takes over fields that other managers own. If one object is invalid, none is applied.
     async fn apply(&self, objects: &[Value]) -> Result<()> {
         let wait = WaitOptions::new(SERVED_TIMEOUT).start(&self.clock, self.shell);
         Plan::new(&self.remote, objects, &ApplyOptions::forced()).await?.write(|_| true, &wait, self.shell).await
@@ -125,7 +126,7 @@ impl Project<'_> {
 }
 
 impl Session<'_> {
-    /// Returns only if the session cannot continue.
+    /// Runs the loop. Only returns if the session cannot continue.
     async fn run(&mut self, watcher: &mut Watcher) -> Result<()> {
         let mut changes = Debounce::default();
         let clock = self.project.clock.clone();
@@ -177,7 +178,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Replaces the running operator, or reports why it stays.
+    /// Replaces the running operator, or reports the reason if it cannot be replaced.
     async fn restart(&mut self, program: &Path, times: Times) {
         if let Err(error) = self.replace(program, times).await {
             self.report(&error);
@@ -211,7 +212,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reports that the operator reconciles, and takes care of the samples the first time.
+    /// Reports that the operator reconciles. The first time, it also applies or suggests the samples.
     async fn reconciling(&mut self) {
         let Some(operator) = &mut self.operator else { return };
         operator.reconciling = None;
@@ -278,7 +279,7 @@ impl Build {
         Ok(Self { group, output, saved })
     }
 
-    /// Waits for the end of the build, and returns the path of the program. It is cancel-safe.
+    /// Waits for the build to finish, and returns the path of the program. Cancel-safe.
     async fn finished(&mut self, package: &Package) -> Result<PathBuf> {
         let status = self.group.exited().await.context("wait for cargo")?;
         let messages = (&mut self.output).await.context("read the output of cargo")?;

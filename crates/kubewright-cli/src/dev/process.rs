@@ -14,8 +14,8 @@ use tokio::{
 
 /// A child process and its descendants, as a process group. Dropping it kills the whole group.
 ///
-/// The group is separate from that of this process, so that Ctrl-C in a terminal reaches this process alone, which then stops its children in
-/// order.
+/// The group is separate from that of this process, so that Ctrl-C in a terminal only reaches this process, which then
+/// stops its children in order.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     child: Child,
@@ -35,11 +35,12 @@ impl ProcessGroup {
         self.child.stdout.take()
     }
 
-    /// Waits until the process exits, and kills the rest of its group. It is cancel-safe.
+    /// Waits until the process exits, and kills the rest of its group. Cancel-safe.
     pub(super) async fn exited(&mut self) -> io::Result<ExitStatus> {
         let id = self.id();
         let status = self.child.wait().await;
-        // The id cannot be reused while the group has members; if it has none, the id was free only for a moment.
+        // The id cannot be reused while the group has members. If the group has none, the id was free only for a
+        // moment.
         kill(id);
         status
     }
@@ -58,7 +59,7 @@ impl ProcessGroup {
         false
     }
 
-    /// The id of the process until it has been waited for: up to then no other process can have it.
+    /// Returns the id of the process until it has been waited for. Until then, no other process can have that id.
     fn id(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell with a child, which writes the ids of both to a file.
+    /// Starts a shell with a child. The shell writes the ids of both to a file.
     fn shell_with_child(folder: &Path, trap: &str) -> ProcessGroup {
         let script = format!("{trap}\nsleep 4567 &\necho $$ $! > ids.new\nmv ids.new ids\nwait");
         let mut command = Command::new("sh");

@@ -1,4 +1,5 @@
-//! Watching the files that an operator is built from: its sources, those of other packages in the workspace, and the settings of cargo.
+//! Watching the files that an operator is built from: its sources, those of other packages in the workspace, and
+//! cargo's configuration.
 
 use std::{
     collections::BTreeSet,
@@ -13,10 +14,10 @@ use tokio::sync::Notify;
 
 use crate::operator::Package;
 
-/// The files that cargo reads besides sources.
+/// The files besides sources that cargo reads.
 const SETTINGS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml", "config.toml"];
 
-/// A watch on sources, which ends when it is dropped.
+/// A watch on sources. Dropping it ends the watch.
 pub(super) struct Watcher {
     system: RecommendedWatcher,
     watched: BTreeSet<WatchedFolder>,
@@ -37,7 +38,7 @@ impl Watcher {
         let (changed, sources) = (Arc::new(Notify::new()), Arc::<Mutex<BTreeSet<PathBuf>>>::default());
         let (notify, known) = (changed.clone(), sources.clone());
         let system = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Missed events may have been of any file.
+            // Missed events may concern any file.
             if event.is_ok_and(|event| !event.need_rescan() && !matters(&event, &known.lock())) {
                 return;
             }
@@ -77,8 +78,8 @@ fn folders(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<WatchedFo
     let settings = [&package.folder, &package.root];
     let settings = settings.into_iter().flat_map(|folder| [flat(folder), flat(&folder.join(".cargo"))]);
     let own = deep(&package.folder.join("src"));
-    // `src` is watched recursively, since a new module may be in a new directory, and may not compile. Generated files change only when other
-    // files do.
+    // `src` is watched recursively, since a new module may be in a new directory, and may not compile. Generated files
+    // only change when other files do.
     let sources = sources.iter().filter(|source| !source.starts_with(&package.target));
     let sources = sources.filter_map(|source| {
         let is_src = |folder: &&Path| folder.file_name().is_some_and(|name| name == "src");
@@ -87,7 +88,7 @@ fn folders(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<WatchedFo
     settings.chain([own]).chain(sources).collect()
 }
 
-/// Returns whether an event is a change of a file that a build reads.
+/// Returns whether an event is a change of a file that the build reads.
 fn matters(event: &Event, sources: &BTreeSet<PathBuf>) -> bool {
     let is_change =
         matches!(event.kind, EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Remove(_));
@@ -96,7 +97,7 @@ fn matters(event: &Event, sources: &BTreeSet<PathBuf>) -> bool {
 
 fn is_source(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
-    // Editors write temporary files beside the edited ones.
+    // Editors write temporary files in the same directory.
     let is_rust = name.ends_with(".rs") && !name.starts_with(['.', '#']);
     is_rust || SETTINGS.contains(&name)
 }
@@ -159,7 +160,8 @@ mod tests {
         fs::write(folder.path().join("src/main.rs"), "mod cow;").unwrap();
         seen().await.expect("a file");
         fs::create_dir_all(folder.path().join("src/cow/calf")).unwrap();
-        // The new directories are watched after the system has reported them; until then, changes in them are missed.
+        // The new directories are only watched after the system has reported them. Until then, changes in them are
+        // missed.
         let mut tries = 0..600;
         while timeout(Duration::from_millis(50), watcher.changed()).await.is_err() {
             let number = tries.next().expect("a file in a new directory is noticed");

@@ -10,10 +10,10 @@ use super::{
     format::{ago, clean, key, list, quoted},
 };
 
-/// The number of events that are shown, the newest.
+/// The number of most recent events that are shown.
 const EVENTS: usize = 5;
 
-/// Describes an object by its metadata and its conditions.
+/// Describes an object by its metadata and conditions.
 pub(super) fn object(kind: &str, object: &DynamicObject, now: Timestamp) -> Vec<String> {
     let meta = &object.metadata;
     let created = meta.creation_timestamp.as_ref().map(|time| format!(", created {}", ago(now, time.0)));
@@ -61,7 +61,7 @@ fn is_plain(found: &Value) -> bool {
     found["status"] == "True" && is_empty("reason") && is_empty("message")
 }
 
-/// Describes such conditions in one sentence, as of pods.
+/// Describes conditions without a reason and a message in one sentence, as pods have them.
 fn plain(conditions: &[Value]) -> Option<String> {
     let names: Vec<_> = conditions
         .iter()
@@ -89,7 +89,7 @@ fn condition(found: &Value, generation: Option<i64>, now: Timestamp) -> Option<S
     Some(format!("{kind} is {status}{}{}{reason}{message}{old}", since.unwrap_or_default(), age.unwrap_or_default()))
 }
 
-/// Describes the newest events, the oldest of them first.
+/// Describes the most recent events, oldest first.
 pub(super) fn events(events: &[Event], now: Timestamp) -> Vec<String> {
     let mut dated: Vec<_> = events.iter().map(|event| (last_seen(event), event)).collect();
     dated.sort_by_key(|(time, _)| *time);
@@ -102,7 +102,7 @@ pub(super) fn events(events: &[Event], now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// Returns the time of an event, which is in different fields depending on its source.
+/// Returns the time of an event, which is in different fields depending on the event's source.
 fn last_seen(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| Some(series.last_observed_time.as_ref()?.0));
     let times = [

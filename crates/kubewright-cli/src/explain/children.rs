@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::format::{ago, clean, key, quoted};
 
-/// The number of unhealthy children that are shown.
+/// The maximum number of unhealthy children that are shown.
 const MOST: usize = 4;
 
-/// Conditions that mean trouble if they are `True`; those in [`GOOD`] mean trouble if they are `False`.
+/// The conditions that mean a problem if they are `True`. Those in [`GOOD`] mean a problem if they are `False`.
 const BAD: [&str; 4] = ["Failed", "ReplicaFailure", "Degraded", "Stalled"];
 const GOOD: [&str; 4] = ["Ready", "Available", "Progressing", "Healthy"];
 
-/// Waiting reasons of containers that pass by themselves.
+/// The waiting reasons of containers that are only temporary.
 const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// Describes the children of one kind; returns nothing if there are none.
+/// Describes the children of one kind; returns `None` if there are none.
 pub(super) fn describe(kind: &str, children: &[DynamicObject], now: Timestamp) -> Vec<String> {
     let troubles: Vec<_> = children.iter().filter_map(|child| Some((child, trouble(kind, child, now)?))).collect();
     let mut lines = vec![match (children, troubles.len()) {
@@ -33,7 +33,7 @@ pub(super) fn describe(kind: &str, children: &[DynamicObject], now: Timestamp) -
     lines
 }
 
-/// Returns the problem of an object, as the end of a sentence; nothing if it is healthy.
+/// Returns the problem of an object as the end of a sentence; `None` if the object is healthy.
 pub(super) fn trouble(kind: &str, object: &DynamicObject, now: Timestamp) -> Option<String> {
     if let Some(time) = &object.metadata.deletion_timestamp {
         let finalizers: Vec<_> = object.finalizers().iter().map(|finalizer| clean(finalizer)).collect();

@@ -1,4 +1,5 @@
-//! Requests to operators for their traces: to pods on this machine directly, to others through a port that kubectl forwards.
+//! Requests to operators for their traces: directly to pods on this machine, and through a port forwarded by kubectl to
+//! others.
 
 use std::{ffi::OsString, net::IpAddr, process::Stdio, time::Duration};
 
@@ -26,7 +27,7 @@ pub(super) const OPERATORS: &str = "control-plane=controller-manager";
 /// The timeout of a request to an operator, and of starting kubectl.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest response that is read.
+/// The maximum size of a response in bytes.
 const LONGEST_RESPONSE: usize = 16 << 20;
 
 /// An operator that serves its traces.
@@ -44,7 +45,7 @@ pub(super) async fn operators(client: &Client) -> Result<Vec<Place>, kube::Error
     Ok(pods.into_iter().filter_map(|pod| place(&pod)).collect())
 }
 
-/// Returns the location of the traces of a running pod, by the port of its probes.
+/// Returns the location of the traces of a running pod, based on the port of its probes.
 fn place(pod: &Pod) -> Option<Place> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
     let containers = &pod.spec.as_ref()?.containers;
@@ -66,7 +67,7 @@ fn place(pod: &Pod) -> Option<Place> {
     })
 }
 
-/// Fetches the pages of an object from an operator's controllers of a kind.
+/// Fetches the pages for an object from the operator's controllers of its kind.
 pub(super) async fn pages(kubectl: &Kubectl, place: &Place, kind: &ApiResource, object: &str) -> Result<Vec<Page>> {
     let reached = place.reach(kubectl).await?;
     let overview: Overview = get(&reached, "").await?;
@@ -89,7 +90,8 @@ pub(super) async fn pages(kubectl: &Kubectl, place: &Place, kind: &ApiResource, 
     Ok(pages)
 }
 
-/// Selects, of several replicas and controllers, those that work on the object, or else those that know it.
+/// Selects, from several replicas and controllers, the pages of those that work on the object, or else of those that
+/// know it.
 pub(super) fn best(pages: Vec<Page>) -> Vec<Page> {
     let rank = |page: &Page| {
         let works = page.controller.phase == Phase::Working && page.present != Present::Elsewhere;
@@ -104,18 +106,18 @@ async fn get<T: DeserializeOwned>(reached: &Reached, path: &str) -> Result<T> {
     serde_json::from_str(&text).with_context(|| format!("{} doesn't serve traces of kubewright", reached.url))
 }
 
-/// The program and flags of kubectl.
+/// The program and the flags of kubectl.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     pub(crate) program: OsString,
-    /// Flags that choose the cluster.
+    /// The flags that select the cluster.
     pub(crate) flags: Vec<OsString>,
 }
 
-/// A URL that leads to an operator.
+/// A URL that reaches an operator.
 struct Reached {
     url: String,
-    /// Forwards the port, and ends when this is dropped.
+    /// The process that forwards the port. It ends when this is dropped.
     _forward: Option<Child>,
 }
 
@@ -142,7 +144,7 @@ impl Place {
     }
 }
 
-/// Reads the port that kubectl has opened on this machine: `Forwarding from 127.0.0.1:41234 -> 8081`.
+/// Reads the local port that kubectl has opened: `Forwarding from 127.0.0.1:41234 -> 8081`.
 async fn local_port(kubectl: &mut Child) -> Result<u16> {
     let output = kubectl.stdout.as_mut().context("kubectl has no output")?;
     let mut line = String::new();
@@ -158,7 +160,8 @@ async fn local_port(kubectl: &mut Child) -> Result<u16> {
     bail!("kubectl port-forward: {}", super::format::clean(format!("{line} {error}").trim()))
 }
 
-/// Returns whether the operator at a URL reconciles: whether all its controllers work or, without traces, whether it is ready.
+/// Returns whether the operator at a URL reconciles: whether all of its controllers work or, if it keeps no traces,
+/// whether it is ready.
 ///
 /// # Errors
 /// Returns an error if there is no response.
@@ -181,7 +184,7 @@ async fn by_address(base: &str, path: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Requests a URL.
+/// Sends a request to a URL.
 async fn ask(address: &str) -> Result<(StatusCode, String)> {
     let uri: Uri = address.parse().with_context(|| format!("invalid URL {address}"))?;
     let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();

@@ -1,6 +1,7 @@
-//! Explaining the state of an object, from the API server and from the traces of its operator.
+//! Explanation of the state of an object, from the API server and from the traces of its operator.
 //!
-//! [`about`], [`children`] and [`traces`] turn values into sentences; [`fetch`] queries the operators, and [`gather`] the API server.
+//! [`about`], [`children`] and [`traces`] convert values into sentences; [`fetch`] queries the operators, and
+//! [`gather`] the API server.
 
 mod about;
 mod children;
@@ -36,7 +37,7 @@ pub(crate) struct Question {
     pub(crate) traces: Option<String>,
     /// The URL of the traces of an operator outside of the cluster, from the kubeconfig.
     pub(crate) local_traces: Option<String>,
-    /// Forwards ports of pods that aren't on this machine.
+    /// The kubectl that forwards ports of pods that are not on this machine.
     pub(crate) kubectl: Kubectl,
 }
 
@@ -90,7 +91,7 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
     Ok(answer)
 }
 
-/// Finds a kind by its name, which must be unique without a group.
+/// Finds a kind by its name. Without a group, the name must be unique.
 fn find_kind(discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)> {
     let mut found = Vec::new();
     for group in discovery.groups() {
@@ -122,12 +123,12 @@ fn is_meant(wanted: &str, resource: &ApiResource) -> bool {
     is_name && group.is_none_or(is_group)
 }
 
-/// Returns whether a group is built into Kubernetes, so that no operator is expected for its kinds.
+/// Returns whether a group is built into Kubernetes. No operator is expected for its kinds.
 fn is_built_in(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io")
 }
 
-/// Returns the other kinds in the runs of an operator, which include those of the children.
+/// Returns the other kinds in the runs of an operator, which include the kinds of the children.
 fn mentioned(pages: &[Page], own: &str) -> BTreeSet<String> {
     let runs = || pages.iter().flat_map(|page| &page.runs);
     let read = runs().flat_map(|run| &run.reads).map(|read| &read.kind);
@@ -136,7 +137,7 @@ fn mentioned(pages: &[Page], own: &str) -> BTreeSet<String> {
     read.chain(written).chain(woke).filter(|kind| *kind != own && *kind != "Event").cloned().collect()
 }
 
-/// Lists the objects of a kind, in any group, that an object owns.
+/// Lists the objects of a kind, in any group, that are owned by an object.
 async fn children(
     client: &Client,
     discovery: &Discovery,
@@ -195,7 +196,7 @@ async fn pages(
     fetch::best(pages)
 }
 
-/// Lists the events of an object, without those of earlier objects of the same name.
+/// Lists the events of an object, omitting those of earlier objects of the same name.
 async fn events(
     client: &Client,
     namespace: Option<&str>,
@@ -203,7 +204,7 @@ async fn events(
     name: &str,
     object: Option<&DynamicObject>,
 ) -> Result<Vec<Event>, kube::Error> {
-    // Events of cluster-scoped objects are in the namespace default.
+    // Events of cluster-scoped objects are in the namespace `default`.
     let api = Api::<Event>::namespaced(client.clone(), namespace.unwrap_or("default"));
     let wanted = format!("involvedObject.name={name},involvedObject.kind={kind}");
     let mut events = api.list(&ListParams::default().fields(&wanted)).await?.items;

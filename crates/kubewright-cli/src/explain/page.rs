@@ -1,4 +1,4 @@
-//! The JSON pages of an operator's traces, as far as they are used. Unknown fields are ignored.
+//! The JSON pages of an operator's traces, limited to the fields in use. Unknown fields are ignored.
 
 use jiff::Timestamp;
 use serde::Deserialize;

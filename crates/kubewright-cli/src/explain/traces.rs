@@ -1,4 +1,4 @@
-//! Sentences about what an operator did with an object, and about its current state there. Pure.
+//! Sentences about an operator's work on an object, and about the object's current state in the operator. Pure.
 
 use jiff::Timestamp;
 
@@ -7,10 +7,11 @@ use super::{
     page::{End, Next, Page, Phase, Present, Reason, Run, Trigger, Write},
 };
 
-/// The number of triggers, fields and writes that are shown.
+/// The maximum number of triggers, fields and writes that are shown.
 const MOST: usize = 4;
 
-/// Describes the runs of a controller for an object, one or more sentences per line. `is_there` is whether the object exists.
+/// Describes the runs of a controller for an object, with one or more sentences per line. `is_there` is whether the
+/// object exists.
 pub(super) fn describe(page: &Page, is_there: bool) -> Vec<String> {
     let name = clean(&page.controller.name);
     let is_unknown = !page.exists && page.runs.is_empty() && page.present == Present::Idle;
@@ -42,7 +43,7 @@ pub(super) fn describe(page: &Page, is_there: bool) -> Vec<String> {
     if failed > 0 && page.runs.len() > 1 {
         lines.push(format!("{failed} of its last {} runs failed.", page.runs.len()));
     }
-    // Otherwise the sentence about the last run has it.
+    // Otherwise the sentence about the last run contains it.
     let is_said = page.runs.last().is_some_and(|run| matches!(run.next, Next::After { .. } | Next::At { .. }));
     if !(is_said && page.waiting.is_empty() && matches!(page.present, Present::Delayed { .. })) {
         lines.push(present(page));
@@ -57,7 +58,7 @@ fn is_idle(run: &Run) -> bool {
         && run.writes.iter().all(|write| is_done(write) && write.changed == Some(false))
 }
 
-/// Describes the last run with an effect, if later ones had none.
+/// Describes the last run that had an effect, if later runs had none.
 fn last_effective_run(page: &Page, run: &Run) -> Vec<String> {
     let (name, when) = (clean(&page.controller.name), ago(page.time, run.started));
     let mut lines =
@@ -67,7 +68,7 @@ fn last_effective_run(page: &Page, run: &Run) -> Vec<String> {
     lines
 }
 
-/// Describes the runs after that.
+/// Describes the runs after the last one that had an effect.
 fn idle_since(page: &Page, last: &Run, runs: usize) -> String {
     let (when, why) = (ago(page.time, last.started), because(page, last));
     let times = if runs == 1 { "once again".into() } else { format!("{runs} more times") };
@@ -122,7 +123,7 @@ fn next(now: Timestamp, run: &Run) -> String {
     }
 }
 
-/// Formats a time that may be in the past.
+/// Formats a time, which may be in the past.
 fn at(now: Timestamp, time: Timestamp) -> String {
     if time < now {
         format!("at {}, which was {}", time.strftime("%H:%M:%SZ"), ago(now, time))
@@ -190,7 +191,7 @@ fn is_done(write: &Write) -> bool {
     write.error.is_none() && write.status.is_none_or(|status| status < 400)
 }
 
-/// Describes the successful writes in one sentence, and each failed one in its own.
+/// Describes all successful writes in one sentence, and each failed write in a separate one.
 fn writes(page: &Page, run: &Run) -> Vec<String> {
     let (well, badly): (Vec<_>, Vec<_>) = run.writes.iter().partition(|write| is_done(write));
     let mut done: Vec<_> = well.iter().take(MOST).map(|write| done(page, write)).collect();

@@ -1,4 +1,5 @@
-//! Calls of plugins: a request in JSON to standard input, a response in JSON from standard output. Standard error is passed through.
+//! Calls of plugins: the request is JSON on standard input, and the response is JSON on standard output. Standard error
+//! is passed through.
 
 use std::{
     io::{Read, Write},
@@ -12,10 +13,10 @@ use kubewright_scaffold::external::{Request, Response};
 
 use super::Plugin;
 
-/// The longest response in bytes, about a thousand times the size of a project's files.
+/// The maximum size of a response in bytes, about a thousand times the size of a project's files.
 const LONGEST_RESPONSE: u64 = 64 << 20;
 
-/// Calls a plugin in the directory of the project. Without a directory its standard error is discarded.
+/// Calls a plugin in the directory of the project. If no directory is given, the plugin's standard error is discarded.
 pub(super) fn call(plugin: &Plugin, request: &Request<'_>, folder: Option<&Path>) -> Result<Response> {
     let question = serde_json::to_vec(request).context("write the request")?;
     let mut command = Command::new(&plugin.program);
@@ -28,7 +29,8 @@ pub(super) fn call(plugin: &Plugin, request: &Request<'_>, folder: Option<&Path>
     let (input, output) = (child.stdin.take(), child.stdout.take());
     let mut printed = Vec::new();
     let read = thread::scope(|scope| {
-        // On another thread, since a plugin may write before it has read everything. One that reads nothing can still respond.
+        // Uses another thread, since a plugin may write before it has read everything. A plugin that reads nothing can
+        // still respond.
         scope.spawn(move || input.map(|mut input| input.write_all(&question)));
         let read = output.map(|output| output.take(LONGEST_RESPONSE + 1).read_to_end(&mut printed));
         if printed.len() as u64 > LONGEST_RESPONSE {

@@ -5,14 +5,15 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::plan::Layers;
 
-/// Directories that are never scaffolded into.
+/// The directories that are never scaffolded into.
 const EXCLUDED: [&str; 2] = [".git", "target"];
-/// The largest file in bytes; larger ones are data, not sources.
+/// The maximum size of a file in bytes. Larger files are data and not sources.
 const LARGEST: u64 = 1 << 20;
-/// The largest total in bytes.
+/// The maximum total size in bytes.
 const LARGEST_TOTAL: usize = 32 << 20;
 
-/// Returns all text files of a directory by path, with the changes planned so far. Symbolic links are not followed.
+/// Returns all text files of a directory by path, with the changes that are planned so far. Symbolic links are not
+/// followed.
 pub(super) fn text_files(root: &Path, layers: &Layers<'_>) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -23,7 +24,7 @@ pub(super) fn text_files(root: &Path, layers: &Layers<'_>) -> Result<BTreeMap<St
             let entry = entry.with_context(failed)?;
             let (path, kind) = (entry.path(), entry.file_type().with_context(failed)?);
             let name = path.strip_prefix(root).ok().and_then(Path::to_str);
-            // A name that is not UTF-8 cannot be written in JSON.
+            // A name that is not UTF-8 cannot be represented in JSON.
             let Some(name) = name else { continue };
             if kind.is_dir() && !EXCLUDED.contains(&name) {
                 folders.push(path);

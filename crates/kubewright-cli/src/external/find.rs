@@ -1,4 +1,4 @@
-//! Finding plugins, in the directories that kubebuilder uses.
+//! Lookup of plugins in the directories that kubebuilder uses.
 
 use std::{
     env,
@@ -14,7 +14,7 @@ use kubewright_scaffold::external::PluginKey;
 use super::Plugin;
 use crate::directory::entry_names;
 
-/// The variable with the directory of plugins.
+/// The environment variable with the directory of plugins.
 const ROOT: &str = "EXTERNAL_PLUGINS_PATH";
 
 /// Finds the plugin of a key: `NAME/VERSION/NAME` in the directory of plugins, with any extension.
@@ -26,7 +26,7 @@ pub(super) fn plugin(key: &PluginKey) -> Result<Plugin> {
         let rest = name.strip_prefix(key.name());
         rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.').is_some_and(|end| !end.contains('.')))
     };
-    // The names are sorted, so one without an extension comes first.
+    // The names are sorted, so a name without an extension comes first.
     let Some(name) = names.iter().find(is_it) else {
         bail!("plugin {key} not found: {} does not exist; {}", folder.join(key.name()).display(), installed(&root));
     };
@@ -56,7 +56,7 @@ fn root() -> Result<PathBuf> {
     Ok(home.join(settings).join(below))
 }
 
-/// Lists the installed plugins, for an error.
+/// Lists the installed plugins, for an error message.
 fn installed(root: &Path) -> String {
     let folders = |path: &Path| entry_names(path).unwrap_or_default();
     let versions = |name: String| {

@@ -1,4 +1,5 @@
-//! The flags of plugins. Plugins are asked for them before the command line is parsed, so that a wrong flag is a usage error.
+//! The flags of plugins. Plugins are queried before the command line is parsed, so that an unknown flag is a usage
+//! error.
 
 use std::ffi::OsString;
 
@@ -12,7 +13,8 @@ use super::{Command, Plugin, PluginChain, call};
 
 const PLUGINS: &str = "--plugins";
 
-/// Adds the flags of the plugins that a command line names, and in help output their descriptions. Errors are left to the command itself.
+/// Adds the flags of the plugins in the command line and, for help output, their descriptions. Errors are left to the
+/// command itself to report.
 pub(crate) fn extend(command: clap::Command, line: &[OsString]) -> clap::Command {
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let Some(called) = called(&line) else { return command };
@@ -26,7 +28,7 @@ pub(crate) fn extend(command: clap::Command, line: &[OsString]) -> clap::Command
     })
 }
 
-/// Returns the command of a command line. Flags before it have no values.
+/// Returns the command in a command line. The flags before it have no values.
 fn called(line: &[String]) -> Option<Command> {
     let words: Vec<_> = line.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let all = [Command::Init, Command::CreateApi, Command::CreateWebhook, Command::Edit];
@@ -67,14 +69,14 @@ fn change(
     }
 }
 
-/// Asks a plugin about a command without running it.
+/// Queries a plugin about a command without running it.
 fn query(name: &str, called: Command, plugin: &Plugin) -> anyhow::Result<kubewright_scaffold::external::Response> {
     let about = called.words().last().map(|word| format!("--{word}"));
     let (arguments, nothing) = (Vec::from_iter(about), Default::default());
     call::call(plugin, &Request::new(name, &arguments, &nothing), None)
 }
 
-/// Adds the flags of a plugin. One that cannot list its flags receives all unknown ones, as from kubebuilder.
+/// Adds the flags of a plugin. As in kubebuilder, a plugin that cannot list its flags receives all unknown flags.
 fn with_flags(command: clap::Command, called: Command, plugin: &Plugin, line: &[String]) -> clap::Command {
     let flags = match query("flags", called, plugin) {
         Ok(response) => response.flags,
@@ -95,7 +97,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// Returns the flags of a command line. A flag is a string if a value follows it.
+/// Returns the unknown flags in a command line. A flag is a string if it is followed by a value.
 fn unknown(line: &[String]) -> Vec<Flag> {
     let flag = |(index, word): (usize, &String)| {
         let name = word.strip_prefix("--")?;
@@ -111,7 +113,7 @@ fn unknown(line: &[String]) -> Vec<Flag> {
 fn argument(flag: Flag, key: &PluginKey) -> Arg {
     let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
     let usage = format!("{} (plugin {key}){default}", flag.usage.trim());
-    // Leaked once per run: clap wants argument names that live as long as the program.
+    // Leaked once per run, since clap requires argument names to be static.
     let name: &'static str = flag.name.leak();
     let arg = Arg::new(name).long(name).help(usage.trim_start().to_owned()).action(ArgAction::Set);
     match flag.r#type.as_str() {
@@ -139,7 +141,7 @@ fn with_help(command: clap::Command, called: Command, plugin: &Plugin) -> clap::
     command.after_help(text)
 }
 
-/// Returns the flags of the command line and their values for plugins: without `--plugins` and the global flags.
+/// Returns the flags in the command line and their values for plugins, without `--plugins` and the global flags.
 pub(super) fn given() -> Vec<String> {
     let line: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     of_plugins(&line)

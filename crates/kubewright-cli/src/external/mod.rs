@@ -1,4 +1,4 @@
-//! External plugins, which scaffold together with kubewright (`--plugins`), by the protocol of kubebuilder.
+//! External plugins, which scaffold together with kubewright (`--plugins`), using the protocol of kubebuilder.
 
 mod call;
 mod files;
@@ -37,7 +37,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The words of the command, in the command line and in requests to plugins.
+    /// Returns the words of the command, as in the command line and in requests to plugins.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Init => &["init"],
@@ -71,7 +71,7 @@ impl PluginChain {
         Self(vec![ChainItem::BuiltIn])
     }
 
-    /// Finds the plugins of some keys.
+    /// Finds the plugins with some keys.
     pub(crate) fn find(keys: &[PluginKey]) -> Result<Self> {
         let item = |key: &PluginKey| {
             if key.is_ours() { Ok(ChainItem::BuiltIn) } else { find::plugin(key).map(ChainItem::External) }
@@ -111,8 +111,8 @@ impl PluginChain {
         self.0.iter().map(key).collect()
     }
 
-    /// Lets each plugin plan its changes on top of those before; `built_in` is the part of kubewright. `kubewright init` always writes `PROJECT`,
-    /// also if kubewright is not in the chain.
+    /// Lets each plugin plan its changes on top of the preceding ones. `built_in` is kubewright's own part. `kubewright
+    /// init` always writes `PROJECT`, even if kubewright is not in the chain.
     pub(crate) fn plan(
         &self,
         command: Command,

@@ -2,19 +2,19 @@
 
 use thiserror::Error;
 
-/// The type of the segment that names the interpreter (`PT_INTERP` of the System V ABI).
+/// The type of the segment that contains the interpreter's path (`PT_INTERP` in the System V ABI).
 const INTERPRETER: u32 = 3;
 
 /// The properties of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The architecture, by its name in Go and in images.
+    /// The architecture, by its name in Go and in image manifests.
     pub(crate) architecture: &'static str,
-    /// The dynamic linker, for a dynamically linked program.
+    /// The dynamic linker of a dynamically linked program.
     pub(crate) interpreter: Option<String>,
 }
 
-/// A file that is not a program for an image.
+/// The error for a file that is not a program for an image.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ElfError {
     /// The file is not ELF.
@@ -23,7 +23,7 @@ pub(crate) enum ElfError {
     /// The file is truncated or corrupt.
     #[error("the ELF file is truncated or corrupt: build it again")]
     Corrupt,
-    /// A library or an object file.
+    /// The file is a library or an object file.
     #[error("the ELF file is not executable (type {0})")]
     NotExecutable(u16),
     /// The architecture is not supported.
@@ -56,7 +56,7 @@ impl Numbers<'_> {
         Ok(u32::from_le_bytes(self.take(at)?))
     }
 
-    /// Reads a number of the size of an address.
+    /// Reads a number with the size of an address.
     fn word(&self, at: usize, wide: bool) -> Result<usize, ElfError> {
         let number = if wide { u64::from_le_bytes(self.take(at)?) } else { self.u32(at)?.into() };
         usize::try_from(number).map_err(|_| ElfError::Corrupt)
@@ -69,7 +69,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Program, ElfError> {
         return Err(ElfError::NotElf);
     };
     let (wide, file) = (*class == 2, Numbers { bytes, little: *order == 1 });
-    // Executable or position-independent executable.
+    // An executable, or a position-independent executable.
     let (kind, machine) = (file.u16(16)?, file.u16(18)?);
     if !matches!(kind, 2 | 3) {
         return Err(ElfError::NotExecutable(kind));

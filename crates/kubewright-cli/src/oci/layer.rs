@@ -8,16 +8,16 @@ use tar::{Builder, EntryType, Header};
 
 use super::layout::{Blob, digest};
 
-/// The path of the program in the image, as in the scaffold's Deployment and Dockerfile.
+/// The path of the program in the image, as in the generated Deployment and Dockerfile.
 pub(crate) const PROGRAM: &str = "/manager";
 
-/// The user id: `nonroot` of the distroless images.
+/// The user id: `nonroot` in distroless images.
 pub(crate) const USER: u64 = 65532;
 
 /// The path of the root certificates, as in Debian; `SSL_CERT_FILE` is set to it.
 pub(crate) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Names are looked up in files, then by DNS. Static programs of glibc have both built in.
+/// Names are looked up in files, then by DNS. Both lookups are compiled into static glibc programs.
 const NAMES: &str = "hosts: files dns\n";
 
 /// A compressed layer.
@@ -28,7 +28,7 @@ pub(super) struct Layer {
     pub(super) diff_id: String,
 }
 
-/// Makes the layer for a program. It is deterministic: times are 0, owners and order are fixed.
+/// Creates the layer for a program. The output is deterministic: times are 0, and owners and order are fixed.
 pub(super) fn pack(program: &[u8]) -> io::Result<Layer> {
     let tar = archive(program)?;
     let diff_id = digest(&tar);
@@ -69,7 +69,8 @@ fn entry(builder: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, mode: u32,
     builder.append_data(&mut header, path, content)
 }
 
-/// Returns Mozilla's root certificates of this kubewright version: those of the build machine would make images differ.
+/// Returns Mozilla's root certificates in this version of kubewright. With those of the build machine, images would
+/// differ.
 fn certificates() -> String {
     let mut text = String::new();
     for certificate in webpki_root_certs::TLS_SERVER_ROOT_CERTS {

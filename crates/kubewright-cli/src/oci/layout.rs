@@ -10,7 +10,8 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The media type of an index.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// The annotations with the image name. containerd, and thus kind, adds a date to the first, and takes the second unchanged.
+/// The annotations with the image name. containerd, and therefore kind, appends a date to the first one, and uses the
+/// second one unchanged.
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
 /// Returns the digest of bytes, as `sha256:…`.
@@ -57,7 +58,7 @@ pub(crate) struct Platform {
     pub(crate) os: String,
 }
 
-/// The manifest of an image or of an artifact that refers to one.
+/// The manifest of an image, or of an artifact that refers to an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
@@ -106,7 +107,7 @@ impl Blob {
     }
 }
 
-/// A manifest and the blobs that it refers to, which are pushed before it.
+/// A manifest with the blobs that it refers to, which are pushed before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bundle {
     /// The manifest.
@@ -140,13 +141,13 @@ impl Layout {
         std::iter::once(&self.image).chain(&self.referrers)
     }
 
-    /// Returns the files of the layout. A name is added for tools that look it up.
+    /// Returns the files of the layout. If a name is given, it is included for tools that look it up.
     pub(crate) fn files(&self, name: Option<&str>) -> serde_json::Result<Vec<File>> {
         files(self.bundles(), name)
     }
 
-    /// Returns the image as a tar archive, with the `manifest.json` of `docker load`. Referrers are omitted: containerd would unpack them
-    /// as images, and podman would ask which image is meant.
+    /// Returns the image as a tar archive with the `manifest.json` of `docker load`. Referrers are omitted: containerd
+    /// would unpack them as images, and podman would ask which image is meant.
     pub(crate) fn archive(&self, name: Option<&str>) -> io::Result<Vec<u8>> {
         let mut files = files([&self.image], name)?;
         let [config, layers @ ..] = self.image.blobs.as_slice() else { return Err(io::ErrorKind::InvalidData.into()) };

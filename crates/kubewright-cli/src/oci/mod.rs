@@ -1,7 +1,7 @@
 //! OCI images of operators, without a container engine or a base image.
 //!
-//! Values in, values out; [`registry`] pushes them. The same program gives the same digest: an image has nothing from the time, the
-//! machine or the directory of its build.
+//! This module does no I/O; [`registry`] pushes images. Builds are reproducible: the same program results in the same
+//! digest, since an image contains nothing about the time, the machine or the directory of its build.
 
 pub(crate) mod elf;
 mod layer;
@@ -136,7 +136,7 @@ mod tests {
         make(&Contents { program: &program, architecture: "amd64", labels, sbom }).unwrap()
     }
 
-    /// Follows the references from the index to each blob, as image-spec describes.
+    /// Follows the references from the index to each blob, as specified in image-spec.
     #[test]
     fn references_lead_to_all_blobs() {
         let files: BTreeMap<_, _> = layout().files(Some("registry.example/cow:v1")).unwrap().into_iter().collect();

@@ -1,4 +1,5 @@
-//! The software bill of materials of a program in CycloneDX format, from `cargo metadata` and the checksums in the lock file. Pure.
+//! The software bill of materials of a program in CycloneDX format, generated from `cargo metadata` and the checksums
+//! in the lock file. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// The registered media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.cyclonedx+json";
 
-/// The part of the output of `cargo metadata` that is used here.
+/// The fields in the output of `cargo metadata` that are used here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     packages: Vec<Package>,
@@ -67,7 +68,8 @@ impl Metadata {
         self.packages.iter().find(|package| &package.id == root)
     }
 
-    /// Returns the normal and build dependencies of the root package, without dev-dependencies, each with its own dependencies.
+    /// Returns the normal and build dependencies of the root package, with the dependencies of each. Dev-dependencies
+    /// are omitted.
     fn needed(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut found = BTreeMap::new();
         let Some(resolve) = &self.resolve else { return found };
@@ -127,7 +129,7 @@ fn component(package: &Package, kind: &str, checksum: Option<&str>) -> Value {
     say("version", package.version.as_str().into());
     say("purl", reference.into());
     if let Some(license) = &package.license {
-        // Old manifests separate alternatives by a slash.
+        // Old manifests separate alternatives with a slash.
         say("licenses", json!([{"expression": license.replace('/', " OR ").replace("  ", " ")}]));
     }
     if let Some(checksum) = checksum {
@@ -139,7 +141,8 @@ fn component(package: &Package, kind: &str, checksum: Option<&str>) -> Value {
     component.into()
 }
 
-/// Returns the package URL. Packages from elsewhere than crates.io have the URL of their source, except for local paths.
+/// Returns the package URL. For packages that are not from crates.io, it contains the URL of the source, except for
+/// local paths.
 fn purl(package: &Package) -> String {
     let plain = format!("pkg:cargo/{}@{}", package.name, package.version.replace('+', "%2B"));
     match &package.source {
@@ -151,7 +154,7 @@ fn purl(package: &Package) -> String {
     }
 }
 
-/// Returns the checksums in a lock file, by name and version. Cargo writes one line per key, in a fixed order.
+/// Returns the checksums in a lock file, by name and version. Cargo writes one key per line, in a fixed order.
 fn checksums(lock: &str) -> BTreeMap<(&str, &str), &str> {
     let mut found = BTreeMap::new();
     for package in lock.split("[[package]]").skip(1) {

@@ -1,6 +1,6 @@
 //! The arguments that an operator is started with: those of the user, and the addresses to serve at.
 //!
-//! Ports are free ones unless the user names others, so that several operators run on one machine.
+//! Free ports are chosen unless the user specifies them, so that several operators can run on one machine.
 
 use std::{io, net::TcpListener};
 
@@ -11,7 +11,8 @@ const WEBHOOKS: &str = "--webhook-bind-address";
 const WEBHOOK_URL: &str = "--webhook-url";
 const CERTIFICATES: &str = "--webhook-cert-path";
 
-/// The arguments of an operator on this machine. Every start of it gets the same ones, so that its addresses stay.
+/// The arguments of an operator on this machine. They are the same for every start, so that its addresses stay the
+/// same.
 #[derive(Debug)]
 pub(crate) struct OperatorArguments {
     given: Vec<String>,
@@ -20,14 +21,14 @@ pub(crate) struct OperatorArguments {
 }
 
 impl OperatorArguments {
-    /// Adds free ports to the arguments that the user gave.
+    /// Adds free ports to the arguments from the user.
     pub(crate) fn new(given: Vec<String>) -> Result<Self> {
         let free = || free_port().context("find a free port");
         Ok(Self { given, probe_port: free()?, webhook_port: free()? })
     }
 
-    /// Returns all arguments. With `webhooks` they include the address and the URL of the webhook server, unless the user gave one of its
-    /// flags.
+    /// Returns all arguments. With `webhooks` they include the address and the URL of the webhook server, unless the
+    /// user has set one of these flags.
     pub(crate) fn all(&self, webhooks: bool) -> Vec<String> {
         let mut all = Vec::new();
         if self.value(PROBES).is_none() {
@@ -41,7 +42,7 @@ impl OperatorArguments {
         all
     }
 
-    /// Returns the URL of the operator's probes and traces, or nothing if it serves none.
+    /// Returns the URL of the operator's probes and traces; `None` if it serves none.
     pub(crate) fn probe_url(&self) -> Option<String> {
         match self.value(PROBES) {
             None => Some(format!("http://127.0.0.1:{}", self.probe_port)),
@@ -51,7 +52,7 @@ impl OperatorArguments {
         }
     }
 
-    /// Returns the value that the user gave to a flag, as `--flag=value` or `--flag value`.
+    /// Returns the value of a flag in the user's arguments, given as `--flag=value` or `--flag value`.
     fn value(&self, flag: &str) -> Option<&str> {
         self.given.iter().enumerate().find_map(|(index, word)| match word.strip_prefix(flag)? {
             "" => Some(self.given.get(index + 1).map_or("", String::as_str)),
@@ -60,7 +61,8 @@ impl OperatorArguments {
     }
 }
 
-/// Returns a port that is free now. If another process takes it before the operator does, the operator reports that and exits.
+/// Returns a port that is currently free. If another process binds it before the operator does, the operator reports
+/// that and exits.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

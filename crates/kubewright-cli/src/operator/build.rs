@@ -1,9 +1,11 @@
-//! Building the program of an operator, unless it is up to date.
+//! Builds the program of an operator, unless it is up to date.
 //!
-//! A `cargo build` that finds nothing to do takes a second in a large workspace, so the sources that cargo lists for the program are compared
-//! with it first. A change made while another cargo is building can be missed; the next change is not.
+//! In a large workspace, a `cargo build` takes a second even if there is nothing to do. The sources that cargo lists
+//! for the program are therefore compared with it first. A change made while another cargo process is building can be
+//! missed, but the next change is detected.
 //!
-//! The program is built with the features that tests have, so that `cargo test` and the commands share each dependency: see [`cargo_build`].
+//! The program is built with the same features as tests, so that `cargo test` and the commands share all compiled
+//! dependencies; see [`cargo_build`].
 
 use std::{
     fs,
@@ -36,7 +38,7 @@ struct Made {
     name: String,
 }
 
-/// Returns the program of an operator, and builds it unless it is up to date.
+/// Returns the path of an operator's program, which is built unless it is up to date.
 pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
     match up_to_date(package) {
         Some(program) => Ok(program),
@@ -44,17 +46,18 @@ pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
     }
 }
 
-/// Returns the program of an operator, if it is up to date.
+/// Returns the path of an operator's program, if it is up to date.
 pub(crate) fn up_to_date(package: &Package) -> Option<PathBuf> {
     Some(package.debug_program()).filter(|program| is_up_to_date(package, program))
 }
 
-/// Returns the command that builds the program of an operator. It prints diagnostics to standard error, and to standard output the messages
-/// that [`built_program`] reads.
+/// Returns the command that builds the program of an operator. It prints diagnostics to standard error, and the
+/// messages for [`built_program`] to standard output.
 ///
-/// Cargo turns on the features that only dev-dependencies ask for when a build may include examples or tests, and then for all of the build.
-/// `--examples` is such a build also for a package without examples, and compiles nothing more. Without it, tokio and everything above it would
-/// be compiled once for `cargo test` and once for the commands.
+/// If a build may include examples or tests, cargo enables the features that only dev-dependencies request, for the
+/// whole build. `--examples` has that effect even for a package without examples, in which case nothing more is
+/// compiled. Without it, tokio and everything that depends on it would be compiled once for `cargo test` and again for
+/// the commands.
 pub(crate) fn cargo_build(package: &Package) -> Command {
     let mut command = cargo(&package.folder);
     command.args(["build", MESSAGES, "--bin", &package.program]);
@@ -64,14 +67,14 @@ pub(crate) fn cargo_build(package: &Package) -> Command {
     command
 }
 
-/// Has cargo print diagnostics for people, and JSON about the rest.
+/// The flag that makes cargo print human-readable diagnostics, and everything else as JSON.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
 /// Builds the optimised, static program of an operator, for an image.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
     let mut command = cargo(&package.folder);
     if target.needs_static_flag {
-        // Cargo reads these flags from one place only, and prefers the environment.
+        // Cargo reads these flags from a single place, and prefers the environment.
         match (std::env::var("CARGO_ENCODED_RUSTFLAGS"), std::env::var("RUSTFLAGS")) {
             (Ok(flags), _) if !flags.is_empty() => {
                 command.env("CARGO_ENCODED_RUSTFLAGS", format!("{flags}\x1f-C\x1f{STATIC}"));
@@ -84,12 +87,13 @@ pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, sh
             }
         }
     }
-    // The target is given even if it is the host: otherwise the flags would apply to build scripts and macros as well.
+    // The target is set even if it is the host. Otherwise the flags would also apply to build scripts and procedural
+    // macros.
     command.args(["build", MESSAGES, "--bin", &package.program, "--profile", profile, "--target", &target.triple]);
     run_cargo(package, command, shell)
 }
 
-/// Runs cargo, and returns the program that it built.
+/// Runs cargo, and returns the path of the program that it has built.
 fn run_cargo(package: &Package, mut command: Command, shell: &Shell) -> Result<PathBuf> {
     shell.status("Building", &package.program);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
@@ -108,7 +112,7 @@ pub(crate) fn built_program(package: &Package, messages: &[u8]) -> Result<PathBu
     program.with_context(|| format!("cargo did not build the binary target {}", package.program))
 }
 
-/// Returns whether a program is newer than everything that it was built from.
+/// Returns whether a program is newer than all files that it was built from.
 fn is_up_to_date(package: &Package, program: &Path) -> bool {
     let Some(built) = modified(program) else { return false };
     let Some(sources) = sources(program) else { return false };
@@ -125,19 +129,19 @@ fn is_up_to_date(package: &Package, program: &Path) -> bool {
 }
 
 impl Package {
-    /// The path of the program after a development build.
+    /// Returns the path of the program after a development build.
     fn debug_program(&self) -> PathBuf {
         self.target.join("debug").join(&self.program)
     }
 
-    /// The files that the program was last built from; none if it was never built.
+    /// Returns the files that the program was last built from. The list is empty if it was never built.
     pub(crate) fn sources(&self) -> Vec<PathBuf> {
         sources(&self.debug_program()).unwrap_or_default()
     }
 }
 
 fn sources(program: &Path) -> Option<Vec<PathBuf>> {
-    // Cargo writes the dep-info file beside the program.
+    // Cargo writes the dep-info file next to the program.
     fs::read_to_string(program.with_extension("d")).ok().map(|text| sources_of(&text))
 }
 
@@ -145,7 +149,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Parses a dep-info file: one rule for make, in which a space within a name follows a backslash.
+/// Parses a dep-info file: a rule for make, in which spaces within names are escaped by a backslash.
 fn sources_of(text: &str) -> Vec<PathBuf> {
     let line = text.lines().next().unwrap_or_default();
     let Some((_, sources)) = line.split_once(": ") else { return Vec::new() };

@@ -1,7 +1,7 @@
-//! Asking a program for its description: the kinds, rights and webhooks of an operator.
+//! Querying a program for its description: the kinds, permissions and webhooks of an operator.
 //!
-//! A program that does not know `KUBEWRIGHT_DESCRIBE` would start to work instead. It therefore gets a kubeconfig whose cluster never answers,
-//! and is killed after a while.
+//! A program that does not support `KUBEWRIGHT_DESCRIBE` would start to run instead. It therefore gets a kubeconfig for
+//! a cluster that never answers, and is killed after a timeout.
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::description::{Description, VARIABLE};
 use tokio::{process::Command, time::timeout};
 
-/// The time that a program has to describe itself.
+/// The timeout for a program to describe itself.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A kubeconfig without a cluster: only root can listen on port 1, and nothing uses it.
+/// A kubeconfig without a usable cluster: only root can listen on port 1, and nothing uses that port.
 const NO_CLUSTER: &str = "\
 apiVersion: v1
 kind: Config
@@ -22,7 +22,7 @@ clusters: [{name: nowhere, cluster: {server: 'http://127.0.0.1:1'}}]
 users: [{name: nobody, user: {}}]
 ";
 
-/// The end of the error for a program without a description.
+/// The end of the error message for a program without a description.
 const HINT: &str =
     "its main function must call Manager::run, of a kubewright version that supports KUBEWRIGHT_DESCRIBE";
 

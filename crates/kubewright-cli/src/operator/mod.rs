@@ -1,4 +1,4 @@
-//! The operator of a project: finding its program, building it, describing it and starting it.
+//! The operator of a project: locating, building, describing and starting its program.
 
 mod arguments;
 mod build;

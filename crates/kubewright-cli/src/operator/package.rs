@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// A package, and the binary in it that is the operator.
+/// A package, and the binary target that is the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     /// The directory of the package: the project.
@@ -27,7 +27,7 @@ pub(crate) struct Package {
     pub(crate) has_examples: bool,
 }
 
-/// The part of the output of `cargo metadata` that is used here.
+/// The fields in the output of `cargo metadata` that are used here.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Listed>,
@@ -57,7 +57,7 @@ impl Target {
 }
 
 impl Package {
-    /// Finds the package that contains `start`. `program` names the binary, if the package has several.
+    /// Finds the package that contains `start`. `program` selects the binary target if the package has several.
     pub(crate) fn find(start: &Path, program: Option<&str>) -> Result<Self> {
         let folder = start.ancestors().find(|folder| folder.join("Cargo.toml").exists()).with_context(|| {
             format!(
@@ -66,7 +66,7 @@ impl Package {
             )
         })?;
         let manifest = folder.join("Cargo.toml");
-        // This needs neither network nor lock file, and takes about 50 ms.
+        // This needs neither network access nor a lock file, and takes about 50 ms.
         let output = cargo(folder)
             .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"])
             .arg(&manifest)
@@ -81,7 +81,7 @@ impl Package {
         Self::of(metadata, folder, program)
     }
 
-    /// Returns the output of `cargo metadata` with all dependencies for a target, or for all targets if there is none.
+    /// Returns the output of `cargo metadata` with all dependencies, for one target or, with `None`, for all targets.
     pub(crate) fn dependencies(&self, target: Option<&str>) -> Result<Vec<u8>> {
         let mut command = cargo(&self.folder);
         command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(self.folder.join("Cargo.toml"));
@@ -119,7 +119,8 @@ impl Package {
 }
 
 impl Listed {
-    /// Returns the wanted binary, or the one that `cargo run` would take, or the one with the name of the package.
+    /// Returns the requested binary target, or the one that `cargo run` would run, or the one with the name of the
+    /// package.
     fn program(&self, wanted: Option<&str>) -> Result<String> {
         let is_program = |target: &&Target| target.is("bin");
         let names: Vec<_> = self.targets.iter().filter(is_program).map(|target| target.name.as_str()).collect();
@@ -145,11 +146,12 @@ impl Listed {
     }
 }
 
-/// Returns a command for cargo: the one that runs this process, if there is one.
+/// Returns a cargo command. If this process was run by cargo, the same cargo is used.
 pub(super) fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // A cargo that runs this process sets variables about its own package. Build scripts that read them (as ring's does) would run again, and
-    // everything that depends on them would be rebuilt, whenever the outer package differs.
+    // A cargo process that runs this process sets variables about its own package. Build scripts that read them, such
+    // as ring's, would run again, and everything that depends on them would be rebuilt, whenever the outer package
+    // differs.
     let variables = std::env::vars_os().map(|(name, _)| name);
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for name in variables.filter(|name| name.to_str().is_some_and(is_of_package)) {

@@ -1,7 +1,8 @@
-//! The target of a static program, which runs in an image without any other file.
+//! The target of a static program, which runs in an image without any other files.
 //!
-//! Programs for musl are static by default, and its licence allows any use. Where that target is not installed, or has no C compiler,
-//! glibc is linked statically. Since version 2.34 it has the lookup of names in files and by DNS built in, which is all that a pod needs; other
+//! musl is linked statically by default, and its licence allows any use. Where the musl target is not installed or has
+//! no C compiler, glibc is linked statically. Since version 2.34 it contains the lookup of names in files and by DNS,
+//! which is all that a pod needs; other modules of nsswitch.conf are not available.
 //! modules of nsswitch.conf are not available.
 
 use std::{
@@ -19,12 +20,12 @@ pub(crate) const STATIC: &str = "target-feature=+crt-static";
 pub(crate) struct Target {
     /// The target triple.
     pub(crate) triple: String,
-    /// Whether the C library is linked statically only with [`STATIC`].
+    /// Whether the C library is only linked statically with [`STATIC`].
     pub(crate) needs_static_flag: bool,
 }
 
 impl Target {
-    /// Returns the wanted target, or the best one that is installed.
+    /// Returns the requested target, or the best installed one.
     pub(crate) fn find(wanted: Option<&str>) -> Result<Self> {
         let (triple, needs_static_flag) =
             choose(&host()?, wanted, |triple| is_installed(triple) && has_compiler(triple));
@@ -35,7 +36,7 @@ impl Target {
     }
 }
 
-/// Returns the steps that install a target.
+/// Returns instructions for installing a target.
 pub(crate) fn install_hint(triple: &str) -> String {
     format!(
         "run rustup target add {triple}, and install a C compiler for it: {}, or set CC_{}",
@@ -53,7 +54,7 @@ fn choose(host: &str, wanted: Option<&str>, is_ready: impl Fn(&str) -> bool) -> 
     if host.ends_with("-linux-gnu") && !is_ready(&musl) { (host.to_owned(), true) } else { (musl, false) }
 }
 
-/// The name of the C compiler that the `cc` crate looks for.
+/// Returns the name of the C compiler that the `cc` crate looks for.
 fn compiler(triple: &str) -> String {
     let processor = triple.split('-').next().unwrap_or(triple);
     match processor {

@@ -1,4 +1,4 @@
-//! Applying objects: a dry run of all, then writes in their order.
+//! Applying objects: first a dry run of all, then the writes in order.
 
 use std::collections::BTreeSet;
 
@@ -39,13 +39,13 @@ impl ApplyOptions {
 /// An object, and its state in the cluster.
 struct Found<'a> {
     object: &'a Value,
-    /// Its location; unknown as long as its kind is yet to be installed.
+    /// Its location; `None` until its kind is installed.
     place: Option<Located>,
     /// Its current resource version.
     before: Option<String>,
 }
 
-/// Objects that passed a dry run.
+/// Objects that passed the dry run.
 pub(crate) struct Plan<'a> {
     remote: &'a Remote,
     options: &'a ApplyOptions,
@@ -65,7 +65,7 @@ impl<'a> Plan<'a> {
         Ok(Self { remote, options, kinds, found })
     }
 
-    /// Applies the chosen objects in their order, and waits until the definitions among them are established.
+    /// Applies the selected objects in order, and waits until the definitions among them are established.
     pub(crate) async fn write(
         &mut self,
         is_chosen: impl Fn(&Value) -> bool,
@@ -125,7 +125,7 @@ async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[
             title(object)
         );
     };
-    // A user who may apply but not read still gets the objects, and a less exact summary.
+    // A user who has permission to apply but not to read still gets the objects, with a less precise summary.
     let before = place.api.get_metadata_opt(&place.name).await.ok().flatten();
     Ok(Found { object, place: Some(place), before: before.and_then(|it| it.metadata.resource_version) })
 }
@@ -153,7 +153,7 @@ async fn dry_run(remote: &Remote, found: &[Found<'_>], all: &[Value], options: &
     let mut refused = Vec::new();
     for (object, error) in asked {
         let Some(error) = error else { continue };
-        // A dry run in a namespace that is yet to be created fails with 404, after the permissions were checked.
+        // A dry run in a namespace that doesn't exist yet fails with 404, after permissions were checked.
         let is_early = status(&error).is_some_and(|status| status.code == 404)
             && namespaces.contains(text(object, "/metadata/namespace"));
         if !is_early {
@@ -195,7 +195,7 @@ async fn write(
     }
 }
 
-/// Waits until the API serves a kind whose definition is established.
+/// Waits until the API server serves a kind whose definition is established.
 async fn served(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<Located> {
     loop {
         kinds.forget(text(object, "/apiVersion"));
@@ -259,7 +259,8 @@ fn definition_state(definition: Option<&CustomResourceDefinition>) -> Definition
     }
 }
 
-/// Returns the names of the definitions that the cluster lacks. Without the permission to read them, none is reported.
+/// Returns the names of the definitions that are missing in the cluster. Returns none without the permission to read
+/// them.
 pub(crate) async fn missing_definitions(remote: &Remote, names: &[&str]) -> Result<Vec<String>> {
     let definitions: Api<CustomResourceDefinition> = Api::all(remote.client.clone());
     let mut missing = Vec::new();

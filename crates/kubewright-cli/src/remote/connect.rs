@@ -1,4 +1,4 @@
-//! Finding the cluster of the current context, and connecting to it.
+//! Locating the cluster of the current context, and connecting to it.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use kube::{
 
 use super::failure::explain;
 
-/// The time that the cluster has to answer the first request.
+/// The timeout for the cluster to answer the first request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 // Not a doc comment: clap would show it as the help of the command.
@@ -48,19 +48,19 @@ impl fmt::Display for Remote {
 }
 
 impl Remote {
-    /// Returns a cluster on this machine, with a name and a place for messages.
+    /// Returns a cluster on this machine, with a name and a location for messages.
     pub(crate) fn new(client: Client, name: &str, found: impl fmt::Display) -> Self {
         Self { client, name: name.into(), is_local: true, url: found.to_string() }
     }
 
-    /// Returns whether the API server has a loopback address, and can reach what listens on one.
+    /// Returns whether the API server has a loopback address, so that it can reach servers on loopback addresses.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local
     }
 }
 
 impl Connection {
-    /// Returns the flags by which kubectl chooses the same cluster.
+    /// Returns the flags that make kubectl use the same cluster.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let flag = |name: &str, value: &OsStr| [name.into(), value.to_owned()];
         let kubeconfig = self.kubeconfig.iter().flat_map(|path| flag("--kubeconfig", path.as_os_str()));
@@ -68,7 +68,7 @@ impl Connection {
         kubeconfig.chain(context).collect()
     }
 
-    /// Connects to the cluster, and requests its version, which needs no permission.
+    /// Connects to the cluster, and requests its version, which requires no permission.
     pub(crate) async fn connect(&self) -> Result<Remote> {
         let (name, config) = self.config().await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -85,7 +85,8 @@ impl Connection {
         }
     }
 
-    /// Finds the configuration as kubectl does: `--kubeconfig`, then `KUBECONFIG`, then `~/.kube/config`, then the service account of the pod.
+    /// Finds the configuration as kubectl does: from `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, or the service
+    /// account of the pod.
     async fn config(&self) -> Result<(String, Config)> {
         let home = env::home_dir().map(|home| home.join(".kube/config"));
         let variable = env::var_os("KUBECONFIG").filter(|value| !value.is_empty());

@@ -1,7 +1,7 @@
 //! Deleting applied objects, in an order in which each deletion can complete.
 //!
-//! Definitions come first, while the operator still runs and can remove its finalizers. Then come its webhook configurations, the operator, its
-//! roles, and last the namespace.
+//! Definitions are deleted first, while the operator still runs and can remove its finalizers. Then follow the
+//! operator's webhook configurations, the operator itself, its roles, and finally the namespace.
 
 use anyhow::{Result, bail};
 use futures::{StreamExt, stream};
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::shell::Shell;
 
-/// The number of remaining instances that an error names.
+/// The maximum number of remaining instances in an error.
 const NAMED: usize = 3;
 
 /// An object that exists in the cluster.
@@ -29,7 +29,7 @@ struct Existing<'a> {
     uid: Option<String>,
 }
 
-/// Deletes all objects and waits until they are gone. If one may not be deleted, none is.
+/// Deletes all objects, and waits until they are gone. If the deletion of one is forbidden, none is deleted.
 pub(crate) async fn delete(
     remote: &Remote,
     objects: &[Value],
@@ -76,7 +76,8 @@ pub(crate) async fn delete(
 
 const PHASES: usize = 5;
 
-/// The phase in which an object is deleted. Webhook configurations come first if the operator does not run, as they would block deletions.
+/// Returns the phase in which an object is deleted. If the operator does not run, webhook configurations come first,
+/// since they would block other deletions.
 fn phase(object: &Value, has_operator: bool) -> usize {
     match text(object, "/kind") {
         _ if is_webhook_configuration(object) => usize::from(has_operator),
@@ -134,7 +135,7 @@ async fn has_operator(remote: &Remote, objects: &[Value]) -> bool {
     false
 }
 
-/// Waits until an object is gone. A new object of the same name has another UID and does not count.
+/// Waits until an object is gone. A new object of the same name has another UID, and does not count.
 async fn gone(remote: &Remote, present: &Existing<'_>, works: bool, wait: &Wait<'_>) -> Result<()> {
     let (Located { api, name }, title) = (&present.place, title(present.object));
     loop {
@@ -188,7 +189,7 @@ async fn blockers(remote: &Remote, object: &Value, left: &DynamicObject, works: 
     reasons.iter().map(|reason| format!("\n  {reason}")).collect()
 }
 
-/// Returns some objects of a defined kind.
+/// Returns some objects of the kind in a definition.
 async fn instances(remote: &Remote, definition: &Value) -> Vec<DynamicObject> {
     let Some(resource) = defined_resource(definition) else { return Vec::new() };
     let api: Api<DynamicObject> = Api::all_with(remote.client.clone(), &resource);

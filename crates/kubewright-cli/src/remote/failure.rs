@@ -4,7 +4,8 @@ use std::{error::Error, io};
 
 use kube::core::Status;
 
-/// Formats an error in one line: the message of the API server or the reason why there was none, and a hint if there is one.
+/// Formats an error in one line: the API server's message, or the reason why there was no response, and a hint if
+/// available.
 pub(super) fn explain(error: &kube::Error) -> String {
     let said = match error {
         kube::Error::Api(status) if is_page(status) => "the response is an HTML page".into(),
@@ -90,7 +91,7 @@ fn unreachable(error: &(dyn Error + 'static)) -> Option<&'static str> {
             Some(_) => return Some("check the server in the kubeconfig"),
             None => {}
         }
-        // An `io::Error` that wraps another error skips it as its source.
+        // An `io::Error` that wraps another error omits it from its sources.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = inner.map(|inner| inner as _).or_else(|| error.source());
     }

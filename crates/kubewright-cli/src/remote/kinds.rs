@@ -30,7 +30,7 @@ impl Kinds {
         Self { client: client.clone(), versions: BTreeMap::new() }
     }
 
-    /// Returns the location of an object, or nothing if the cluster does not have its kind.
+    /// Returns the location of an object; `None` if the cluster does not have its kind.
     pub(super) async fn locate(&mut self, object: &Value) -> Result<Option<Located>, kube::Error> {
         let version = text(object, "/apiVersion");
         if !self.versions.contains_key(version) {
@@ -49,7 +49,7 @@ impl Kinds {
         }))
     }
 
-    /// Drops what is cached of a group version, after a kind was installed.
+    /// Removes a group version from the cache, after a kind was installed.
     pub(super) fn forget(&mut self, version: &str) {
         self.versions.remove(version);
     }
@@ -67,7 +67,7 @@ impl Kinds {
     }
 }
 
-/// Returns a string in an object, empty if there is none.
+/// Returns a string in an object, or an empty string.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

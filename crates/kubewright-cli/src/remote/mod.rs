@@ -1,7 +1,8 @@
-//! The cluster that a command acts on, found by the kubeconfig.
+//! The cluster that a command acts on, as selected by the kubeconfig.
 //!
-//! Objects are applied server-side under the field manager `kubewright`. A dry run comes first (`dryRun`), so that a command that cannot do all
-//! of its work changes nothing. Commands then wait for the result: established definitions, ready Deployments, deleted objects.
+//! Objects are applied server-side with the field manager `kubewright`. Every command performs a dry run (`dryRun`)
+//! first, so that a command that cannot complete changes nothing. It then waits for the result: established
+//! definitions, ready Deployments, or deleted objects.
 
 mod apply;
 mod connect;
@@ -25,7 +26,7 @@ pub(crate) use self::{
 };
 use crate::shell::Shell;
 
-/// The shortest and the longest pause between two polls. A pause is a quarter of the time waited so far.
+/// The minimum and the maximum delay between two polls. A delay is a quarter of the time waited so far.
 const POLL_INTERVAL: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
 /// The timeout of a single request.
@@ -59,7 +60,7 @@ impl WaitOptions {
     }
 }
 
-/// One deadline for all the conditions that a command waits for.
+/// The common deadline of all conditions that a command waits for.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     clock: &'a SharedClock,
@@ -69,7 +70,7 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Shows the condition that is waited for, and pauses until the next poll. Returns false if the deadline has passed.
+    /// Shows the pending condition, and pauses until the next poll. Returns false if the deadline has passed.
     async fn poll_again(&self, what: &str) -> bool {
         let passed = self.clock.monotonic().saturating_sub(self.started);
         let left = self.timeout.saturating_sub(passed);

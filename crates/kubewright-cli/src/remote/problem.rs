@@ -1,18 +1,18 @@
-//! The reasons why a pod is not ready. Pure.
+//! The reason why a pod is not ready. Pure.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 /// The reason why a pod is not ready.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PodProblem {
-    /// The reason and the message of its status.
+    /// The reason and the message from its status.
     pub(super) reason: String,
     pub(super) hint: &'static str,
-    /// Whether it will not pass by itself.
+    /// Whether the problem is permanent.
     pub(super) is_permanent: bool,
 }
 
-/// Returns the worst problem of a pod.
+/// Returns the most severe problem of a pod.
 pub(super) fn problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.as_ref()?;
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
@@ -26,7 +26,7 @@ pub(super) fn problem(pod: &Pod) -> Option<PodProblem> {
     })
 }
 
-/// Returns the problem of a waiting container, unless it is only starting.
+/// Returns the problem of a waiting container, unless it is merely starting.
 fn container_problem(container: &ContainerStatus) -> Option<PodProblem> {
     const IMAGE: &str = "check that the image is in the registry (kubewright image --tag IMAGE --push) and that the cluster may pull it";
     const SPEC: &str = "correct the manifests in config/manager";
@@ -38,7 +38,7 @@ fn container_problem(container: &ContainerStatus) -> Option<PodProblem> {
         "ErrImagePull" | "RegistryUnavailable" => (IMAGE, false),
         "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" => (IMAGE, true),
         "CreateContainerConfigError" | "CreateContainerError" => (SPEC, true),
-        // The first exit may be for want of something that is not ready yet.
+        // The first exit may be due to a dependency that is not ready yet.
         "CrashLoopBackOff" => (EXIT, container.restart_count > 0),
         _ => (EXIT, false),
     };

@@ -1,4 +1,4 @@
-//! The diagnosis of a Deployment that is not ready, from its pods, their events and their logs.
+//! The diagnosis of a Deployment that is not ready, based on its pods, their events and their logs.
 
 use std::fmt::Write;
 
@@ -13,14 +13,14 @@ use kube::{
 
 use super::{Remote, problem::PodProblem};
 
-/// The number of pods in the report: they usually fail alike.
+/// The maximum number of pods in the report, since they usually fail in the same way.
 const PODS: usize = 2;
-/// The number of events of each object.
+/// The maximum number of events for each object.
 const EVENTS: usize = 4;
-/// The number of lines of each log.
+/// The maximum number of lines from each log.
 const LOG_LINES: i64 = 12;
 
-/// Returns the report: a line break and a line for each finding. What cannot be read is left out.
+/// Returns the report, each line preceded by a line break. Information that cannot be read is omitted.
 pub(super) async fn diagnose(
     remote: &Remote,
     deployment: &Deployment,
@@ -116,7 +116,8 @@ async fn events(remote: &Remote, namespace: &str, object: &impl ResourceExt, rep
     }
 }
 
-/// Adds the last log lines of the containers that ran: of the previous run, if the container is waiting to restart.
+/// Adds the last log lines of the containers that ran. For a container that waits for its restart, those are from the
+/// previous run.
 async fn logs(remote: &Remote, namespace: &str, pod: &Pod, report: &mut String) {
     let pods: Api<Pod> = Api::namespaced(remote.client.clone(), namespace);
     let status = pod.status.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Waiting until a Deployment is ready, or until it is certain that it will not be.
+//! Waiting until a Deployment is ready, or until it is certain that it will not become ready.
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::{
@@ -40,7 +40,7 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
             return Ok(());
         }
         let pods = match &deployment {
-            // Without the permission to list pods, the status of the Deployment has to do.
+            // Without the permission to list pods, only the status of the Deployment is used.
             Some(deployment) => pods_of(remote, deployment).await.unwrap_or_default(),
             None => Vec::new(),
         };
@@ -57,7 +57,7 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
     }
 }
 
-/// Returns why the Deployment is not ready, and whether it will not become ready.
+/// Returns the reason why the Deployment is not ready, and whether it will never become ready.
 fn assess(state: Rollout, problem: Option<&PodProblem>) -> (String, bool) {
     const WEBHOOK_FAILURE: &str = "failed calling webhook";
     match (state, problem) {
@@ -73,7 +73,7 @@ fn assess(state: Rollout, problem: Option<&PodProblem>) -> (String, bool) {
     }
 }
 
-/// Returns the state of a rollout by the rules of `kubectl rollout status`.
+/// Returns the state of a rollout, according to the rules of `kubectl rollout status`.
 fn rollout(deployment: &Deployment) -> Rollout {
     let Some(status) = &deployment.status else {
         return Rollout::Progressing("not yet observed by the Deployment controller".into());
@@ -109,7 +109,7 @@ fn rollout(deployment: &Deployment) -> Rollout {
     }
 }
 
-/// The pods of the latest revision.
+/// Returns the pods of the latest revision.
 async fn pods_of(remote: &Remote, deployment: &Deployment) -> Result<Vec<Pod>, kube::Error> {
     let namespace = deployment.namespace().unwrap_or_default();
     let labels = deployment.spec.iter().flat_map(|spec| spec.selector.match_labels.iter().flatten());

@@ -1,8 +1,8 @@
-//! Parsing the challenge in `WWW-Authenticate` of a registry, and encoding the answer. Pure.
+//! Parsing of the `WWW-Authenticate` challenge of a registry, and encoding of the answer. Pure.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The characters that are encoded in a query or a form.
+/// The characters that are percent-encoded in a query or a form.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A challenge.
@@ -10,7 +10,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 pub(super) enum Challenge {
     /// Basic authentication with each request.
     Basic,
-    /// A bearer token from another URL.
+    /// A bearer token, which is requested from another URL.
     Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 

@@ -19,10 +19,10 @@ use super::{
     reference::Reference,
 };
 
-/// The longest response in bytes: manifests and tokens have a few kilobytes.
+/// The maximum size of a response in bytes. Manifests and tokens have a few kilobytes.
 const LONGEST_RESPONSE: usize = 4 << 20;
 
-/// The timeout of a request, plus the same for each [`SLOWEST`] bytes of its body.
+/// The timeout of a request. It is extended by the same time for each [`SLOWEST`] bytes of the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 1 << 20;
 
@@ -85,7 +85,7 @@ impl Client {
         format!("{}{}", self.base, location.trim_start_matches('/'))
     }
 
-    /// Sends a request, and repeats it with authentication after 401.
+    /// Sends a request, and repeats it with authentication after a response with status 401.
     pub(super) async fn send(
         &mut self,
         method: &Method,
@@ -119,7 +119,8 @@ impl Client {
         Ok(value)
     }
 
-    /// Gets a token by the distribution token protocol: `GET` with a password or anonymously, `POST` with an identity token (OAuth 2).
+    /// Requests a token by the distribution token protocol: with `GET` for a password or anonymous access, and with
+    /// `POST` for an identity token (OAuth 2).
     async fn token(
         &self,
         realm: &str,
@@ -128,11 +129,12 @@ impl Client {
         credentials: Option<&Credentials>,
     ) -> Result<String, RegistryError> {
         let everything = format!("repository:{}:pull,push", self.reference.repository);
-        // The scope in the challenge is for one request, usually a read; the next one would need another token.
+        // The scope in the challenge is for a single request, usually a read. The next request would need another
+        // token.
         let scope = scope.filter(|scope| scope.contains("push")).unwrap_or(&everything);
         let mut pairs = vec![("scope", scope)];
         pairs.extend(service.map(|service| ("service", service)));
-        // Secrets are sent only over TLS, unless the registry itself is used without.
+        // Secrets are only sent over TLS, unless the registry itself is used without TLS.
         if credentials.is_some() && self.base.scheme_str() == Some("https") && !realm.starts_with("https://") {
             return Err(RegistryError::Clear { registry: self.reference.registry.clone(), realm: realm.to_owned() });
         }
@@ -223,7 +225,7 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// Joins the messages of an error and its causes, without repetitions.
+/// Joins the messages of an error and its sources, without repetitions.
 fn words(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

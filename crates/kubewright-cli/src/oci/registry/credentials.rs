@@ -1,4 +1,4 @@
-//! Credentials for a registry: those of `docker login`, from its file or its credential helpers.
+//! Credentials for a registry, as stored by `docker login` in its file or its credential helpers.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-/// Credentials. The `Debug` output contains no secret.
+/// The credentials. The `Debug` output does not contain secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     /// A user name and a password.
@@ -30,7 +30,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The part of Docker's config.json that is used here.
+/// The fields of Docker's config.json that are used here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct File {
@@ -62,7 +62,7 @@ struct Helped {
 /// The key of Docker Hub in the file.
 const DOCKER: &str = "https://index.docker.io/v1/";
 
-/// Finds the credentials for a registry. The order is a helper for the registry, the default helper, and the file.
+/// Finds the credentials for a registry: from the registry's helper, then the default helper, then the file.
 pub(crate) fn find(registry: &str) -> Result<Option<Credentials>> {
     let Some(path) = path() else { return Ok(None) };
     if !path.exists() {
@@ -109,7 +109,7 @@ impl Entry {
     }
 }
 
-/// Calls a credential helper: the server is its input, JSON its output.
+/// Calls a credential helper, with the server as its input and JSON as its output.
 fn call_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let program = format!("docker-credential-{helper}");
     let child =
@@ -120,7 +120,7 @@ fn call_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
         )
     })?;
     if let Some(mut input) = child.stdin.take() {
-        // A helper that exits without reading reports the reason by its exit status.
+        // A helper that exits without reading its input reports the reason by its exit status.
         let _ = input.write_all(server.as_bytes());
     }
     let output = child.wait_with_output().with_context(|| format!("wait for {program}"))?;

@@ -14,13 +14,13 @@ use thiserror::Error;
 use self::{client::Answer, client::Client, credentials::Credentials, reference::Reference};
 use super::layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout};
 
-/// A failed push. Blobs that were uploaded stay, and are not sent again.
+/// The error of a failed push. Uploaded blobs are kept, and are not sent again.
 #[derive(Debug, Error)]
 pub(crate) enum RegistryError {
-    /// There was no response.
+    /// The registry sent no response.
     #[error("cannot reach {address}: {why}; check the name of the registry, the network and the proxy settings")]
     Unreachable { address: String, why: String },
-    /// The registry has no valid URL.
+    /// The registry's name results in no valid URL.
     #[error("{0} is not a valid URL")]
     Address(String),
     /// TLS could not be set up.
@@ -39,16 +39,16 @@ pub(crate) enum RegistryError {
         "permission to push to {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another user{said}"
     )]
     Denied { registry: String, repository: String, said: String },
-    /// The registry issues no token.
+    /// The registry did not issue a token.
     #[error("{registry} issued no token{}: try again later", status.map(|status| format!(" ({status})")).unwrap_or_default())]
     Token { registry: String, status: Option<StatusCode> },
-    /// The token URL has no TLS.
+    /// The token URL does not use TLS.
     #[error("{registry} uses the token URL {realm} without TLS, to which no password is sent")]
     Clear { registry: String, realm: String },
-    /// The registry rejects a request.
+    /// The registry rejected a request.
     #[error("{registry} rejected {what} ({status}){said}")]
     Refused { registry: String, what: String, status: StatusCode, said: String },
-    /// The registry received other content.
+    /// The registry received different content.
     #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
     /// A document is not valid JSON.
@@ -67,7 +67,7 @@ pub(crate) enum Step<'a> {
     Manifest(&'a Descriptor),
 }
 
-/// Pushes an image and its referrers. Existing blobs are not sent again. The manifest of the image gets the tag.
+/// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged.
 pub(crate) async fn push(
     layout: &Layout,
     reference: &Reference,
@@ -127,7 +127,8 @@ impl Pusher<'_> {
         let digest = &bundle.manifest.descriptor.digest;
         let name = if bundle.refers { digest } else { &self.reference.tag };
         let answer = self.manifest(name, &bundle.manifest).await?;
-        // A registry with the referrers API says so; otherwise an index under a tag lists the referrers.
+        // A registry with the referrers API indicates that in its response. Otherwise an index under a tag lists the
+        // referrers.
         if bundle.refers && !answer.headers.contains_key("oci-subject") {
             self.list_referrer(&bundle.manifest.descriptor, layout.digest()).await?;
         }
@@ -162,7 +163,7 @@ impl Pusher<'_> {
         self.manifest(&tag, &Blob::new(INDEX, serde_json::to_vec(&index)?)).await.map(drop)
     }
 
-    /// Compares the digest that the registry reports.
+    /// Compares the digest that the registry reports with the expected one.
     fn compare(&self, answer: &Answer, expected: &str) -> Result<(), RegistryError> {
         let found = answer.headers.get("docker-content-digest").and_then(|found| found.to_str().ok());
         match found {
@@ -187,7 +188,7 @@ impl Pusher<'_> {
     }
 }
 
-/// Formats the errors in a response, as in distribution-spec.
+/// Formats the errors in a response body, which has the format of distribution-spec.
 fn said(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Errors {

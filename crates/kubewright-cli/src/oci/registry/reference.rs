@@ -2,14 +2,14 @@
 
 use thiserror::Error;
 
-/// `registry/repository:tag`.
+/// An image reference, `registry/repository:tag`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// The host, with the port if there is one.
+    /// The host, optionally with a port.
     pub(crate) registry: String,
     /// The repository.
     pub(crate) repository: String,
-    /// The tag [default: `latest`].
+    /// The tag. Defaults to `latest`.
     pub(crate) tag: String,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct ReferenceError {
 const DOCKER: &str = "docker.io";
 
 impl Reference {
-    /// Parses an image reference by the rules of Docker.
+    /// Parses an image reference according to Docker's rules.
     pub(crate) fn parse(text: &str) -> Result<Self, ReferenceError> {
         let wrong = |why| ReferenceError { text: text.into(), why };
         if text.contains('@') {
@@ -54,7 +54,7 @@ impl Reference {
         if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
     }
 
-    /// Returns whether the registry is on this machine: TLS is not used for it, as in Docker.
+    /// Returns whether the registry is on this machine. As in Docker, TLS is not used for such registries.
     pub(super) fn is_local(&self) -> bool {
         let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host);
         let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();

@@ -1,4 +1,4 @@
-//! Pushing to a local registry that follows distribution-spec, checks digests, and issues tokens.
+//! Tests of a push to a local registry that follows distribution-spec, checks digests, and issues tokens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
