@@ -1,13 +1,13 @@
-//! The addresses of pods: on Linux each pod has its own in the host's loopback network, so that several can use one
-//! port.
+//! The addresses of pods. On Linux each pod has its own address in the host's loopback network, so that several pods
+//! can use the same port.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 
-/// The base of the addresses. 127.0.0.0/16 is left to the host's own programs, and addresses above 127.95.0.0/16 to
-/// services.
+/// The base of the addresses. 127.0.0.0/16 is left to other programs on the host, and addresses above 127.95.0.0/16 are
+/// reserved for services.
 const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
 /// The number of addresses.
 const COUNT: u32 = 0x005e_ffff;
@@ -22,7 +22,7 @@ struct InUse {
     last: u32,
 }
 
-/// An address that is returned when dropped.
+/// An address that is returned to the pool when dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     offset: u32,
@@ -30,19 +30,19 @@ pub(crate) struct Lease {
 }
 
 impl Addresses {
-    /// Creates a pool that starts at a random address, since other clusters of this host use the same range.
+    /// Creates a pool that starts at a random address, since other clusters on this host use the same range.
     pub(crate) fn from_somewhere(random: &Random) -> Self {
         let last = u32::try_from(random.u64() % u64::from(COUNT)).unwrap_or_default();
         Self(Arc::new(Mutex::new(InUse { last, ..InUse::default() })))
     }
 
-    /// Takes an address; returned ones are reused last.
+    /// Takes an address. Returned addresses are reused last.
     pub(crate) fn take(&self) -> Lease {
         let mut used = self.0.lock();
         let mut offset = used.last;
         loop {
             offset = offset % COUNT + 1;
-            // If all are taken, sharing one is better than no pod.
+            // If all addresses are taken, sharing one is better than not running the pod.
             if used.taken.insert(offset) || used.taken.len() >= COUNT as usize {
                 break;
             }

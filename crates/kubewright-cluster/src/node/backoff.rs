@@ -1,7 +1,7 @@
 //! The back-off of container restarts and image pulls.
 //!
-//! The kubelet's rule: the first retry comes at once, the next after 10 s, then twice as long each time up to 5 min;
-//! after 10 min without a failure the back-off is reset
+//! The kubelet's rule: the first retry is immediate, the next one comes after 10 s, and the delay then doubles up to 5
+//! min. After 10 min without a failure the back-off is reset
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy>).
 
 use std::time::Duration;
@@ -13,12 +13,12 @@ const RESET_AFTER: Duration = Duration::from_secs(600);
 /// The state of a back-off. All times are monotonic and passed in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backoff {
-    /// The delay after the next failure, and the time of the last one.
+    /// The delay after the next failure, and the time of the last failure.
     last: Option<(Duration, Duration)>,
 }
 
 impl Backoff {
-    /// Records a failure at `now` and returns the delay. After the first failure it is `first`.
+    /// Records a failure at `now`, and returns the delay. The delay after the first failure is `first`.
     fn failed(&mut self, now: Duration, first: Duration) -> Duration {
         let delay = match self.last {
             Some((next, at)) if now.saturating_sub(at) <= RESET_AFTER => next,
@@ -29,18 +29,19 @@ impl Backoff {
         delay
     }
 
-    /// Returns the delay after a container ended at `now`.
+    /// Returns the delay after a container has ended at `now`.
     pub(crate) fn crashed(&mut self, now: Duration) -> Duration {
         self.failed(now, Duration::ZERO)
     }
 
-    /// Returns the delay after a start at `now` failed for a reason that only another try can show to be gone.
+    /// Returns the delay after a start has failed at `now` for a reason that may disappear, which only another attempt
+    /// can show.
     pub(crate) fn refused(&mut self, now: Duration) -> Duration {
         self.failed(now, BASE)
     }
 }
 
-/// Formats a duration as Kubernetes' messages do: `10s`, `2m40s`, `5m0s`.
+/// Formats a duration as in Kubernetes' messages: `10s`, `2m40s`, `5m0s`.
 pub(crate) fn written(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {

@@ -1,6 +1,6 @@
 //! A container's environment variables, their sources, and their expansion in `command` and `args`.
 //!
-//! Pure: referenced objects are fetched before ([`references`]) and passed in.
+//! Pure: the caller fetches the referenced objects first ([`references`]), and passes them in.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ pub(crate) enum Reference {
 /// The data of the referenced objects.
 pub(crate) type Found = BTreeMap<Reference, BTreeMap<String, String>>;
 
-/// An error that keeps a container from being configured. The wording is the kubelet's, where it has one.
+/// An error that prevents a container from being configured. The messages are the kubelet's, where it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("{kind} {name:?} not found")]
@@ -74,7 +74,8 @@ pub(crate) fn references(container: &Container) -> BTreeSet<Reference> {
     from.chain(single).collect()
 }
 
-/// Builds the environment: `base`, then `envFrom`, then `env`. Later values win, but keep the position of the first.
+/// Builds the environment from `base`, then `envFrom`, then `env`. Later values override earlier ones, but keep the
+/// position of the first.
 pub(crate) fn variables(
     pod: &Pod,
     container: &Container,

@@ -1,12 +1,12 @@
 //! The image table: the host programs that run in place of container images.
 //!
-//! There is no registry and nothing is pulled. An image that the table doesn't have fails with `ErrImagePull`.
+//! There is no registry, and nothing is pulled. An image that is missing in the table fails with `ErrImagePull`.
 
 use std::{collections::BTreeMap, env, path::PathBuf};
 
 use super::environment::expand;
 
-/// The search path for commands if the cluster's own environment has no `PATH`.
+/// The search path for commands if this process has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The host program that runs in the containers of an image.
@@ -14,11 +14,11 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
 /// `args` replace the default arguments alone.
 ///
-/// There are no network namespaces: a program that listens on `0.0.0.0` takes that port of the whole machine, and a
-/// second pod of its image finds the port in use. A program should therefore listen on its pod's own address, which the
-/// entrypoint, the default arguments and the values of [`Program::env`] may contain as `$(POD_IP)`. The names
-/// `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands for a dollar sign, and any other
-/// reference stays as it is.
+/// There are no network namespaces: a program that listens on `0.0.0.0` occupies that port of the whole machine, and a
+/// second pod with the same image finds the port in use. A program should therefore listen on its pod's own address,
+/// which the entrypoint, the default arguments and the values of [`Program::env`] may refer to as `$(POD_IP)`. The
+/// names `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands for a dollar sign, and
+/// any other reference is left unchanged.
 ///
 /// ```
 /// # use kubewright_cluster::Program;
@@ -33,20 +33,20 @@ pub struct Program {
 }
 
 impl Program {
-    /// An image of the host's shell tools, without an entrypoint: commands are searched on the host's `PATH`, and `sh`
-    /// is the default.
+    /// Creates an image of the host's shell tools, without an entrypoint: commands are searched on the host's `PATH`,
+    /// and `sh` is the default.
     pub fn host_tools() -> Self {
         Self { arguments: vec!["sh".into()], ..Self::default() }
     }
 
-    /// An image whose entrypoint is a program of the host. Prefer an absolute path; a bare name is searched on the
-    /// container's `PATH`.
+    /// Creates an image whose entrypoint is a program of the host. Prefer an absolute path; a bare name is searched on
+    /// the container's `PATH`.
     pub fn executable(path: impl Into<PathBuf>) -> Self {
         Self { entrypoint: vec![path.into().to_string_lossy().into_owned()], ..Self::default() }
     }
 
-    /// An image whose entrypoint is a program of the host with leading arguments, like an `ENTRYPOINT` of several
-    /// words.
+    /// Creates an image whose entrypoint is a program of the host with leading arguments, like an `ENTRYPOINT` of
+    /// several words.
     pub fn entrypoint(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -57,14 +57,14 @@ impl Program {
         self
     }
 
-    /// Adds an environment variable, as an image's `ENV` does. The container's own `env` wins over it.
+    /// Adds an environment variable, like an image's `ENV`. The container's own `env` overrides it.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Returns the command line for a container's `command` and `args`. `place` has the values of the names that the
-    /// image's own arguments may refer to.
+    /// Returns the command line for a container's `command` and `args`. `place` contains the values of the names that
+    /// the image's own arguments may refer to.
     pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
@@ -85,7 +85,8 @@ impl Program {
     }
 }
 
-/// The programs that run in place of images. The default table has `busybox`, for which the host's shell tools run.
+/// The programs that run in place of images. The default table contains `busybox`, for which the host's shell tools
+/// run.
 #[derive(Clone, Debug)]
 pub struct ImageTable {
     programs: BTreeMap<String, Program>,
@@ -103,8 +104,8 @@ impl ImageTable {
         Self { programs: BTreeMap::new() }
     }
 
-    /// Adds or replaces an image. Tag, digest and the default registry of `image` are ignored: `busybox` and
-    /// `docker.io/library/busybox:1.36` are one image.
+    /// Adds or replaces an image. The tag, the digest and the default registry in `image` are ignored: `busybox` and
+    /// `docker.io/library/busybox:1.36` are the same image.
     pub fn with(mut self, image: &str, program: Program) -> Self {
         self.programs.insert(repository(image), program);
         self
@@ -122,13 +123,13 @@ impl ImageTable {
     }
 }
 
-/// An error that keeps an image from being run.
+/// An error that prevents an image from being run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageError {
     /// The reference is malformed.
     #[error("couldn't parse image name {0:?}: invalid reference format")]
     Invalid(String),
-    /// The table has no such image.
+    /// The image is not in the table.
     #[error(
         "failed to pull and unpack image {image:?}: not found: this node has no program that plays it (it plays: {known})"
     )]
@@ -140,7 +141,7 @@ pub(crate) enum ImageError {
     },
 }
 
-/// Checks the syntax of an image reference coarsely.
+/// Checks the syntax of an image reference roughly.
 fn is_reference(image: &str) -> bool {
     let name = repository(image);
     let component = |part: &str| {

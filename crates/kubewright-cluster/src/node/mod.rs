@@ -56,11 +56,12 @@ use self::{
 };
 use crate::{api_endpoints::ApiEndpoints, controllers::reconcile::Key, events::Recorder, object_client::ObjectClient};
 
-/// The name of the one node.
+/// The name of the only node.
 pub(crate) const NODE_NAME: &str = "kubewright";
 
-/// The number of pods that write their status concurrently. If hundreds end at once, unlimited writes would starve
-/// everything else: unlike for the kubelet, which limits itself likewise, a write costs CPU time of this machine.
+/// The number of pods that write their status concurrently. Unlike for the kubelet, a write costs CPU time on this
+/// machine, so that unlimited writes would starve everything else if hundreds of pods end at once. The kubelet has a
+/// similar limit.
 pub(crate) const WRITES: usize = 4;
 
 /// The state that the pods of a node share.
@@ -73,7 +74,7 @@ pub(crate) struct Host {
     pub(crate) addresses: Addresses,
     pub(crate) logs: LogStore,
     pub(crate) events: Recorder,
-    /// The address at which the API server listens, if it does.
+    /// The address at which the API server listens; `None` until it does.
     pub(crate) server: watch::Receiver<Option<SocketAddr>>,
     /// The endpoints of the API server, for pods.
     pub(crate) endpoints: ApiEndpoints,
@@ -85,12 +86,12 @@ pub(crate) struct Host {
     pub(crate) writes: Semaphore,
     /// The parent of the pods' directories.
     pub(crate) directory: PathBuf,
-    /// Every task of the node, to wait for on shutdown.
+    /// All tasks of the node, for waiting on shutdown.
     pub(crate) tasks: TaskTracker,
 }
 
 impl Host {
-    /// Returns the service variables of a namespace's containers. Those of the service `kubernetes` are set with the
+    /// Returns the service variables for containers in a namespace. For the service `kubernetes`, they contain the
     /// server's own address instead.
     pub(crate) fn service_env(&self, namespace: &str) -> Vec<(String, String)> {
         let services = self.services.lock();
@@ -98,7 +99,7 @@ impl Host {
         service_env::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
     }
 
-    /// Returns the directory of a pod, which is removed with the pod.
+    /// Returns the directory of a pod, which is removed together with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
     }
@@ -117,7 +118,7 @@ struct Kubelet {
     /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<()>,
-    /// The pods that the snapshot has contained so far; `None` after it.
+    /// The pods in the snapshot so far; `None` once it is complete.
     seen: Option<BTreeSet<String>>,
 }
 
@@ -140,7 +141,7 @@ impl Kubelet {
             if self.feed.is_synced()
                 && let Some(seen) = self.seen.take()
             {
-                // Pods that aren't in the snapshot were deleted while the feed was behind.
+                // Pods that are missing in the snapshot were deleted while the feed was behind.
                 self.workers.retain(|uid, worker| {
                     if !seen.contains(uid) {
                         worker.tell(Message::Gone);

@@ -1,8 +1,8 @@
-//! The directory of a node, and the removal of directories that killed clusters have left.
+//! The directory of a node, and the removal of directories that killed clusters have left behind.
 //!
-//! The directory contains a file that is locked for as long as the cluster lives, and that contains the mark of the
+//! The directory contains a file that is locked during the lifetime of the cluster, and that contains the mark of the
 //! node's processes. The system releases the lock when the cluster's process ends for any reason. A directory whose
-//! lock is free therefore belongs to a cluster that was killed, and the next cluster to start removes it.
+//! lock is free therefore belongs to a cluster that was killed, and the next cluster that starts removes it.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use super::process::kill_left;
 const PREFIX: &str = "kubewright-";
 /// The name of the locked file.
 const LOCK: &str = "lock";
-/// The number of tries to remove a directory, in which the last lines of a log may still be written.
+/// The number of attempts to remove a directory, during which the last lines of a log may still be written.
 const TRIES: usize = 10;
 
 /// A node's directory. Dropping it removes it.
@@ -35,7 +35,8 @@ impl NodeDirectory {
     /// Creates a directory in `root` for a node whose processes have the mark `id`.
     pub(crate) fn new(root: &Path, id: &str) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(root)?;
-        // The file gets its name only once it is locked, so that nobody mistakes the directory for an abandoned one.
+        // The file gets its final name only after it is locked, so that no other cluster mistakes the directory for an
+        // abandoned one.
         let fresh = directory.path().join("lock.new");
         let mut lock = File::create_new(&fresh)?;
         lock.lock()?;
@@ -70,7 +71,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Kills the processes and removes the directories of this user's clusters that were killed. Blocks until that is done.
+/// Kills the processes and removes the directories of this user's killed clusters. Blocks until that is done.
 pub(crate) fn remove_abandoned(root: &Path) {
     let folders = fs::read_dir(root).into_iter().flatten().flatten();
     for folder in folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
@@ -129,7 +130,7 @@ mod tests {
         remove_abandoned(root.path());
         assert_eq!((left.exists(), foreign.exists(), beginning.exists()), (false, true, true));
         assert!(living.path().exists());
-        // On systems that don't show the environment of processes, the test has to end it.
+        // On systems that don't show the environment of processes, the test has to end the process.
         if cfg!(not(target_os = "linux")) {
             process.kill().expect("it runs");
         }

@@ -41,7 +41,7 @@ impl Capacity {
         self.memory_kib
     }
 
-    /// Returns ample resources that are the same on every host.
+    /// Returns ample resources, which are the same on every host.
     pub(crate) fn simulated() -> Self {
         Self { processors: 1000, memory_kib: 1 << 30, pods: 100_000 }
     }
@@ -59,7 +59,7 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Creates the Node object and its lease. `version` is the cluster's.
+/// Creates the Node object and its lease. `version` is the cluster's version.
 pub(crate) async fn register(
     client: &ObjectClient,
     clock: &SharedClock,
@@ -136,7 +136,7 @@ fn node() -> Value {
     })
 }
 
-/// Returns the operating system and architecture by Go's names, which Kubernetes uses.
+/// Returns the operating system and architecture by the names that Go and Kubernetes use.
 fn platform() -> (&'static str, &'static str) {
     let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
     let machine = match std::env::consts::ARCH {

@@ -1,8 +1,8 @@
 //! Processes of the host, each the leader of its own process group.
 //!
-//! A group is killed as a whole before its leader is reaped, since no other process can get the leader's ID before. A
-//! process that leaves its group on purpose (`setsid`) outlives its container; on Linux it is found when the node
-//! closes, by a variable of its environment.
+//! A group is killed as a whole before its leader is reaped, since the leader's ID can't be reused until then. A
+//! process that leaves its group on purpose (`setsid`) outlives its container. On Linux it is found when the node
+//! closes, by a variable in its environment.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ pub(crate) struct CommandLine {
     pub(crate) directory: PathBuf,
 }
 
-/// An error that keeps a process from starting. The wording is containerd's.
+/// An error that prevents a process from starting. The messages are containerd's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
     #[error("no command specified")]
@@ -109,8 +109,8 @@ impl Processes {
         }
     }
 
-    /// Kills every group, waits until it is gone, and prevents new ones. Blocks for as long as the host needs to end
-    /// killed processes, usually microseconds.
+    /// Kills every group, waits until it is gone, and prevents new ones from starting. Blocks for as long as the host
+    /// needs to end killed processes, which usually takes microseconds.
     pub(crate) fn close(&self) {
         let mut living = self.0.lock();
         living.closed = true;
@@ -150,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Waits until the leader has ended, kills the rest of its group, and reaps it.
+    /// Waits until the leader has ended, kills the rest of its group, and reaps the leader.
     pub(crate) async fn ended(&self) -> io::Result<ExitStatus> {
         exited(self.id).await?;
         let child = {
@@ -197,7 +197,7 @@ fn signal(id: u32, which: Signal) {
 /// them.
 pub(crate) fn kill_left(id: &str) {
     let mark = format!("{MARK}={id}");
-    // A process that is found may just have forked.
+    // A process may have forked just before it was killed, so the search is repeated.
     (0..5).find(|_| kill_strays(&mark) == 0);
 }
 
@@ -219,7 +219,7 @@ fn kill_strays(mark: &str) -> usize {
     ids.filter_map(stray).count()
 }
 
-/// Other systems than Linux don't show the environment of processes.
+/// Does nothing, since systems other than Linux don't show the environment of processes.
 #[cfg(not(target_os = "linux"))]
 fn kill_strays(_mark: &str) -> usize {
     0
@@ -228,7 +228,7 @@ fn kill_strays(_mark: &str) -> usize {
 /// Waits until a child has ended, without reaping it.
 async fn exited(id: u32) -> io::Result<()> {
     let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
-    // The signal handler is installed before the check, so that no end is missed between the two.
+    // The signal handler is installed before the check, so that no end in between is missed.
     let mut ends = signal_stream(SignalKind::child())?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), options)?.is_none() {
@@ -244,8 +244,8 @@ pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255)
 }
 
-/// Raises this process's limit of open files to the host's maximum, since each container takes three. Go programs, such
-/// as the kubelet, do the same when they start.
+/// Raises this process's limit of open files to the host's maximum, since each container needs three. Go programs such
+/// as the kubelet do the same when they start.
 pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -256,7 +256,7 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Returns the file to execute: a path as it is (relative to the working directory), a bare name from the `PATH`.
+/// Returns the file to execute: a path unchanged (relative to the working directory), or a bare name from the `PATH`.
 fn find_program(name: &str, line: &CommandLine) -> Option<PathBuf> {
     if name.is_empty() {
         return None;
@@ -317,7 +317,7 @@ mod tests {
         let (process, mut output, _) =
             processes().spawn(&line(&["sh", "-c", "sleep 1000 & echo started"])).expect("it starts");
         tokio::time::timeout(Duration::from_secs(10), process.ended()).await.expect("in time").expect("it ends");
-        // The sleep held the pipe open; now that it is gone, reading reaches the end.
+        // The sleep process held the pipe open. Now that it is gone, reading reaches the end.
         let mut text = String::new();
         output.read_to_string(&mut text).expect("readable");
         assert_eq!(text, "started\n");

@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 
 use super::object::Capacity;
 
-/// The units in which quantities are counted: billionths, the finest that quantities have.
+/// The unit in which quantities are counted: billionths, the smallest unit of quantities.
 const PARTS: i128 = 1_000_000_000;
 
-/// Returns the value of a resource field of a container, which is `own` if the field names none; `None` for an unknown
-/// field. Without a limit a container may use the whole node.
+/// Returns the value of a resource field of a container; `None` for an unknown field. If the field names no container,
+/// `own` is used. Without a limit, a container may use the whole node.
 pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, node: Capacity) -> Option<String> {
     let container = match field.container_name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => {

@@ -1,7 +1,8 @@
-//! The variables by which a container finds services, as the kubelet sets them
+//! The environment variables with which a container finds services, as set by the kubelet
 //! (<https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>). Pure.
 //!
-//! They cover the services that exist when the container starts. On systems other than Linux, cluster IPs don't answer.
+//! They include the services that exist when the container starts. On systems other than Linux, cluster IPs don't
+//! answer.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Pods without processes: each becomes running and ready at once or after a delay, and is removed at once when it is
-//! deleted.
+//! Pods without processes: each becomes running and ready immediately or after a delay, and is removed immediately when
+//! it is deleted.
 //!
 //! A simulated pod runs until [`Simulation::finish`] ends it.
 
@@ -28,12 +28,12 @@ use crate::{
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// The number of pods that are written to concurrently.
+/// The number of pods that are written concurrently.
 const CONCURRENCY: usize = 64;
-/// The number of tries of a write.
+/// The maximum number of attempts for a write.
 const TRIES: u32 = 5;
 
-/// An error that keeps a simulated pod from being ended.
+/// An error that prevents a simulated pod from being ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinishError {
@@ -83,7 +83,7 @@ impl Simulation {
                     Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
                     Err(lagged) => {
                         tracing::info!(%lagged, "the simulated node restarts from a snapshot");
-                        // It isn't known which pods are gone. Addresses are only reused when all others have been.
+                        // It is unknown which pods are gone. Addresses are only reused after all others.
                         self.leases.lock().clear();
                     }
                 },
@@ -91,7 +91,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the action that a change asks for.
+    /// Returns the action that a change requires.
     fn wanted(&self, change: &Change) -> Option<Act> {
         let pod = &change.object;
         if &*change.resource.storage != "/pods" || !is_here(pod) {
@@ -107,7 +107,7 @@ impl Simulation {
             return begins.then(|| Act::Remove(pod.clone()));
         }
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
-        // A pod is new when it is created or bound; later changes before it runs don't matter.
+        // A pod is new when it is created or bound. Later changes before it runs are irrelevant.
         let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
         (fresh && met).then(|| Act::Start(pod.clone()))
     }

@@ -1,6 +1,6 @@
 //! The service account token of a container.
 //!
-//! On a real node a container finds token, certificate and namespace at
+//! On a real node a container finds its token, certificate and namespace at
 //! `/var/run/secrets/kubernetes.io/serviceaccount`. Processes of this host share one file system, so each container has
 //! a directory with that layout, and a kubeconfig that refers to it: kubectl, client-go and kube all read `KUBECONFIG`
 //! first.
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use super::Host;
 use crate::object_client::{ObjectClient, ObjectPath};
 
-/// The directory of the containers' own files within a pod's directory. It can't be the name of a container.
+/// The directory of the containers' own files in a pod's directory. No container can have this name.
 const ROOT: &str = ".root";
 /// The path of the token volume below a container's root.
 const PLACE: [&str; 5] = ["var", "run", "secrets", "kubernetes.io", "serviceaccount"];
@@ -32,8 +32,8 @@ const PLACE: [&str; 5] = ["var", "run", "secrets", "kubernetes.io", "serviceacco
 const LIFE: i64 = 60 * 60;
 /// The delay before a failed renewal is retried.
 const RETRY: Duration = Duration::from_secs(10);
-/// The number of lookups of a missing account and the delay between them. A namespace gets its default account an
-/// instant after it is created.
+/// The number of lookups of a missing account, and the delay between them. The default account of a namespace is
+/// created shortly after the namespace.
 const PATIENCE: (usize, Duration) = (40, Duration::from_millis(50));
 
 /// A container's token volume.
@@ -45,7 +45,7 @@ pub(crate) struct TokenVolume {
 }
 
 impl TokenVolume {
-    /// Renews the token for as long as it is polled, each time when four fifths of its lifetime have passed.
+    /// Renews the token for as long as it is polled. Each renewal is after four fifths of the token's lifetime.
     pub(crate) async fn keep_renewing(self) -> Infallible {
         let Self { ticket, mut renew_in, .. } = self;
         loop {
@@ -61,7 +61,7 @@ impl TokenVolume {
 /// Creates the token volume of a container, unless its pod or its service account opts out.
 ///
 /// # Errors
-/// If the account doesn't exist, or the API server can't listen for other processes.
+/// If the account doesn't exist, or if the API server can't listen for other processes.
 pub(crate) async fn mount_token(host: &Host, pod: &Pod, container: &str) -> Result<Option<TokenVolume>, String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
@@ -98,7 +98,7 @@ pub(crate) async fn mount_token(host: &Host, pod: &Pod, container: &str) -> Resu
     Ok(Some(TokenVolume { variables, ticket, renew_in }))
 }
 
-/// Creates the directory below which a container has files of its own, at the paths of a real node.
+/// Creates the directory that contains a container's own files, at the paths of a real node.
 pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf> {
     folder(pod_directory, &[ROOT, container])
 }
@@ -153,8 +153,8 @@ fn due(now: Timestamp, end: Timestamp) -> Duration {
     (left * 4 / 5).max(RETRY)
 }
 
-/// Creates directories below an existing one, with mode 0700. The parents aren't created, so that nothing of a removed
-/// node comes back.
+/// Creates the directory `below` and the nested directories `parts` in it, with mode 0700. The parents of `below` are
+/// not created, so that the directory of a removed node doesn't reappear.
 fn folder(below: &Path, parts: &[&str]) -> io::Result<PathBuf> {
     let mut path = below.to_owned();
     for part in std::iter::once("").chain(parts.iter().copied()) {
@@ -176,7 +176,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(draft, path)
 }
 
-/// Returns a kubeconfig as JSON, which is YAML and needs no quoting.
+/// Returns a kubeconfig as JSON, which is valid YAML and needs no quoting rules.
 fn kubeconfig(server: SocketAddr, place: &Path, namespace: &str, account: &str) -> String {
     let path = |file: &str| place.join(file).to_string_lossy().into_owned();
     let config = json!({

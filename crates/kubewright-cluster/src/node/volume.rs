@@ -1,9 +1,10 @@
 //! The volumes of a pod: their content, and the paths at which a container finds them.
 //!
 //! A process of the host has no file system of its own, so nothing can be mounted at a path such as `/etc/config`. A
-//! volume is a directory of the pod, and a container has a link to it below a root of its own, which the variable
-//! `KUBEWRIGHT_ROOT` names. `$KUBEWRIGHT_ROOT/etc/config` works on a real cluster too, where the variable is empty.
-//! Files are written when a container starts, and don't follow later changes of a ConfigMap or Secret.
+//! volume is therefore a directory of the pod, and a container has a link to it below its own root directory, whose
+//! path is in the environment variable `KUBEWRIGHT_ROOT`. `$KUBEWRIGHT_ROOT/etc/config` also works on a real cluster,
+//! where the variable is empty. Files are written when a container starts, and don't follow later changes of a
+//! ConfigMap or Secret.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +23,9 @@ use super::{
     resource,
 };
 
-/// The variable with the root of a container's volumes.
+/// The environment variable with the root directory of a container's volumes.
 pub(crate) const ROOT: &str = "KUBEWRIGHT_ROOT";
-/// The directory of a pod's volumes. It can't be the name of a container.
+/// The directory of a pod's volumes. No container can have this name.
 const FOLDER: &str = ".volumes";
 /// The default mode of files.
 const MODE: i32 = 0o644;
@@ -71,7 +72,7 @@ pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference
     references
 }
 
-/// Returns the content of a volume, or a message that says why it isn't available.
+/// Returns the content of a volume, or a message with the reason why it isn't available.
 pub(crate) fn content(
     pod: &Pod,
     container: &Container,
@@ -124,7 +125,7 @@ impl Files<'_> {
         self.files.insert(inside(path), (bytes, mode));
     }
 
-    /// Adds the keys of a ConfigMap or Secret: all, or those that are listed.
+    /// Adds the keys of a ConfigMap or Secret: all of them, or those that are listed.
     fn object(
         &mut self,
         reference: Reference,
@@ -177,7 +178,7 @@ impl Files<'_> {
     }
 }
 
-/// Returns the data of a ConfigMap or Secret. Data that doesn't decode is left out; the API server validates it.
+/// Returns the data of a ConfigMap or Secret. Data that can't be decoded is omitted, since the API server validates it.
 fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
     let texts = |field: &str| object[field].as_object().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -223,7 +224,7 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
                 if let Some(parent) = file.parent() {
                     std::fs::create_dir_all(parent)?;
                 }
-                // Another container of the pod may be reading: the file changes atomically.
+                // Another container of the pod may be reading the file, so it is replaced atomically.
                 let fresh = file.with_file_name(format!("..{}", file.file_name().unwrap_or_default().display()));
                 std::fs::write(&fresh, bytes)?;
                 std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(*mode))?;
@@ -234,7 +235,7 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
     Ok(volume)
 }
 
-/// Links a volume, or a part of it, below a container's root.
+/// Links a volume, or a part of it, below a container's root directory.
 pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>) -> io::Result<()> {
     let mut target = volume.to_owned();
     if let Some(part) = part {
@@ -244,7 +245,7 @@ pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>)
         }
     }
     let link = root.join(place);
-    // The previous run has left one.
+    // The previous run has left a link.
     if link.is_symlink() {
         std::fs::remove_file(&link)?;
     }

@@ -1,4 +1,4 @@
-//! `GET pods/<name>/log`, the request of `kubectl logs`
+//! `GET pods/<name>/log`, the request that `kubectl logs` sends
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#get-read-log-of-the-specified-pod>).
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Query, Stream};
 use crate::node::log::LogStore;
 
-/// Answers requests for the logs of a node.
+/// The handler of requests for the logs of a node.
 #[derive(Debug)]
 pub(crate) struct LogAction {
     logs: LogStore,
@@ -24,7 +24,7 @@ pub(crate) struct LogAction {
 }
 
 impl LogAction {
-    /// Creates an action that reads from `logs`.
+    /// Creates a handler that reads from `logs`.
     pub(crate) fn new(logs: LogStore, clock: SharedClock) -> Self {
         Self { logs, clock }
     }
@@ -53,7 +53,7 @@ impl Action for LogAction {
     }
 }
 
-/// Returns the answer for a container without a log.
+/// Returns the response for a container without a log.
 fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<Body, Status> {
     let pod = &request.object;
     let name = &request.name;

@@ -1,7 +1,7 @@
-//! A container's log: the lines that it wrote, in files of bounded size.
+//! The log of a container: the lines that it has written, in files of limited size.
 //!
 //! A line is stored in the format of the container runtime interface, `<time> stdout F <text>`. Each run of a container
-//! has at most two files: the current one, and the one before it.
+//! has at most two files: the current one and the previous one.
 
 mod action;
 mod read;
@@ -30,7 +30,7 @@ const LONGEST_FILE: u64 = 10 << 20;
 /// The length at which a line is split.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// The stream of a line.
+/// The output stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Standard output.
@@ -78,7 +78,8 @@ struct Segment {
 }
 
 impl Log {
-    /// Creates a log whose files are `path` with a number appended. No file is created before the first line.
+    /// Creates a log whose files are `path` with a number appended. No file is created before the first line is
+    /// written.
     pub(crate) fn new(path: PathBuf, clock: SharedClock) -> Self {
         Self::with_longest_file(path, clock, LONGEST_FILE)
     }
@@ -88,7 +89,7 @@ impl Log {
         Self(Arc::new(Shared { path, longest_file, clock, state: Mutex::default(), changed }))
     }
 
-    /// Records everything that `input` yields until it ends.
+    /// Records everything from `input` until it ends.
     pub(crate) async fn record(&self, stream: Stream, mut input: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut line = Vec::new();
         let mut chunk = vec![0; 8 << 10];
@@ -149,13 +150,13 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the log; followers stop.
+    /// Marks the log as complete, so that followers stop.
     pub(crate) fn end(&self) {
         self.0.state.lock().ended = true;
         self.0.changed.send_replace(());
     }
 
-    /// Removes the files. Open readers can go on.
+    /// Removes the files. Readers that are open can continue.
     pub(crate) fn remove(&self) {
         self.end();
         let segments = std::mem::take(&mut self.0.state.lock().segments);
@@ -167,7 +168,7 @@ impl Log {
     }
 }
 
-/// Formats a record. Its time has nine decimals, so that the records of a container line up.
+/// Formats a record. Its time has nine decimals, so that the records of a container are aligned.
 fn record(now: Timestamp, stream: Stream, whole: bool, text: &[u8]) -> Vec<u8> {
     let tag = if whole { 'F' } else { 'P' };
     let mut record = format!("{now:.9} {} {tag} ", stream.name()).into_bytes();

@@ -12,14 +12,14 @@ use super::{Log, Stream};
 /// The number of bytes that are read from a file at once.
 const CHUNK: usize = 64 << 10;
 
-/// The options of a request.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// Whether to continue with later lines until the container ends.
+    /// Whether to follow the log until the container ends.
     pub(crate) follow: bool,
-    /// The number of last lines.
+    /// The number of lines to return from the end of the log.
     pub(crate) tail: Option<u64>,
-    /// The time of the first line.
+    /// The time from which on lines are returned.
     pub(crate) since: Option<Timestamp>,
     /// Whether to write the time before each line.
     pub(crate) timestamps: bool,
@@ -50,16 +50,16 @@ struct Reader {
     query: Query,
     changed: watch::Receiver<()>,
     position: Option<Position>,
-    /// Bytes of a record whose end hasn't been read yet.
+    /// The bytes of an incomplete record.
     rest: Vec<u8>,
-    /// Whether the last record was a part of a line that continues.
+    /// Whether the last record was part of a line that continues in the next one.
     inside_line: bool,
     /// The number of bytes that may still be returned.
     left: u64,
     tailed: bool,
 }
 
-/// The position of the next byte. The file stays open even if it is removed.
+/// The position of the next byte. The file remains open even if it is removed.
 struct Position {
     segment: u64,
     file: Arc<File>,
@@ -108,7 +108,7 @@ impl Reader {
         }
     }
 
-    /// Returns the last lines. Memory is bounded by what is returned.
+    /// Returns the last lines. Memory usage is limited by the size of the result.
     fn tail(&mut self, lines: u64) -> io::Result<Vec<u8>> {
         let mut last: VecDeque<Vec<u8>> = VecDeque::new();
         let mut open = false;
@@ -127,7 +127,7 @@ impl Reader {
         Ok(last.into_iter().flatten().collect())
     }
 
-    /// Returns the next raw bytes, from the current file or the one after it.
+    /// Returns the next raw bytes, from the current file or the following one.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(position) = &mut self.position {
@@ -149,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// Returns the records in `raw` in the requested form.
+    /// Returns the records in `raw` in the requested format.
     fn shown(&mut self, raw: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(raw.len());
         self.rest.extend_from_slice(raw);

@@ -20,7 +20,7 @@ struct PodLogs {
     containers: BTreeMap<String, Runs>,
 }
 
-/// The runs of one container whose logs are kept.
+/// The runs of a container whose logs are kept.
 #[derive(Debug, Default)]
 struct Runs {
     current: Option<Log>,
@@ -28,7 +28,7 @@ struct Runs {
 }
 
 impl LogStore {
-    /// Creates the log of a container's next run. The previous run's log is kept, earlier ones are removed.
+    /// Creates the log of a container's next run. The log of the previous run is kept, and earlier ones are removed.
     pub(crate) fn begin(&self, pod: &PodName, uid: &str, container: &str, path: PathBuf, clock: SharedClock) -> Log {
         let log = Log::new(path, clock);
         let mut pods = self.0.lock();
@@ -45,7 +45,7 @@ impl LogStore {
         log
     }
 
-    /// Returns the log of a container's current or last run, or of the previous one.
+    /// Returns the log of a container's current or last run, or that of the previous run.
     pub(crate) fn find(&self, pod: &PodName, container: &str, previous: bool) -> Option<Log> {
         let pods = self.0.lock();
         let runs = pods.get(pod)?.containers.get(container)?;

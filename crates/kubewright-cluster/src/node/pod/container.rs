@@ -37,9 +37,9 @@ pub(crate) enum State {
     Starting,
     /// Its process runs.
     Running(Running),
-    /// It will be started later.
+    /// It waits for a later start.
     Waiting(Waiting),
-    /// It has ended and isn't restarted.
+    /// It has ended and will not be restarted.
     Ended(Ended),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Running {
     pub(crate) id: String,
     /// When it started.
     pub(crate) since: Timestamp,
-    /// The monotonic time at which it is killed, once it has been asked to end.
+    /// The monotonic time at which it will be killed, once it was asked to end.
     pub(crate) kill_at: Option<Duration>,
     /// Whether it has been killed.
     pub(crate) killed: bool,
@@ -65,16 +65,16 @@ pub(crate) struct Waiting {
     pub(crate) until: Duration,
     /// The reason, such as `CrashLoopBackOff` or `ErrImagePull`.
     pub(crate) reason: &'static str,
-    /// The message for humans.
+    /// The human-readable message.
     pub(crate) message: String,
-    /// The reason and message from a monotonic time on, when a failed pull turns into a back-off.
+    /// The reason and message after a monotonic time, at which a failed pull becomes a back-off.
     pub(crate) then: Option<(Duration, &'static str, String)>,
 }
 
 /// A container that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ended {
-    /// The ID; empty if it never ran.
+    /// The ID; empty if it has never run.
     pub(crate) id: String,
     /// The exit code: 128 plus the signal's number for a killed process.
     pub(crate) code: i32,
@@ -88,7 +88,7 @@ pub(crate) struct Ended {
     pub(crate) finished: Timestamp,
 }
 
-/// Everything that is known of a container.
+/// The record of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Its name.
@@ -105,7 +105,8 @@ pub(crate) struct Record {
     pub(crate) restarts: i32,
     /// The probes of the current run.
     pub(crate) probes: Probes,
-    /// Whether it has ever started, by its startup probe if it has one. A sidecar then lets the next containers start.
+    /// Whether it has ever started, as determined by its startup probe if it has one. After a sidecar has started, the
+    /// next containers may start.
     pub(crate) has_begun: bool,
     /// The back-off after an end.
     pub(crate) crash: Backoff,
@@ -145,7 +146,7 @@ impl Record {
         matches!(self.state, State::Running(_))
     }
 
-    /// Returns the end of a container that isn't restarted.
+    /// Returns the end of a container that will not be restarted.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         match &self.state {
             State::Ended(ended) => Some(ended),
@@ -163,7 +164,7 @@ impl Record {
         matches!(&self.state, State::Running(running) if running.kill_at.is_some())
     }
 
-    /// Returns whether it is ready. Without a readiness probe it is as soon as it has started.
+    /// Returns whether it is ready. Without a readiness probe, it is ready as soon as it has started.
     pub(crate) fn is_ready(&self) -> bool {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),

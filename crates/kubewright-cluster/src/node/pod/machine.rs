@@ -1,4 +1,4 @@
-//! The lifecycle of a pod as a state machine without I/O or a clock: events go in, effects come out.
+//! The lifecycle of a pod as a state machine without I/O or a clock: events are its input, effects its output.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::node::backoff::written;
 
-/// The time for which a failed pull is shown before the back-off is.
+/// The time for which the error of a failed pull is shown before the back-off is.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
 /// The default grace period in seconds.
 const DEFAULT_GRACE: i64 = 30;
@@ -31,7 +31,7 @@ pub(crate) enum Effect {
     Probe(usize, ProbeType),
     /// Record an event about the pod.
     Event(Event),
-    /// Remove the pod's object: none of its processes runs any more.
+    /// Remove the pod's object, since none of its processes is running any more.
     Remove,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Event {
     pub(crate) warning: bool,
     /// The reason, such as `Started`.
     pub(crate) reason: &'static str,
-    /// The message for humans.
+    /// The human-readable message.
     pub(crate) message: String,
 }
 
-/// An error that keeps a container from being started.
+/// An error that prevents a container from being started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StartFailure {
     /// The image reference is invalid.
@@ -79,19 +79,19 @@ pub(crate) struct Machine {
     pub(crate) containers: Vec<Record>,
     /// The pod's address.
     pub(crate) address: String,
-    /// The time at which the node took the pod in.
+    /// The time at which the node accepted the pod.
     pub(crate) started: Timestamp,
     /// The reason to stop, and the monotonic time at which remaining processes are killed.
     pub(crate) stop: Option<(Stop, Duration)>,
     admitted: Duration,
     removed: bool,
-    /// Whether probes are run.
+    /// Whether probes are executed.
     probing: bool,
     effects: Vec<Effect>,
 }
 
 impl Machine {
-    /// Creates the machine of a pod that the node takes in.
+    /// Creates the state machine of a pod that the node accepts.
     pub(crate) fn new(pod: Arc<Pod>, address: String, now: Moment) -> Self {
         let containers = containers(&pod).map(|(container, init)| Record::new(container, init)).collect();
         let mut machine = Self {
@@ -109,13 +109,13 @@ impl Machine {
         machine
     }
 
-    /// Disables probes: all count as passed.
+    /// Disables probes: all of them count as passed.
     pub(crate) fn without_probes(mut self) -> Self {
         self.probing = false;
         self
     }
 
-    /// Takes in a change of the pod's object.
+    /// Processes a change of the pod's object.
     pub(crate) fn observe(&mut self, pod: Arc<Pod>, now: Moment) {
         self.pod = pod;
         if self.pod.metadata.deletion_timestamp.is_some() {
@@ -160,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Takes in that a process has started.
+    /// Records that a process has started.
     pub(crate) fn started(&mut self, index: usize, id: String, now: Moment) {
         let record = &mut self.containers[index];
         if record.last.is_some() {
@@ -193,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Takes in the result of a probe of the run with this ID.
+    /// Processes the result of a probe, for the run with this ID.
     pub(crate) fn probed(&mut self, index: usize, id: &str, probe_type: ProbeType, outcome: ProbeResult, now: Moment) {
         let grace = self.grace();
         let again = self.restarts(self.containers[index].role, 1);
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Takes in that a process could not be started.
+    /// Records that a process could not be started.
     pub(crate) fn refused(&mut self, index: usize, why: StartFailure, now: Moment) {
         let Record { name, image, .. } = self.containers[index].clone();
         let (reason, message, then) = match why {
@@ -276,7 +276,7 @@ impl Machine {
         record.state = State::Waiting(Waiting { until, reason, message, then });
     }
 
-    /// Takes in that a process has ended.
+    /// Records that a process has ended.
     pub(crate) fn ended(&mut self, index: usize, code: i32, now: Moment) {
         let State::Running(running) = &self.containers[index].state else { return };
         let replaced = running.replaced;
@@ -291,7 +291,7 @@ impl Machine {
         self.over(index, ended, replaced, now);
     }
 
-    /// Ends one run of a container, and schedules the next one if there is any.
+    /// Ends one run of a container, and schedules the next run if there is one.
     fn over(&mut self, index: usize, ended: Ended, replaced: bool, now: Moment) {
         let restarts = replaced || self.restarts(self.containers[index].role, ended.code);
         let record = &mut self.containers[index];
@@ -367,7 +367,7 @@ impl Machine {
         }
     }
 
-    /// Stops what runs, sidecars after the others.
+    /// Stops the running containers: sidecars after all others.
     fn wind_down(&mut self, now: Moment) {
         let others_run = self.containers.iter().any(|record| record.role != Role::Sidecar && record.is_alive());
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);

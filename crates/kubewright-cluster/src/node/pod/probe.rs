@@ -1,13 +1,14 @@
-//! The probes of a container as a state machine, without I/O or a clock: which one is due, and what follows from its
-//! results.
+//! The probes of a container as a state machine, without I/O or a clock: it decides when each probe is due, and what
+//! follows from its results.
 //!
-//! The rules are the kubelet's (<https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>):
+//! The rules are the kubelet's
+//! (<https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>):
 //!
-//! * Until the startup probe has succeeded no other is tried, and the container is neither started nor ready.
-//! * A readiness probe counts as failed and a liveness probe as passed until their thresholds are reached.
-//! * A probe is tried once each period, counted from when the node took the pod in, so the first try comes up to one
-//!   period after the process has started. The exception is a readiness probe without an initial delay, which is first
-//!   tried at once, so that the container serves as soon as it can.
+//! * Until the startup probe has succeeded, no other probe is executed, and the container is neither started nor ready.
+//! * Until their thresholds are reached, a readiness probe counts as failed and a liveness probe as passed.
+//! * A probe is executed once per period, counted from the time at which the node accepted the pod, so the first
+//!   execution is up to one period after the start of the process. The exception is a readiness probe without an
+//!   initial delay, which is first executed at once, so that the container serves as soon as possible.
 
 use std::time::Duration;
 
@@ -38,14 +39,14 @@ impl ProbeType {
     }
 }
 
-/// The result of one try.
+/// The result of one execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
     /// The probe succeeded.
     Success,
     /// The probe failed, with a message.
     Failure(String),
-    /// The probe could not be run, with a message. This doesn't count.
+    /// The probe could not be executed, with a message. This result is ignored.
     Unknown(String),
 }
 
@@ -67,22 +68,22 @@ pub(crate) struct Probes(Vec<ProbeState>);
 struct ProbeState {
     probe_type: ProbeType,
     ticks: Ticks,
-    /// The number of equal results in a row that count.
+    /// The number of consecutive equal results that count.
     success: i32,
     failure: i32,
     /// The probe's own `terminationGracePeriodSeconds`.
     grace: Option<Duration>,
-    /// The start of the last try.
+    /// The start of the last execution.
     tried: Duration,
-    /// The monotonic time of the next try; `None` while one is under way.
+    /// The monotonic time of the next execution; `None` while one is in progress.
     due: Option<Duration>,
-    /// The last result, and how many times in a row it came.
+    /// The last result, and the number of times that it occurred in a row.
     last: Option<(bool, i32)>,
     /// Whether the probe has succeeded or failed by its thresholds; `None` until one is reached.
     met: Option<bool>,
 }
 
-/// The times at which a probe is tried: once each period, counted from when the node took the pod in.
+/// The times at which a probe is executed: once per period, counted from the time at which the node accepted the pod.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     begin: Duration,
@@ -90,8 +91,8 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// Returns the first tick at or after a monotonic time. The beginning itself isn't one: at that time the kubelet
-    /// finds no container yet.
+    /// Returns the first tick at or after a monotonic time. The start itself is not a tick: at that time the kubelet
+    /// doesn't find a container yet.
     fn at_or_after(self, time: Duration) -> Duration {
         let passed = time.saturating_sub(self.begin).as_nanos().div_ceil(self.period.as_nanos());
         self.begin + self.period * u32::try_from(passed).unwrap_or(u32::MAX).max(1)
@@ -104,8 +105,8 @@ impl Ticks {
 }
 
 impl Probes {
-    /// Creates the probes of a container whose process started at `now`, in a pod that the node took in at `admitted`;
-    /// both are monotonic times. gRPC probes are left out.
+    /// Creates the probes of a container whose process started at `now`, in a pod that the node accepted at `admitted`.
+    /// Both are monotonic times. gRPC probes are left out.
     pub(crate) fn new(container: &Container, admitted: Duration, now: Duration) -> Self {
         let begin = |probe_type: ProbeType| {
             let probe = probe_type.of(container).filter(|probe| !is_unsupported(probe))?;
@@ -137,7 +138,7 @@ impl Probes {
         self.0.iter().find(|state| state.probe_type == probe_type)
     }
 
-    /// Returns whether the startup probe has succeeded, or there is none.
+    /// Returns whether the startup probe has succeeded, or doesn't exist.
     pub(crate) fn has_started(&self) -> bool {
         self.find(ProbeType::Startup).is_none_or(|state| state.met == Some(true))
     }
@@ -147,7 +148,7 @@ impl Probes {
         self.has_started() && self.find(ProbeType::Readiness).is_none_or(|state| state.met == Some(true))
     }
 
-    /// Returns whether a probe is tried at present. While a container is being stopped, only the readiness probe is.
+    /// Returns whether a probe is currently executed. While a container is being stopped, only its readiness probe is.
     fn is_wanted(&self, probe_type: ProbeType, stopping: bool) -> bool {
         match probe_type {
             ProbeType::Startup => !stopping && !self.has_started(),
@@ -156,7 +157,8 @@ impl Probes {
         }
     }
 
-    /// Returns the probes to try at `now`. Each is due again only after [`Probes::take`] was called with its result.
+    /// Returns the probes to execute at `now`. Each probe is only due again after [`Probes::take`] was called with its
+    /// result.
     pub(crate) fn due(&mut self, now: Duration, stopping: bool) -> Vec<ProbeType> {
         let wanted: Vec<_> = self.0.iter().map(|state| self.is_wanted(state.probe_type, stopping)).collect();
         let probes = self.0.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted).map(|(state, _)| state);
@@ -173,7 +175,7 @@ impl Probes {
         self.0.iter().filter(|state| self.is_wanted(state.probe_type, stopping)).filter_map(|state| state.due).min()
     }
 
-    /// Takes in the result of a try that ended at `now`.
+    /// Processes the result of an execution that ended at `now`.
     pub(crate) fn take(&mut self, probe_type: ProbeType, result: &ProbeResult, now: Duration) -> Decision {
         let Some(state) = self.0.iter_mut().find(|state| state.probe_type == probe_type) else {
             return Decision::Nothing;
@@ -202,7 +204,7 @@ impl Probes {
         Decision::Nothing
     }
 
-    /// Lets the liveness probe wait for its next tick, which it does until the startup probe has succeeded.
+    /// Postpones the liveness probe to its next tick, which is repeated until the startup probe has succeeded.
     fn hold_liveness(&mut self, now: Duration) {
         for state in self.0.iter_mut().filter(|state| state.probe_type == ProbeType::Liveness) {
             state.due = state.due.map(|due| due.max(state.ticks.after(now)));
@@ -210,7 +212,7 @@ impl Probes {
     }
 }
 
-/// Returns whether this node doesn't support the kind of probe.
+/// Returns whether this node doesn't support a probe's handler.
 pub(crate) fn is_unsupported(probe: &Probe) -> bool {
     probe.exec.is_none() && probe.http_get.is_none() && probe.tcp_socket.is_none()
 }
@@ -231,7 +233,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Tries all due probes with one result, and returns them and whether the container is stopped.
+    /// Executes all due probes with the same result, and returns them and whether the container is stopped.
     fn turn(probes: &mut Probes, seconds: u64, good: bool) -> (Vec<ProbeType>, bool) {
         let outcome = if good { ProbeResult::Success } else { ProbeResult::Failure("no".into()) };
         let due = probes.due(at(seconds), false);
@@ -264,7 +266,7 @@ mod tests {
             let probes = Probes::new(&container(probe.clone()), at(100), at(started));
             assert_eq!(probes.wake(false), Some(at(first)), "{probe} of a container that started at {started}");
         };
-        // The pod was taken in at 100.
+        // The node accepted the pod at 100.
         check(json!({"httpGet": {}}), 100, 110);
         check(json!({"httpGet": {}}), 103, 110);
         check(json!({"httpGet": {}}), 111, 120);

@@ -30,7 +30,7 @@ use crate::node::process::{CommandLine, Processes, exit_code};
 
 /// The maximum length of a command's output in messages, as in the kubelet.
 const OUTPUT: u64 = 10 << 10;
-/// The maximum duration of a hook. Kubernetes has no such limit, but a pod must be able to end here.
+/// The timeout of a hook. Kubernetes has no such limit, but here every pod must be able to end.
 const HOOK: Duration = Duration::from_secs(120);
 
 /// Runs the probes and hooks of a container.
@@ -40,7 +40,7 @@ pub(crate) struct Prober {
     pub(crate) processes: Processes,
     /// The container.
     pub(crate) container: Container,
-    /// The container's own command, whose environment and directory other commands share.
+    /// The container's own command. Other commands share its environment and working directory.
     pub(crate) line: CommandLine,
     /// The pod's address.
     pub(crate) address: String,
@@ -63,7 +63,7 @@ impl Prober {
         }
     }
 
-    /// Runs a hook. The error is for the pod's events.
+    /// Executes a hook. The error is meant for the pod's events.
     pub(crate) async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
         let outcome = if let Some(exec) = &hook.exec {
             self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
@@ -92,7 +92,7 @@ impl Prober {
             let (mut text, mut rest) = (Vec::new(), Vec::new());
             let (stdout, stderr) = (ChildStdout::from_std(stdout)?, ChildStderr::from_std(stderr)?);
             let read = async { tokio::join!(read_some(stdout, &mut text), read_some(stderr, &mut rest)) };
-            // The output ends with the process, since the rest of its group is killed then.
+            // The output ends with the process, since the rest of its process group is killed then.
             let (_, status) = tokio::join!(read, process.ended());
             text.append(&mut rest);
             Ok::<_, io::Error>((exit_code(status?), String::from_utf8_lossy(&text).into_owned()))
@@ -118,7 +118,8 @@ impl Prober {
         }
     }
 
-    /// Status codes from 200 to 399 are a success, and redirects are not followed. Certificates are not verified.
+    /// Executes an HTTP probe. Status codes from 200 to 399 count as success, and redirects are not followed.
+    /// Certificates are not verified.
     async fn http_get(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> ProbeResult {
         let Some(port) = self.port(&get.port) else { return unknown_port(&get.port) };
         let tls = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
@@ -173,15 +174,15 @@ fn unknown_port(port: &IntOrString) -> ProbeResult {
     }
 }
 
-/// Reads to the end, and keeps the beginning.
+/// Reads to the end, and keeps only the beginning.
 async fn read_some(stream: impl AsyncRead + Unpin, text: &mut Vec<u8>) {
     let mut head = stream.take(OUTPUT);
-    // Output that can't be read isn't shown.
+    // Output that can't be read is omitted.
     let _read = head.read_to_end(text).await;
     let _rest = tokio::io::copy(&mut head.into_inner(), &mut tokio::io::sink()).await;
 }
 
-/// Connects to the first address of a host. Errors have the wording of Go, which is known from the kubelet.
+/// Connects to the first address of a host. The error messages are Go's, as users know them from the kubelet.
 async fn connect(place: &str) -> Result<TcpStream, String> {
     let mut addresses = lookup_host(place).await.map_err(|error| format!("dial tcp: lookup {place}: {error}"))?;
     let address: SocketAddr = addresses.next().ok_or_else(|| format!("dial tcp: lookup {place}: no such host"))?;
@@ -209,7 +210,7 @@ fn request(get: &HTTPGetAction, place: &str, path: &str, agent: &str) -> Result<
     request.body(Empty::new())
 }
 
-/// Sends a request on a connection of its own, and returns the status code.
+/// Sends a request on a new connection, and returns the status code.
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
@@ -218,7 +219,7 @@ async fn send(
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(said)?;
         let code = answer.status().as_u16();
-        // The body doesn't matter, but a server might log an error if the connection ended in the middle of it.
+        // The body is ignored, but a server might log an error if the connection ended in the middle of it.
         let _body = http_body_util::Limited::new(answer.into_body(), 10 << 10).collect().await;
         Ok(code)
     };

@@ -37,20 +37,20 @@ use crate::{
     object_client::ObjectPath,
 };
 
-/// The time for which output is still read after the last process of the group has been killed. It ends at once, unless
-/// a process has left the group and holds the output open.
+/// The time for which output is still read after the last process of the group was killed. Output ends at once, unless
+/// a process that has left the group keeps it open.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// An event in the run of a container.
 #[derive(Debug)]
 pub(crate) enum ContainerEvent {
-    /// The process runs, under this ID.
+    /// The process runs and has this ID.
     Started(usize, String, Arc<Process>, Arc<Prober>),
     /// The process could not be started.
     Refused(usize, StartFailure),
     /// The process has ended with this exit code.
     Ended(usize, i32),
-    /// A probe of the run with this ID has a result.
+    /// A probe has a result, for the run with this ID.
     Probed(usize, String, ProbeType, ProbeResult),
     /// An event to record about the pod.
     Pod(Event),
@@ -67,7 +67,7 @@ pub(crate) async fn run_container(
     events: mpsc::UnboundedSender<ContainerEvent>,
 ) {
     let tell = |event| {
-        // If the pod is gone, nobody receives events any more.
+        // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
     let (line, token_volume) = match prepare(&host, &pod, &address, &container, run).await {
@@ -105,7 +105,7 @@ pub(crate) async fn run_container(
             None => Ok(()),
         }
     };
-    // A container counts as started once its `postStart` hook has been run.
+    // A container counts as started once its `postStart` hook has completed.
     let code = tokio::select! {
         biased;
         greeting = greeted => {
@@ -176,7 +176,7 @@ async fn attend(
     }
 }
 
-/// Returns the command to execute, and the token volume to renew meanwhile.
+/// Returns the command to execute, and the token volume to renew while it runs.
 async fn prepare(
     host: &Host,
     pod: &Pod,
@@ -216,7 +216,7 @@ async fn prepare(
     Ok((CommandLine { argv, environment, directory: directory.work }, token_volume))
 }
 
-/// Returns the names that an image's own arguments may refer to.
+/// Returns the names that an image's own arguments may refer to, with their values.
 fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     vec![
@@ -227,7 +227,7 @@ fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
     ]
 }
 
-/// Returns the variables that every container has; those of its image win.
+/// Returns the variables that every container has. The variables of its image override them.
 fn base(
     host: &Host,
     pod: &Pod,
@@ -251,7 +251,7 @@ fn base(
     if pod.spec.as_ref().is_none_or(|spec| spec.enable_service_links != Some(false)) {
         variables.extend(host.service_env(pod.metadata.namespace.as_deref().unwrap_or_default()));
     }
-    // These come later, since the token volume's certificate belongs to this address of the server.
+    // These variables come later, since the certificate in the token volume belongs to this address of the server.
     variables.extend_from_slice(account);
     variables.extend(image);
     variables
@@ -265,8 +265,8 @@ struct Directory {
     work: PathBuf,
 }
 
-/// Creates a fresh directory for a run. `workingDir` is used as it is if it exists on the host, and is created in there
-/// otherwise.
+/// Creates a new directory for a run. `workingDir` is used unchanged if it exists on the host, and is created in the
+/// new directory otherwise.
 fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let pod_directory = host.pod_directory(uid);
@@ -291,8 +291,7 @@ fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) ->
     Ok(Directory { home, work })
 }
 
-/// Creates a directory, but not its parents: when the node is gone, so is its directory, and nothing of it may come
-/// back.
+/// Creates a directory, but not its parents: once the node is gone, its directory must not be created again.
 fn make(directory: &std::path::Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -300,7 +299,7 @@ fn make(directory: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// Links a container's volumes below its root. The error says why one isn't available.
+/// Links a container's volumes below its root directory. The error says why a volume isn't available.
 fn mount(
     host: &Host,
     pod: &Pod,
@@ -336,7 +335,7 @@ fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
     (!paths.is_empty()).then_some(Event { warning: true, reason: "VolumesElsewhere", message })
 }
 
-/// Reads ConfigMaps and Secrets. Missing ones are left out.
+/// Reads ConfigMaps and Secrets. Missing ones are omitted.
 async fn fetch(host: &Host, pod: &Pod, wanted: BTreeSet<Reference>) -> Result<BTreeMap<Reference, Value>, kube::Error> {
     let mut found = BTreeMap::new();
     for reference in wanted {

@@ -20,8 +20,8 @@ use super::{
 pub(crate) const HOST_ADDRESS: &str = "127.0.0.1";
 
 impl Machine {
-    /// Returns the current status. `now` is only used for the transition times of conditions that differ from the pod's
-    /// present ones; while nothing changes, the status doesn't either.
+    /// Returns the current status. `now` is only used for the transition times of conditions that have changed, so that
+    /// the status is the same as long as nothing changes.
     pub(crate) fn status(&self, now: Timestamp) -> PodStatus {
         let (init, main): (Vec<_>, Vec<_>) = self.containers.iter().partition(|record| record.role != Role::Main);
         let phase = self.phase();
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Returns the pod's phase, by the states of its containers.
+    /// Returns the pod's phase, based on the states of its containers.
     pub(crate) fn phase(&self) -> &'static str {
         let main = || self.containers.iter().filter(|record| record.role == Role::Main);
         let ended_well = |record: &Record| record.ended().is_some_and(|ended| ended.code == 0);
@@ -222,8 +222,7 @@ fn terminated(ended: &Ended) -> ContainerState {
     }
 }
 
-/// Returns the merge patch that sets a pod's status, whoever else has written to it, with the pod's UID as
-/// precondition.
+/// Returns the merge patch that sets a pod's status, regardless of other writers. The pod's UID is a precondition.
 pub(crate) fn patch(uid: &str, status: &PodStatus) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(fields) = status.as_object_mut() {

@@ -1,4 +1,4 @@
-//! The pod's state machine, driven by hand.
+//! Tests of the pod's state machine, driven step by step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -318,7 +318,7 @@ fn a_steady_pod_has_a_steady_status() {
     assert_eq!(bench.machine.status(moment(1000).wall), status);
 }
 
-/// Whatever containers do, and whenever the pod is deleted: nothing runs twice, nothing starts after the end was
+/// Generates random container events and deletion times: nothing runs twice, nothing starts after the end was
 /// requested, and the object is removed once nothing runs.
 #[test]
 fn any_lifecycle_ends() {

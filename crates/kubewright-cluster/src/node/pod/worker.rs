@@ -23,7 +23,7 @@ use crate::{
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
-/// The delay before a failed or overwritten status write is repeated.
+/// The delay before a failed or overwritten status write is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A message to a worker.
@@ -41,15 +41,15 @@ pub(crate) enum Message {
 pub(crate) struct Worker {
     host: Arc<Host>,
     machine: Machine,
-    /// The version of the pod's object that the machine has.
+    /// The version of the pod's object that the state machine has.
     version: u64,
     processes: BTreeMap<usize, (Arc<Process>, Arc<Prober>)>,
-    /// A task for each container that starts or runs, each probe, and each hook that is under way.
+    /// A task for each container that starts or runs, and for each probe and hook in progress.
     tasks: JoinSet<()>,
     events: (mpsc::UnboundedSender<ContainerEvent>, mpsc::UnboundedReceiver<ContainerEvent>),
     /// The last status written, and the monotonic time of the write.
     written: Option<(PodStatus, Duration)>,
-    /// The monotonic time from which on the object is to be removed.
+    /// The monotonic time from which on the object may be removed.
     remove_at: Option<Duration>,
     /// The monotonic time before which no status is written.
     write_at: Duration,
@@ -57,7 +57,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Creates the worker of a pod that the node takes in.
+    /// Creates the worker of a pod that the node accepts.
     pub(crate) fn new(host: Arc<Host>, pod: Arc<Pod>) -> Self {
         let lease = host.addresses.take();
         let version = version(&pod);
@@ -122,7 +122,8 @@ impl Worker {
         false
     }
 
-    /// Takes in a version of the object, from the feed or the answer to a write, unless a later one is known.
+    /// Processes a version of the object, from the feed or from the response to a write, unless a later version is
+    /// known.
     fn observe(&mut self, pod: Arc<Pod>) {
         let version = version(&pod);
         if version > self.version {
@@ -182,7 +183,7 @@ impl Worker {
         self.host.events.record(Occurrence::of_pod(pod, event.warning, event.reason, event.message));
     }
 
-    /// Asks a container to end, after its `preStop` hook if it has one. The grace period runs meanwhile.
+    /// Asks a container to end, after its `preStop` hook if it has one. The grace period includes the hook.
     fn terminate(&mut self, index: usize) {
         let Some((process, prober)) = self.processes.get(&index) else { return };
         let Some(hook) = prober.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.clone()) else {
@@ -191,7 +192,7 @@ impl Worker {
         let (process, prober, events) = (process.clone(), prober.clone(), self.events.0.clone());
         self.tasks.spawn(async move {
             if let Err(why) = prober.hook(&hook).await {
-                // If the pod is gone, nobody receives events any more.
+                // If the pod is gone, there is no receiver any more.
                 let _gone = events.send(ContainerEvent::Pod(hook_failed("PreStop", &why)));
             }
             process.terminate();
@@ -228,7 +229,8 @@ impl Worker {
             && *written == status
             && monotonic < *at + RETRY
         {
-            // It was just written and is different again. The delay keeps two writers from fighting at full speed.
+            // The status was just written and differs again. The delay prevents two writers from overwriting each other
+            // at full speed.
             self.write_at = *at + RETRY;
             return;
         }
@@ -241,7 +243,7 @@ impl Worker {
                 Ok(pod) => self.observe(Arc::new(pod)),
                 Err(error) => tracing::warn!(%error, "failed to decode the answer to a status update"),
             },
-            // It is gone, or another object has its name; the feed delivers that.
+            // The pod is gone, or another object has its name. The feed delivers that.
             Err(error) if is_gone(&error) || is_conflict(&error) => self.write_at = monotonic + RETRY,
             Err(error) => {
                 tracing::warn!(%error, pod = %self.object(), "failed to write the status of a pod");
@@ -310,7 +312,7 @@ impl Worker {
         let uid = text(&metadata.uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         let directory = self.host.pod_directory(&uid);
-        // The removal continues even if the node ends meanwhile.
+        // The removal continues even if the node ends in the meantime.
         let path = directory.clone();
         if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
             && error.kind() != std::io::ErrorKind::NotFound

@@ -1,11 +1,11 @@
-//! The service proxy: as with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux at their
+//! The service proxy. As with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux also at their
 //! cluster IPs, which are addresses of the loopback network.
 //!
 //! * [`route`]: the endpoints of each address
 //! * [`service_listener`]: one address at which a service answers
 //!
-//! A service without a ready endpoint refuses connections. There is no DNS: services are found by the variables of
-//! [`super::service_env`], or by their addresses. To pods all connections come from 127.0.0.1.
+//! A service without a ready endpoint refuses connections. There is no DNS: services are found by the environment
+//! variables of [`super::service_env`], or by their addresses. Pods see all connections as coming from 127.0.0.1.
 
 mod route;
 mod service_listener;
@@ -73,7 +73,7 @@ struct ServiceState {
 }
 
 impl Proxy {
-    /// Takes in a change, and returns the service that it concerns.
+    /// Processes a change, and returns the affected service.
     fn take(&mut self, change: &Change) -> Option<Key> {
         let key = match &*change.resource.storage {
             "/services" | "discovery.k8s.io/endpointslices" => Key::of(&change.object)?,
@@ -100,8 +100,8 @@ impl Proxy {
         Some(service)
     }
 
-    /// Opens and closes listeners. All obsolete ones are closed before new ones are opened, since a port may have moved
-    /// from one service to another.
+    /// Opens and closes listeners. All obsolete listeners are closed before new ones are opened, since a port may have
+    /// moved from one service to another.
     async fn settle(&mut self, dirty: BTreeSet<Key>) {
         let mut wanted = Vec::new();
         for key in dirty {
@@ -149,8 +149,8 @@ fn unsupported_ports(service: &Value) -> Option<Occurrence> {
     (!ports.is_empty()).then(|| about(service, true, "ProtocolNotSupported", message))
 }
 
-/// Returns an event about an address that can't be bound. Ports of cluster IPs below 1024 need a privilege that is
-/// often missing, so that is no warning.
+/// Returns an event about an address that can't be bound. Ports of cluster IPs below 1024 require a privilege that is
+/// often missing, so in that case the event is not a warning.
 fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> Occurrence {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let message = format!(

@@ -18,14 +18,15 @@ const CLIENTS: usize = 4096;
 pub(crate) struct Route {
     /// The endpoints that accept connections, in order.
     pub(crate) endpoints: Vec<SocketAddr>,
-    /// The time after its last connection for which a client is sent to the same endpoint, with session affinity.
+    /// The session affinity timeout: the time after its last connection for which a client is sent to the same
+    /// endpoint.
     pub(crate) affinity: Option<Duration>,
 }
 
 /// Returns the addresses of a service, with the endpoints of each.
 ///
-/// The addresses are the node ports on the node's own address, and the ports on the cluster IP where the whole loopback
-/// network belongs to this host, as on Linux. UDP and SCTP are not supported.
+/// The addresses are the node ports on the node's own address and, where the whole loopback network belongs to this
+/// host, as on Linux, the ports on the cluster IP. UDP and SCTP are not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr, Route> {
     let mut routes = BTreeMap::new();
     if text(service, "/spec/type") == "ExternalName" {
@@ -43,7 +44,7 @@ pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr,
         let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
         let endpoints = endpoints(text(port, "/name"), slices);
         for address in at_node.into_iter().chain(at_cluster_ip).map(SocketAddr::from) {
-            // A route to itself would never reach a pod.
+            // A route to the address itself would never reach a pod.
             let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
             routes.insert(address, Route { endpoints, affinity });
         }
@@ -56,8 +57,8 @@ pub(crate) fn is_tcp(port: &Value) -> bool {
     port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
 }
 
-/// Returns the ready endpoints of a named port, or the serving ones that are terminating if none is ready, as
-/// kube-proxy does (KEP-1669).
+/// Returns the ready endpoints of a named port. If none is ready, returns the terminating endpoints that still serve,
+/// as kube-proxy does (KEP-1669).
 fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {
@@ -82,7 +83,7 @@ fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
     chosen
 }
 
-/// Picks endpoints in turn, or a client's previous one with session affinity.
+/// Picks endpoints in turn or, with session affinity, a client's previous endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointPicker {
     next: usize,
@@ -91,7 +92,7 @@ pub(crate) struct EndpointPicker {
 }
 
 impl EndpointPicker {
-    /// Returns the endpoints in the order in which to try them for a client that connects at `now`, a monotonic time.
+    /// Returns the endpoints in the order in which to try them, for a client that connects at `now`, a monotonic time.
     pub(crate) fn order(&mut self, route: &Route, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let mut order = route.endpoints.clone();
         if order.is_empty() {

@@ -1,4 +1,4 @@
-//! One address at which a service answers: a socket that is open while there are endpoints, and its connections.
+//! One address at which a service answers: a socket that is open while the service has endpoints, and its connections.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -14,18 +14,18 @@ use tokio_util::task::TaskTracker;
 
 use super::route::{EndpointPicker, Route};
 
-/// The maximum number of connections of an address; others wait in the system's queue. Each takes two open files and
-/// two buffers of 8 KiB.
+/// The maximum number of connections per address. Further connections wait in the system's queue. Each connection takes
+/// two open files and two buffers of 8 KiB.
 const CONNECTIONS: usize = 1024;
 /// The timeout of a connection to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The delay before another try to bind an address.
+/// The delay before the next attempt to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
-/// The delay after the system failed to accept a connection, for example for lack of open files.
+/// The delay after the system failed to accept a connection, for example because of a lack of open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
-/// waits for that.
+/// also waits until they are closed.
 #[derive(Debug)]
 pub(crate) struct ServiceListener {
     route: watch::Sender<Route>,
@@ -33,7 +33,7 @@ pub(crate) struct ServiceListener {
 }
 
 impl ServiceListener {
-    /// Starts to listen. `on_failure` is called for the first of several failures in a row to bind the address.
+    /// Starts to listen. `on_failure` is only called for the first of several consecutive failures to bind the address.
     pub(crate) fn open(
         address: SocketAddr,
         route: Route,
@@ -53,7 +53,7 @@ impl ServiceListener {
         Self { route: sender, task: tasks.spawn(acceptor.run()) }
     }
 
-    /// Sets the endpoints of new connections. Existing connections stay.
+    /// Sets the endpoints for new connections. Existing connections are kept.
     pub(crate) fn set_route(&self, route: Route) {
         self.route.send_if_modified(|present| {
             let differs = *present != route;
@@ -87,7 +87,7 @@ struct Acceptor<F> {
 impl<F: Fn(&io::Error)> Acceptor<F> {
     async fn run(mut self) {
         let mut failing = false;
-        // Without endpoints nothing listens at the address, so that connections are refused at once.
+        // Without endpoints there is no listening socket, so that connections are refused at once.
         while self.until(|route| !route.endpoints.is_empty()).await {
             match TcpListener::bind(self.address).await {
                 Ok(listener) => {
@@ -105,7 +105,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
         }
     }
 
-    /// Waits until the route meets a condition; false when the listener is closed.
+    /// Waits until the route meets a condition. Returns false if the listener is closed.
     async fn until(&mut self, holds: impl Fn(&Route) -> bool) -> bool {
         loop {
             if holds(&self.route.borrow_and_update()) {
@@ -145,8 +145,8 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
     }
 }
 
-/// Connects a client to the first endpoint that accepts, until both sides have closed. If none accepts, the client's
-/// connection is reset.
+/// Forwards a client to the first endpoint that accepts the connection, until both sides have closed. If no endpoint
+/// accepts, the client's connection is reset.
 async fn forward(mut client: TcpStream, order: Vec<SocketAddr>) {
     for endpoint in order {
         let Ok(Ok(mut server)) = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await else { continue };
