@@ -1,10 +1,10 @@
 //! Paths to fields within an object, such as `spec.containers[0].image`.
 //!
-//! A walk keeps them on the stack and formats one only for an error.
+//! A traversal keeps the paths on the stack, and formats one only for an error.
 
 use std::fmt;
 
-/// The path to a value: its last step, and the path to what contains it.
+/// The path to a value: its last step, and the path to its parent.
 #[derive(Clone, Copy)]
 pub(crate) enum FieldPath<'a> {
     Root,
@@ -14,17 +14,17 @@ pub(crate) enum FieldPath<'a> {
 }
 
 impl<'a> FieldPath<'a> {
-    /// A field of an object.
+    /// Returns the path to a field of an object.
     pub(crate) fn field(&'a self, name: &'a str) -> FieldPath<'a> {
         FieldPath::Field(self, name)
     }
 
-    /// An entry of a map with free names.
+    /// Returns the path to an entry of a map with free names.
     pub(crate) fn key(&'a self, name: &'a str) -> FieldPath<'a> {
         FieldPath::Key(self, name)
     }
 
-    /// An element of a list.
+    /// Returns the path to an element of a list.
     pub(crate) fn item(&'a self, index: usize) -> FieldPath<'a> {
         FieldPath::Item(self, index)
     }

@@ -1,19 +1,19 @@
-//! The pure part of Kubernetes' API machinery: values in, values out, no I/O.
+//! The pure part of Kubernetes' API machinery, which performs no I/O.
 //!
-//! * [`schema`]: schemas of built-in and custom kinds in one form; validation, defaulting, pruning
+//! * [`schema`]: schemas of built-in and custom kinds in one representation; validation, defaulting, pruning
 //! * [`cel`]: the Common Expression Language, with kube-apiserver's cost limits
 //! * [`patch`]: JSON patch, merge patch, strategic merge patch
-//! * [`apply`]: server-side apply and the ownership of fields
+//! * [`apply`]: server-side apply and field ownership
 //! * [`selector`]: label and field selectors
-//! * [`path`]: JSON paths, as CRDs write them
+//! * [`path`]: JSON paths in CRDs
 //! * [`decode`]: strict decoding of JSON and YAML
-//! * [`depth`]: the limit of a document's nesting
+//! * [`depth`]: the limit of a document's nesting depth
 //! * [`name`]: the syntax of names, labels and annotations
-//! * [`status`]: errors, worded as kube-apiserver words them
-//! * [`description`]: an operator's description of itself, which manifests are generated from
-//! * [`clock`] and [`random`]: the only places where time is read and randomness drawn
+//! * [`status`]: errors, in kube-apiserver's wording
+//! * [`description`]: an operator's description of itself, from which manifests are generated
+//! * [`clock`] and [`random`]: the only modules that read the time and generate random values
 //!
-//! Objects are [`serde_json::Value`]s throughout: an API server must keep fields that it doesn't know.
+//! All objects are [`serde_json::Value`]s, since an API server must preserve unknown fields.
 
 pub mod apply;
 pub mod cel;

@@ -1,7 +1,7 @@
 //! The syntax of names, labels and annotations.
 //!
-//! A check returns one message for each violation, worded as Kubernetes words it and without the field. An empty list
-//! means valid and costs no allocation. The rules are those of
+//! Each check returns one message per violation, in Kubernetes' wording and without the field. An empty list means that
+//! the text is valid, and doesn't allocate. The rules are those of
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/> and
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>.
 
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::status::Cause;
 
-/// The limit of the size of an object's annotations, keys and values together, in bytes.
+/// The size limit of an object's annotations, keys and values together, in bytes.
 pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// The limit of the part of `metadata.generateName` that is used, in bytes: five random characters fill the name up to 63.
+/// The number of bytes of `metadata.generateName` that are used. Five random characters extend the name to at most 63.
 pub const GENERATE_NAME_LIMIT: usize = 58;
 
 const LABEL_LIMIT: usize = 63;
 const SUBDOMAIN_LIMIT: usize = 253;
 
-/// A syntax rule as messages explain it.
+/// A syntax rule, as messages describe it.
 struct Rule {
     sentence: &'static str,
     regex: &'static str,
@@ -83,7 +83,7 @@ fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Whether a text is not empty, consists of `inner` bytes, and begins and ends with `edge` bytes.
+/// Returns whether a text is not empty, consists of `inner` bytes, and begins and ends with `edge` bytes.
 fn is_framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -108,7 +108,7 @@ fn is_label_text(text: &str) -> bool {
     )
 }
 
-/// Checks a DNS subdomain of RFC 1123, up to 253 bytes: the name of most objects.
+/// Checks a DNS subdomain (RFC 1123) of up to 253 bytes, the syntax of most object names.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > SUBDOMAIN_LIMIT {
@@ -120,7 +120,7 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks a DNS label of RFC 1123, up to 63 bytes: the name of a namespace or a container.
+/// Checks a DNS label (RFC 1123) of up to 63 bytes, the syntax of the names of namespaces and containers.
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -132,7 +132,7 @@ pub fn dns1123_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks a DNS label of RFC 1035, up to 63 bytes, not beginning with a digit: the names of a CRD.
+/// Checks a DNS label (RFC 1035) of up to 63 bytes that doesn't begin with a digit, the syntax of the names in a CRD.
 pub fn dns1035_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -144,7 +144,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks one segment of a URL's path: the rule for the few kinds that don't use DNS names, such as roles.
+/// Checks a segment of a URL's path, the syntax for the few kinds that don't use DNS names, such as roles.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." => vec!["may not be '.'".into()],
@@ -153,8 +153,8 @@ pub fn path_segment(name: &str) -> Vec<String> {
     }
 }
 
-/// Checks the key of a label, a "qualified name": an optional DNS prefix and `/`, then up to 63 bytes. Finalizers and
-/// condition types follow the same rule.
+/// Checks a label key, a "qualified name": an optional DNS prefix and `/`, followed by up to 63 bytes. Finalizers and
+/// condition types have the same syntax.
 pub fn label_key(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let (prefix, name) = match key.split_once('/') {
@@ -183,7 +183,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks the value of a label: empty, or up to 63 bytes.
+/// Checks a label value: empty, or up to 63 bytes.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_LIMIT {
@@ -195,7 +195,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks a key in the data of a ConfigMap or Secret.
+/// Checks a key of a ConfigMap's or Secret's data.
 pub fn config_key(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if key.len() > SUBDOMAIN_LIMIT {
@@ -214,7 +214,7 @@ pub fn config_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks the name of a port: up to 15 bytes (RFC 6335, lower case only).
+/// Checks a port name of up to 15 bytes (RFC 6335, lower case only).
 pub fn port_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > 15 {
@@ -244,7 +244,7 @@ pub fn generate_name(base: &str, rule: impl Fn(&str) -> Vec<String>) -> Vec<Stri
     }
 }
 
-/// Returns the part of `metadata.generateName` that begins the generated name: its first 58 bytes.
+/// Returns the part of `metadata.generateName` that the generated name begins with: its first 58 bytes.
 pub fn generate_name_base(base: &str) -> &str {
     let mut end = base.len().min(GENERATE_NAME_LIMIT);
     while !base.is_char_boundary(end) {
@@ -264,7 +264,7 @@ pub fn labels(field: &str, labels: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Checks an object's annotations: their keys, regardless of case, and their total size.
+/// Checks an object's annotations: their keys, ignoring case, and their total size.
 pub fn annotations(field: &str, annotations: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut size = 0;

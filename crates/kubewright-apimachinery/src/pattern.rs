@@ -1,7 +1,7 @@
-//! Regular expressions with the syntax of Go's `regexp`, which Kubernetes uses.
+//! Regular expressions in the syntax of Go's `regexp`, which Kubernetes uses.
 //!
-//! The syntax is nearly that of the `regex` crate. The differences that matter are translated: `\d`, `\w`, `\s` and `\b`
-//! mean ASCII characters only, and `[`, `&` and `~` have no special meaning within a class.
+//! The syntax is nearly that of the `regex` crate. The relevant differences are translated: `\d`, `\w`, `\s` and `\b`
+//! match only ASCII characters, and `[`, `&` and `~` have no special meaning within a class.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,14 @@ use std::{
 use parking_lot::RwLock;
 use regex::{Regex, RegexBuilder};
 
-/// The limit of cached patterns. When it is reached, the cache is emptied. CRDs in use have far fewer.
+/// The maximum number of cached patterns. The cache is cleared when it is reached. CRDs in use have far fewer.
 const CACHED: usize = 1024;
 
-/// Compiles a pattern. `limit` bounds the size of the compiled form in bytes, and with it the time of compilation.
+/// Compiles a pattern. `limit` is the maximum size of the compiled form in bytes, which also limits the time of
+/// compilation.
 ///
 /// # Errors
-/// Why the pattern is invalid, or that its compiled form is too large.
+/// If the pattern is invalid, or its compiled form too large.
 pub(crate) fn compile(pattern: &str, limit: Option<usize>) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(&translate(pattern));
     if let Some(limit) = limit {
@@ -26,11 +27,11 @@ pub(crate) fn compile(pattern: &str, limit: Option<usize>) -> Result<Regex, Stri
     builder.build().map_err(|error| error.to_string())
 }
 
-/// Whether `pattern` matches anywhere within `text`, as in Go. Compiled patterns are cached. The error says why the
-/// pattern is invalid.
+/// Returns whether `pattern` matches anywhere within `text`, as in Go. Compiled patterns are cached. Returns an error
+/// if the pattern is invalid.
 pub(crate) fn is_match(pattern: &str, text: &str) -> Result<bool, String> {
     static CACHE: LazyLock<RwLock<HashMap<Box<str>, Arc<Regex>>>> = LazyLock::new(Default::default);
-    // The lock is not held during matching, which may take long.
+    // Releases the lock before matching, which may take long.
     let known = CACHE.read().get(pattern).cloned();
     if let Some(regex) = known {
         return Ok(regex.is_match(text));
@@ -66,7 +67,7 @@ fn translate(pattern: &str) -> String {
                 in_class = true;
                 translated.push('[');
                 translated.extend(chars.next_if_eq(&'^'));
-                // At the start of a class, a closing bracket is a character of it.
+                // At the start of a class, a closing bracket is literal.
                 translated.extend(chars.next_if_eq(&']').map(|_| r"\]"));
             }
             '[' if chars.peek() == Some(&':') => {

@@ -1,4 +1,4 @@
-//! The one place where randomness is drawn (architecture, invariant 3).
+//! The only module that generates random values (architecture, invariant 3).
 
 #![allow(clippy::disallowed_methods, reason = "this is the one module that may")]
 
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 
-/// The alphabet of Kubernetes' generated names: no vowels and no look-alikes, so no words appear.
+/// The alphabet of Kubernetes' generated names. It has no vowels and no similar characters, so that no words occur.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A shared, seedable source of randomness. Clones draw from the same stream.
+/// A shared, seedable random number generator. Clones share one stream.
 #[derive(Clone, Debug)]
 pub struct Random(Arc<Mutex<StdRng>>);
 
 impl Random {
-    /// Creates a source that the operating system seeds.
+    /// Creates a generator seeded by the operating system.
     pub fn from_entropy() -> Self {
         Self(Arc::new(Mutex::new(rand::make_rng())))
     }
 
-    /// Creates a source from a seed. The same seed gives the same stream.
+    /// Creates a generator from a seed. The same seed produces the same stream.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
@@ -35,13 +35,13 @@ impl Random {
         self.0.lock().random()
     }
 
-    /// Returns `length` characters of the alphabet that Kubernetes uses for generated names.
+    /// Returns `length` characters of the alphabet of Kubernetes' generated names.
     pub fn suffix(&self, length: usize) -> String {
         let mut rng = self.0.lock();
         (0..length).map(|_| char::from(SUFFIX_ALPHABET[rng.random_range(0..SUFFIX_ALPHABET.len())])).collect()
     }
 
-    /// Returns a version 4 UUID (RFC 9562) in its usual text form.
+    /// Returns a version 4 UUID (RFC 9562) in its canonical text form.
     pub fn uuid(&self) -> String {
         let mut bytes = [0u8; 16];
         self.0.lock().fill_bytes(&mut bytes);

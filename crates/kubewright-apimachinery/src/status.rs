@@ -1,6 +1,6 @@
 //! Errors as Kubernetes returns them: the `Status` object of `meta/v1`.
 //!
-//! Messages follow kube-apiserver's, since people and tools search for them
+//! Messages have kube-apiserver's wording, since users and tools search for them
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/>).
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// An error response. `Display` gives the message.
+/// An error response. `Display` prints the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The HTTP code.
@@ -32,7 +32,7 @@ pub struct Details {
     /// The object's group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The resource, or for `Invalid` the kind.
+    /// The resource or, for `Invalid`, the kind.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// The object's UID.
@@ -59,34 +59,34 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Creates a cause with any reason.
+    /// Creates a cause with an arbitrary reason.
     pub fn new(reason: &str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into(), field: field.into() }
     }
 
-    /// `Required value`, with the reason why if it isn't empty.
+    /// Creates a cause `Required value`, followed by the reason unless it is empty.
     pub fn required(field: impl Into<String>, why: &str) -> Self {
         let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// `Invalid value: <value>: <why>`; strings are shown quoted, composites as JSON.
+    /// Creates a cause `Invalid value: <value>: <why>`. Strings are quoted, composite values are shown as JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
     }
 
-    /// `Forbidden: <why>`.
+    /// Creates a cause `Forbidden: <why>`.
     pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
-    /// `Unsupported value: <value>: supported values: …`.
+    /// Creates a cause `Unsupported value: <value>: supported values: …`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
         Self::new("FieldValueNotSupported", field, format!("Unsupported value: {value}: supported values: {list}"))
     }
 
-    /// `Duplicate value: <value>`.
+    /// Creates a cause `Duplicate value: <value>`.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
     }
@@ -98,13 +98,13 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A group and a resource, written `podsets.app.example.com`, or `pods` in the core group.
+/// Returns a resource with its group, such as `podsets.app.example.com`, or `pods` in the core group.
 fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.into() } else { format!("{resource}.{group}") }
 }
 
 impl Status {
-    /// Creates an error with any code and reason.
+    /// Creates an error with an arbitrary code and reason.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), message: message.into(), details: None }
     }
@@ -120,7 +120,7 @@ impl Status {
         Self::about(404, "NotFound", group, resource, name, message)
     }
 
-    /// 404: no such path.
+    /// 404: the path does not exist.
     pub fn no_such_resource() -> Self {
         let details = Details {
             causes: vec![Cause::new("UnexpectedServerResponse", "", "404 page not found")],
@@ -132,7 +132,7 @@ impl Status {
         }
     }
 
-    /// 409: an object of that name exists.
+    /// 409: an object with that name exists.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", qualified(resource, group));
         Self::about(409, "AlreadyExists", group, resource, name, message)
@@ -150,7 +150,7 @@ impl Status {
         Self::conflict(group, resource, name, why)
     }
 
-    /// 422: the object is invalid, for all the causes given.
+    /// 422: the object is invalid, for the given causes.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let list = match causes.as_slice() {
             [] => String::new(),
@@ -180,17 +180,17 @@ impl Status {
         Self::about(403, "Forbidden", group, resource, name, message)
     }
 
-    /// 410: the requested resource version is not available, or no longer.
+    /// 410: the requested resource version is not available, or no longer available.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 500: an error of the server.
+    /// 500: an internal error of the server.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
-    /// Returns the response's body.
+    /// Returns the response body.
     pub fn to_json(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,4 +1,4 @@
-//! What the crate's own tests share.
+//! Helpers for the crate's unit tests.
 
 use std::{
     pin::pin,
@@ -8,7 +8,7 @@ use std::{
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Any JSON value of a few levels, with few enough field names that two values often share some.
+/// Generates JSON values of a few levels. The set of field names is so small that two values often share some.
 pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -25,12 +25,12 @@ pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The output of a future that waits for nothing but its turn.
+/// Returns the output of a future that only yields and never waits.
 pub(crate) fn finish<T>(future: impl Future<Output = T>) -> T {
     finish_counting(future).0
 }
 
-/// The output of such a future, and how often it yielded.
+/// Returns the output of such a future, and how often it yielded.
 pub(crate) fn finish_counting<T>(future: impl Future<Output = T>) -> (T, usize) {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

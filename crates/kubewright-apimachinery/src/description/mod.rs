@@ -1,7 +1,7 @@
-//! An operator's description of itself. Its program writes it for the command line, which may have been built with another
+//! The description that an operator writes of itself for the command line, which may have been built with another
 //! version of the runtime.
 //!
-//! [`Manager::run`] writes it instead of running when [`VARIABLE`] names a file, and `kubewright manifests` reads it. Objects
+//! [`Manager::run`] writes it instead of running if [`VARIABLE`] names a file. `kubewright manifests` reads it. Objects
 //! are [`Value`]s, since neither side needs to know their types.
 //!
 //! [`Manager::run`]: https://docs.rs/kubewright/latest/kubewright/manager/struct.Manager.html#method.run
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 pub use self::rule::{Rule, Scope, Verb};
 
-/// The version of this format. Fields may be added within a version; a reader ignores fields that it doesn't know.
+/// The version of this format. Fields may be added within a version; readers ignore unknown fields.
 pub const VERSION: u32 = 1;
 
 /// The environment variable that names the file to write a description to.
@@ -29,23 +29,23 @@ pub const VARIABLE: &str = "KUBEWRIGHT_DESCRIBE";
 pub struct Description {
     /// The version of this format.
     pub version: u32,
-    /// The kinds that it defines, in the order of their declaration.
+    /// The kinds that the operator defines, in the order of their declaration.
     pub kinds: Vec<Kind>,
-    /// Its controllers, in the order in which they were added.
+    /// The controllers, in the order in which they were added.
     pub controllers: Vec<Controller>,
-    /// The configurations of its webhooks, for a Service `webhook-service` in the namespace `system`: kubebuilder's names,
+    /// The webhook configurations, for a Service `webhook-service` in the namespace `system`: kubebuilder's names,
     /// which kustomize replaces.
     pub webhook_configurations: Vec<Value>,
-    /// The kinds that it converts between versions.
+    /// The kinds that the operator converts between versions.
     pub conversions: Vec<Conversion>,
-    /// Permissions that it needs beside those of its controllers.
+    /// Permissions that the operator needs in addition to those of its controllers.
     pub rights: Vec<Rule>,
-    /// Permissions that features of the runtime need, by the name of the role that they get: `leader-election`,
-    /// `metrics-auth`, `metrics-reader`, `webhook`. Names in them lack the prefix that kustomize adds.
+    /// Permissions that features of the runtime need, by role name: `leader-election`, `metrics-auth`,
+    /// `metrics-reader`, `webhook`. The names lack the prefix that kustomize adds.
     pub features: BTreeMap<String, Vec<Rule>>,
-    /// The namespaces that it watches; if empty, all.
+    /// The namespaces that the operator watches; all if empty.
     pub namespaces: Vec<String>,
-    /// The ports that it listens on.
+    /// The ports that the operator listens on.
     pub ports: Vec<Port>,
 }
 
@@ -53,11 +53,12 @@ pub struct Description {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Kind {
-    /// One CustomResourceDefinition for each version, with that version alone. The first is the stored version.
+    /// One CustomResourceDefinition for each version, which contains only that version. The first is the storage
+    /// version.
     pub versions: Vec<Value>,
 }
 
-/// The versions of a kind that an operator converts into each other.
+/// The versions of a kind that an operator converts between.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -66,9 +67,9 @@ pub struct Conversion {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The versions, the hub first.
+    /// The versions, starting with the hub.
     pub versions: Vec<String>,
-    /// The `spec.conversion` of the kind's definition, with names as in `webhook_configurations`.
+    /// The `spec.conversion` of the kind's CRD, with names as in `webhook_configurations`.
     pub spec: Value,
 }
 
@@ -77,21 +78,21 @@ pub struct Conversion {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Controller {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The kinds that it uses.
+    /// The kinds that the controller uses.
     pub uses: Vec<Use>,
-    /// The finalizer that it adds to its objects.
+    /// The finalizer that the controller adds to its objects.
     pub finalizer: Option<String>,
-    /// Whether it keeps workspaces in ConfigMaps.
+    /// Whether the controller keeps workspaces in ConfigMaps.
     pub workspace: bool,
-    /// Permissions beyond those that follow from its kinds.
+    /// Permissions in addition to those derived from the kinds.
     pub may: Vec<Rule>,
-    /// Permissions that would follow but that it doesn't need.
+    /// Derived permissions that the controller doesn't need.
     pub may_not: Vec<Rule>,
 }
 
-/// A kind that a controller uses, and the way it does.
+/// A kind that a controller uses, and their relation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Use {
@@ -118,15 +119,15 @@ pub struct Resource {
     pub namespaced: bool,
 }
 
-/// The way a controller uses a kind.
+/// The relation of a kind to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Relation {
     /// The controller reconciles objects of this kind.
     For,
-    /// Children of the controller's objects are of this kind.
+    /// The controller's objects own objects of this kind.
     Owns,
-    /// Changes of this kind trigger reconciles, through a mapper.
+    /// Changes of this kind trigger reconciliation, through a mapper.
     Watches,
     /// The controller only reads this kind.
     Reads,
@@ -136,13 +137,13 @@ pub enum Relation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Port {
-    /// The name of what is served there: `metrics`, `probes`, `webhook`.
+    /// The name of the service on the port: `metrics`, `probes`, `webhook`.
     pub name: String,
     /// The port number.
     pub number: u16,
 }
 
-/// A description can't be read.
+/// The error that a description can't be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
@@ -161,12 +162,11 @@ pub enum DescriptionError {
 }
 
 impl Description {
-    /// Reads what [`Description::write`] wrote.
+    /// Parses the output of [`Description::write`].
     ///
-    /// # Errors
     /// If the text is not a description, or has another version.
     pub fn read(text: &str) -> Result<Self, DescriptionError> {
-        // The version first: nothing else of another version can be relied on.
+        // Checks the version first, since nothing else in another version is reliable.
         let value: Value = serde_json::from_str(text)?;
         let found = value["version"].as_u64().and_then(|found| u32::try_from(found).ok()).unwrap_or_default();
         if found != VERSION {
@@ -175,7 +175,7 @@ impl Description {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Returns the text of the file.
+    /// Returns the description as text.
     ///
     /// # Errors
     /// If an object has a value that JSON can't represent.
@@ -187,7 +187,7 @@ impl Description {
 macro_rules! made_of {
     ($type:ident { $($field:ident: $kind:ty),* }) => {
         impl $type {
-            /// Creates one from its parts.
+            /// Creates a value from its parts.
             pub fn new($($field: $kind),*) -> Self {
                 Self { $($field),* }
             }

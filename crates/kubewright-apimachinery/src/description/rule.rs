@@ -1,4 +1,4 @@
-//! The permissions of an operator: rules of roles, each on one resource or path.
+//! The permissions of an operator: RBAC rules, each for one resource or path.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -15,7 +15,7 @@ pub enum Verb {
     List,
     /// Watch for changes.
     Watch,
-    /// Create an object. Applying an object that doesn't exist needs it beside [`Patch`](Self::Patch).
+    /// Create an object. Applying an object that doesn't exist requires it in addition to [`Patch`](Self::Patch).
     Create,
     /// Replace an object.
     Update,
@@ -25,9 +25,9 @@ pub enum Verb {
     Delete,
     /// Delete many objects at once.
     DeleteCollection,
-    /// Bind a role with permissions that one doesn't have.
+    /// Bind a role with permissions that the requester doesn't have.
     Bind,
-    /// Grant a role permissions that one doesn't have.
+    /// Add permissions to a role that the requester doesn't have.
     Escalate,
     /// Impersonate another user.
     Impersonate,
@@ -35,11 +35,11 @@ pub enum Verb {
     Approve,
     /// Sign certificates for a signer.
     Sign,
-    /// Use a policy or a class of devices.
+    /// Use a policy or a device class.
     Use,
 }
 
-/// The verb as rules spell it.
+/// Formats the verb as RBAC rules spell it.
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -64,9 +64,9 @@ pub enum Scope {
 pub struct Rule {
     /// The API group of the resource, empty for the core group.
     pub group: String,
-    /// The resource, with its subresource: `pods/eviction`.
+    /// The resource, with its subresource if any: `pods/eviction`.
     pub resource: String,
-    /// Names of the objects that the rule is limited to; if empty, it applies to all.
+    /// Names of the objects that the rule is limited to; all if empty.
     pub names: BTreeSet<String>,
     /// A path such as `/metrics`, instead of group, resource and names.
     pub url: String,
@@ -76,11 +76,11 @@ pub struct Rule {
     pub namespaced: bool,
     /// The namespaces in which the rule applies.
     pub scope: Scope,
-    /// The name of the role that the rule belongs to, if it isn't the operator's main role.
+    /// The name of the role that contains the rule, unless it is the operator's main role.
     pub role: String,
 }
 
-/// `create pods/eviction`, `get secrets "token"`, `get /metrics`.
+/// Formats a rule as `create pods/eviction`, `get secrets "token"` or `get /metrics`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verbs: Vec<_> = self.verbs.iter().map(ToString::to_string).collect();

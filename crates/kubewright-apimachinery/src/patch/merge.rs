@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// Applies `patch` to `document`. The recursion is as deep as the patch, which the decoder bounds.
+/// Applies `patch` to `document`. The depth of recursion is that of the patch, which the decoder limits.
 pub fn apply(document: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *document = patch.clone();
@@ -26,7 +26,8 @@ pub fn apply(document: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns the patch that turns `from` into `to`. A null inside `to` can't be expressed and is lost, as the RFC says.
+/// Returns the patch that turns `from` into `to`. A null inside `to` can't be expressed and is lost, as the RFC
+/// specifies.
 pub fn diff(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let mut patch = Map::new();

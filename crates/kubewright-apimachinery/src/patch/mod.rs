@@ -8,23 +8,24 @@ pub mod strategic;
 
 use crate::status::{Details, Status};
 
-/// A patch can't be applied.
+/// The error that a patch can't be applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatchError {
-    /// The patch is malformed: answered with 400.
+    /// The patch is malformed. The response is 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch is well-formed but does not apply to the document, such as a failed `test`: answered with 422.
+    /// The patch is well-formed but does not apply to the document, for example because a `test` fails. The response is
+    /// 422.
     #[error("{0}")]
     Rejected(String),
-    /// The patch exceeds a limit: answered with 413.
+    /// The patch exceeds a limit. The response is 413.
     #[error("{0}")]
     TooLarge(String),
 }
 
 impl PatchError {
-    /// Returns the response as kube-apiserver words it, without the reason of a rejection, which `Display` gives.
+    /// Returns the response in kube-apiserver's wording. It omits the reason of a rejection, which `Display` includes.
     pub fn to_status(&self) -> Status {
         match self {
             Self::Malformed(why) => Status::bad_request(why),

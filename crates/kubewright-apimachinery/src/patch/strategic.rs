@@ -1,12 +1,13 @@
 //! Strategic merge patch: a merge patch that merges lists by the keys that the schema declares
 //! (<https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/>).
 //!
-//! Where the schema has no patch markers it is a plain merge patch: maps are merged, `null` deletes, all other values
-//! replace. Custom resources have no such markers; the API server refuses the patch for them (415).
+//! Without patch markers in the schema it equals a merge patch: maps are merged, `null` deletes, all other values
+//! replace. Custom resources have no such markers; the API server rejects the patch for them (415).
 //!
-//! Directives refine a patch: `$patch: delete | replace | merge` in a map or a list item,
-//! `$retainKeys: [..]` beside the keys that it retains, `$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>`
-//! beside the list that they apply to.
+//! Directives modify a patch: `$patch: delete
+//! replace
+//! merge` in a map or a list item, `$retainKeys: [..]` beside the retained keys, and `$deleteFromPrimitiveList/<field>`
+//! and `$setElementOrder/<field>` beside the list that they apply to.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -20,11 +21,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-/// Returns the document after the patch. `node` is the schema of the document.
+/// Returns the patched document. `node` is the schema of the document.
 ///
 /// # Errors
-/// [`PatchError::Malformed`] if the patch contradicts itself or the schema, [`PatchError::Rejected`] for lists of lists,
-/// which strategic merge does not support.
+/// Returns [`PatchError::Malformed`] if the patch contradicts itself or the schema, and [`PatchError::Rejected`] for
+/// lists of lists, which strategic merge does not support.
 pub fn apply(node: Node<'_>, doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else { return malformed("a strategic merge patch must be a JSON object") };
     let mut target = match doc {
@@ -101,10 +102,10 @@ fn merge_map(
     Ok(())
 }
 
-/// The items of a `$deleteFromPrimitiveList`. Each is read once, however long the list is that they are deleted from.
+/// The items of a `$deleteFromPrimitiveList`. Each is read only once, regardless of the length of the list.
 struct Deleted {
     items: HashSet<String>,
-    /// Items that were read.
+    /// The number of items that were read.
     #[cfg(test)]
     read: usize,
 }
@@ -127,7 +128,7 @@ impl Deleted {
     }
 }
 
-/// `$retainKeys`: the target keeps only these keys, and the patch may set no other.
+/// Applies `$retainKeys`: the target keeps only these keys, and the patch may set no others.
 fn retain_keys(target: &mut Map<String, Value>, patch: &Map<String, Value>, keep: &[Value]) -> Result<(), PatchError> {
     let keep: BTreeSet<&str> = keep.iter().filter_map(Value::as_str).collect();
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !keep.contains(key.as_str())) {
@@ -162,7 +163,7 @@ fn merge_field(
             };
         }
         (present, Value::Array(patch)) => {
-            // Directives are removed from a list even when there is nothing to merge it with.
+            // Directives are removed from a list even if there is nothing to merge it with.
             let items = match node.and_then(MergeList::of) {
                 Some(merge) => merge.merge(Vec::new(), patch, order)?,
                 None => patch.clone(),
@@ -192,8 +193,8 @@ fn has_strategy(node: Node<'_>, strategy: &str) -> bool {
     node.schema().patch_strategy.iter().any(|one| one == strategy)
 }
 
-/// The map that a patch sets when it replaces instead of merging: without directives, and without nulls, which mean
-/// "absent".
+/// Returns the map that a patch sets when it replaces instead of merging. It has no directives, and no nulls, which
+/// mean "absent".
 fn map_without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
     let kept = patch.iter().filter(|(key, value)| !is_directive(key) && !value.is_null());
     kept.map(|(key, value)| (key.clone(), without_directives(value))).collect()
@@ -212,7 +213,7 @@ fn without_directives(value: &Value) -> Value {
 /// A list with the patch strategy `merge`.
 struct MergeList<'a> {
     items: Node<'a>,
-    /// The merge key, which identifies items; lists of scalars have none.
+    /// The merge key, which identifies items. Lists of scalars have none.
     key: Option<&'a str>,
 }
 
@@ -298,7 +299,7 @@ impl<'a> MergeList<'a> {
         Ok(())
     }
 
-    /// The merge key's value in an item of a patch. Only the item that replaces the whole list has none.
+    /// Returns the merge key's value in an item of a patch. Only an item that replaces the whole list lacks it.
     fn key_of(&self, item: &Map<String, Value>) -> Result<Option<String>, PatchError> {
         let Some(key) = self.key else { return malformed("cannot merge lists without merge key") };
         match item.get(key) {
@@ -310,7 +311,7 @@ impl<'a> MergeList<'a> {
         }
     }
 
-    /// `$setElementOrder` must name every item that the patch sets, in the same order.
+    /// Checks that `$setElementOrder` names every item that the patch sets, in the same order.
     fn check_order(
         &self,
         items: &[(Option<String>, &Map<String, Value>)],
@@ -331,7 +332,7 @@ impl<'a> MergeList<'a> {
         Ok(())
     }
 
-    /// The identity of an item: its key's value, or a scalar itself.
+    /// Returns the identity of an item: the value of its key or, for a scalar, the item itself.
     fn identity(&self, item: &Value) -> Option<String> {
         match (item, self.key) {
             (Value::Object(item), Some(key)) => item.get(key).map(Value::to_string),
@@ -340,8 +341,8 @@ impl<'a> MergeList<'a> {
         }
     }
 
-    /// Sorts `items`: those in `wanted` by their order there, the others by their order in `live`. Of the others, those that
-    /// preceded a wanted item in `live` precede it in the result.
+    /// Sorts `items`: those in `wanted` by their order there, all others by their order in `live`. An unlisted item
+    /// that precedes a wanted one in `live` also precedes it in the result.
     fn ordered(&self, items: Vec<Value>, wanted: &[Value], live: &[Value]) -> Vec<Value> {
         let (wanted, live) = (self.places(wanted), self.places(live));
         let (mut listed, mut others) = (Vec::new(), Vec::new());
@@ -481,7 +482,7 @@ mod tests {
 
     #[test]
     fn lists_merge_by_key() {
-        // New items come before those that the patch does not name, as in the example of the Kubernetes documentation.
+        // New items precede those that the patch does not name, as in the example of the Kubernetes documentation.
         check_spec(
             json!({"containers": [{"name": "a", "image": "a:1", "ports": [{"containerPort": 80}]}, {"name": "b"}]}),
             json!({"containers": [
@@ -524,7 +525,7 @@ mod tests {
     #[test]
     fn element_order_is_kept() {
         let live = json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}]});
-        // Items that only the server has keep their places before the next of the ordered items.
+        // Items that only the server has stay before the ordered item that follows them.
         check_spec(
             live.clone(),
             json!({"$setElementOrder/containers": [{"name": "d"}, {"name": "b"}]}),

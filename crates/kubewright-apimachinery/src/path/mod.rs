@@ -1,7 +1,7 @@
-//! JSON paths of CRDs: for printer columns, selectable fields and the scale subresource.
+//! JSON paths in CRDs: for printer columns, selectable fields and the scale subresource.
 //!
-//! The syntax is that of <https://kubernetes.io/docs/reference/kubectl/jsonpath/>, limited to one path: no text around it
-//! and no `range`.
+//! The syntax is that of <https://kubernetes.io/docs/reference/kubectl/jsonpath/>, limited to a single path, without
+//! surrounding text and `range`.
 
 mod parse;
 
@@ -9,17 +9,17 @@ use std::{cmp::Ordering, fmt};
 
 use serde_json::{Map, Value};
 
-/// The limit of matches of [`JsonPath::find`], so that no path makes a large response of a small object.
+/// The maximum number of matches of [`JsonPath::find`], so that no path turns a small object into a large response.
 const MATCH_LIMIT: usize = 10_000;
 
-/// A parsed path. `Display` gives the text that it was parsed from.
+/// A parsed path. `Display` returns the original text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     text: String,
     steps: Vec<Step>,
 }
 
-/// A path is malformed or can't be set.
+/// The error that a path is malformed or can't be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -65,7 +65,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Operand,
-    /// The comparison; without it, the left side must exist.
+    /// The comparison. Without it, the filter tests that the left side exists.
     comparison: Option<(Comparison, Operand)>,
 }
 
@@ -92,7 +92,7 @@ impl JsonPath {
         Ok(Self { text: text.into(), steps: parse::steps(text)? })
     }
 
-    /// Returns all values at this path, in the order of the document.
+    /// Returns all values at this path, in document order.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         follow(&self.steps, root)
     }
@@ -102,12 +102,12 @@ impl JsonPath {
         self.find(root).into_iter().next()
     }
 
-    /// Returns the field names, if the path consists of nothing else, such as `.spec.replicas`.
+    /// Returns the field names, if the path consists only of field names, such as `.spec.replicas`.
     pub fn fields(&self) -> Option<Vec<&str>> {
         self.steps.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
     }
 
-    /// Sets the value at a path of plain field names, and creates the objects on the path that don't exist.
+    /// Sets the value at a path of field names, and creates missing objects on the path.
     pub fn set(&self, root: &mut Value, value: Value) -> Result<(), PathError> {
         let fields = self.fields().ok_or_else(|| PathError::NotSimple(self.text.clone()))?;
         let mut place = root;
@@ -175,7 +175,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
     usize::try_from(if index < 0 { length as i64 + index } else { index }).ok()
 }
 
-/// Visits values depth first with an explicit stack, so that a deep document can't overflow the program's.
+/// Visits values depth first with an explicit stack, so that a deep document can't overflow the call stack.
 fn descend<'a>(root: &'a Value, found: &mut Vec<&'a Value>) {
     let mut stack = vec![root];
     while let Some(value) = stack.pop() {

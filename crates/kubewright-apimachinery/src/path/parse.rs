@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Comparison, Filter, Operand, PathError, Step};
 
-/// The limit of filters within filters, which bounds the parser's stack.
+/// The maximum nesting of filters, which limits the parser's recursion.
 const NESTING_LIMIT: usize = 8;
 
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, PathError> {
@@ -56,7 +56,7 @@ impl<'a> Parser<'a> {
                     steps.push(self.field()?);
                 }
             } else if self.skip(".") {
-                // A single dot is the whole object; a dot before a bracket has no meaning.
+                // A single dot denotes the whole object. A dot before a bracket has no meaning.
                 let is_whole = steps.is_empty() && self.rest().is_empty();
                 if !is_whole && !self.rest().starts_with('[') {
                     steps.push(self.field()?);

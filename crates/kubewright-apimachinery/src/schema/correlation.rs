@@ -1,5 +1,5 @@
-//! Correlation of a list's items with those of the list that it replaces: items of a list of type map are the same when
-//! their keys are.
+//! Correlation of a list's items with those of the list that it replaces. Items of a list of type map correspond if
+//! their keys are equal.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,20 @@ use super::List;
 
 /// The items of a list that is being replaced.
 ///
-/// An item is first looked for at its own index. The first that isn't there makes an index of all, so that the work is
-/// in proportion to the lists' lengths, in whatever order their items are.
+/// An item is first compared with the old item at its own index. The first mismatch builds an index of all keys, so
+/// that the cost is linear in the lists' lengths, regardless of the order of items.
 pub(super) struct OldItems<'v> {
     items: &'v [Value],
     keys: &'v [String],
     by_keys: Option<HashMap<String, usize>>,
-    /// Items whose keys were read.
+    /// The number of items whose keys were read.
     #[cfg(test)]
     read: usize,
 }
 
 impl<'v> OldItems<'v> {
-    /// The items of `old`; `None` where items have no counterpart, which is in all lists but those of type map.
+    /// Returns the items of `old`. `None` if items have no counterparts, which is the case in all lists but those of
+    /// type map.
     pub(super) fn of(list: &'v List, old: Option<&'v Value>) -> Option<Self> {
         match (list, old) {
             (List::Map(keys), Some(Value::Array(items))) => Some(Self {
@@ -35,7 +36,7 @@ impl<'v> OldItems<'v> {
         }
     }
 
-    /// The counterpart of `item`, which stands at `index` of the new list, and where it stood.
+    /// Returns the counterpart of `item`, which is at `index` of the new list, and the counterpart's index.
     pub(super) fn counterpart(&mut self, index: usize, item: &Value) -> Option<(usize, &'v Value)> {
         if let Some(old) = self.items.get(index)
             && self.keys.iter().all(|key| old.get(key) == item.get(key))
@@ -54,7 +55,7 @@ impl<'v> OldItems<'v> {
         Some((index, self.items.get(index)?))
     }
 
-    /// The values of an item's keys, as text.
+    /// Returns the values of an item's keys as text.
     fn key_of(&mut self, item: &Value) -> String {
         #[cfg(test)]
         {

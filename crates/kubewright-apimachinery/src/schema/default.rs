@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::{Additional, Node, Schema};
 
-/// Sets absent fields to their schema's default, at every depth.
+/// Sets absent fields to the default of their schema, at every depth.
 ///
-/// A null that is not allowed becomes the default, too, or is dropped if there is none. A default beside a reference
-/// applies; a default inside the definition that is referred to does not.
+/// A null that is not allowed is replaced by the default, or dropped if there is none. A default beside a reference
+/// applies; a default inside the referenced definition does not.
 pub fn default(node: Node<'_>, object: &mut Value) {
     visit(true, node, object);
 }
@@ -57,7 +57,7 @@ fn is_nullable(field: &Schema, node: Node<'_>) -> bool {
     Node::new(field, node.definitions()).schema().nullable
 }
 
-/// The default of a map's values. It replaces null only, since a map has no absent fields.
+/// Returns the default of a map's values. It replaces only null, since a map has no absent fields.
 fn additional_default<'a>(schema: &'a Schema, name: &str) -> Option<&'a Value> {
     match &schema.additional {
         Additional::Schema(values) if !schema.properties.contains_key(name) => values.default.as_ref(),

@@ -1,18 +1,18 @@
-//! OpenAPI documents of [`Schema`]s, as Kubernetes publishes them.
+//! OpenAPI documents for [`Schema`]s, as Kubernetes publishes them.
 
 use serde_json::{Map, Number, Value, json};
 
 use super::{Additional, Limits, List, Rule, Schema};
 
-/// Returns the schema in OpenAPI v3: an entry of `components.schemas`, or part of one.
+/// Returns the schema in OpenAPI v3, as an entry of `components.schemas` or a part of one.
 pub fn openapi_v3(schema: &Schema) -> Value {
     Dialect::V3.schema(schema)
 }
 
-/// Returns the schema in OpenAPI v2: an entry of `definitions`, or part of one.
+/// Returns the schema in OpenAPI v2, as an entry of `definitions` or a part of one.
 ///
-/// Constraints that v2 can't express are left out, so that clients accept all that the server accepts: combinations,
-/// defaults, and the structure of values that may be null or have unknown fields.
+/// Constraints that v2 can't express are omitted, so that clients accept everything that the server accepts:
+/// combinations, defaults, and the structure of values that may be null or have unknown fields.
 pub fn openapi_v2(schema: &Schema) -> Value {
     Dialect::V2.schema(schema)
 }
@@ -59,7 +59,7 @@ impl Dialect {
         Value::Object(out.0)
     }
 
-    /// Siblings of `$ref` are allowed in v2 only; v3 needs a wrapper for them.
+    /// Returns a reference. `$ref` may have siblings only in v2; v3 needs a wrapper for them.
     fn reference(self, name: &str, mut out: Out) -> Value {
         match self {
             Self::V2 => out.put("$ref", Some(format!("#/definitions/{name}").into())),
@@ -88,14 +88,14 @@ impl Dialect {
         out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
     }
 
-    /// Required fields. A v2 client, which doesn't see defaults, must not require a field that has one.
+    /// Returns the required fields. v2 clients don't see defaults, so they must not require a field with a default.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
         let has_default = |field: &String| schema.properties.get(field).is_some_and(|field| field.default.is_some());
         schema.required.iter().filter(move |field| self == Self::V3 || !has_default(field))
     }
 }
 
-/// The members of a document; absent ones are left out.
+/// The members of a document, without absent ones.
 struct Out(Map<String, Value>);
 
 impl Out {
@@ -115,7 +115,7 @@ impl Out {
     }
 }
 
-/// A number, without a fraction if it is whole, as in the documents of Kubernetes.
+/// Returns a number, without a fraction if it is whole, as in Kubernetes' documents.
 pub(super) fn number(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {

@@ -1,8 +1,8 @@
-//! Schemas of kinds, built-in or custom, in one form.
+//! Schemas of built-in and custom kinds, in one representation.
 //!
-//! A built-in kind's schema comes from its Rust type, joined with the published list and patch markers; a custom kind's
-//! from its CRD. Validation, defaulting, pruning, apply, strategic merge, OpenAPI and `explain` all walk it through a
-//! [`Node`], which resolves references on the way.
+//! The schema of a built-in kind is that of its Rust type, combined with the published list and patch markers. The
+//! schema of a custom kind is that of its CRD. Validation, defaulting, pruning, apply, strategic merge, OpenAPI and
+//! `explain` all traverse it through a [`Node`], which resolves references.
 
 mod correlation;
 mod default;
@@ -31,32 +31,32 @@ pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// A schema. The default allows any value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
-    /// The name of the definition that this schema refers to. All other fields but `description` and `default` are then
-    /// empty.
+    /// The name of the definition that this schema refers to. If set, all other fields but `description` and `default`
+    /// are empty.
     pub reference: Option<Arc<str>>,
     /// A short title.
     pub title: Option<String>,
-    /// The description for people.
+    /// The description for users.
     pub description: Option<String>,
-    /// The JSON type; if absent, any.
+    /// The JSON type; any if absent.
     pub kind: Option<Kind>,
-    /// `date-time`, `int32`, `byte`, …
+    /// The format of the value: `date-time`, `int32`, `byte`, …
     pub format: Option<String>,
-    /// Fields of an object.
+    /// The declared fields of an object.
     pub properties: BTreeMap<String, Schema>,
-    /// The fields that an object may have beside its `properties`.
+    /// The fields that an object may have in addition to its `properties`.
     pub additional: Additional,
     /// The schema of an array's elements.
     pub items: Option<Box<Schema>>,
-    /// Required fields.
+    /// The required fields.
     pub required: Vec<String>,
     /// Whether null is allowed.
     pub nullable: bool,
-    /// The default of an absent field.
+    /// The default for an absent field.
     pub default: Option<Value>,
-    /// An example for people.
+    /// An example for users.
     pub example: Option<Value>,
-    /// Bounds and patterns.
+    /// Numeric bounds, length limits and patterns.
     pub limits: Limits,
     /// `x-kubernetes-int-or-string`.
     pub int_or_string: bool,
@@ -64,7 +64,7 @@ pub struct Schema {
     pub preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
-    /// `x-kubernetes-list-type`, and for maps the keys.
+    /// `x-kubernetes-list-type`, and the keys of a list map.
     pub list: List,
     /// `x-kubernetes-map-type: atomic`: the whole value has one owner.
     pub atomic_map: bool,
@@ -74,9 +74,9 @@ pub struct Schema {
     pub patch_merge_key: Option<String>,
     /// `x-kubernetes-validations`.
     pub rules: Vec<Rule>,
-    /// `allOf`, `anyOf`, `oneOf`, `not`: value checks only, as structural schemas demand.
+    /// `allOf`, `anyOf`, `oneOf`, `not`: constraints on values only, as structural schemas require.
     pub logic: Logic,
-    /// `x-kubernetes-group-version-kind`: (group, version, kind), on the root of a kind.
+    /// `x-kubernetes-group-version-kind`: (group, version, kind), on the root of a kind's schema.
     pub group_version_kind: Vec<(String, String, String)>,
 }
 
@@ -98,7 +98,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type's name in a schema document.
+    /// Returns the type's name in a schema document.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -119,11 +119,12 @@ pub enum Additional {
     Unspecified,
     /// `true` or `false`.
     Allowed(bool),
-    /// Other fields have values of this schema.
+    /// Allows other fields, with values of this schema.
     Schema(Box<Schema>),
 }
 
-/// The type of a list, by which it is owned and merged (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
+/// The type of a list, which determines ownership and merging
+/// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
     /// The whole list has one owner; the default.
@@ -135,7 +136,7 @@ pub enum List {
     Map(Vec<String>),
 }
 
-/// Limits of a value; absent ones don't apply.
+/// Limits of a value. Absent ones don't apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are JSON schema's own")]
 pub struct Limits {
@@ -169,7 +170,7 @@ pub struct Rule {
     pub(crate) message_program: LazyProgram,
 }
 
-/// Combinations of schemas, which only check values.
+/// Combinations of schemas, which only constrain values.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are JSON schema's own")]
 pub struct Logic {
@@ -183,14 +184,14 @@ pub struct Logic {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definitions(pub BTreeMap<Arc<str>, Schema>);
 
-/// A schema and the definitions that its references resolve in. Copying is free.
+/// A schema, with the definitions in which its references resolve. Copying is free.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     schema: &'a Schema,
     definitions: &'a Definitions,
 }
 
-/// The schema of unknown values: they are kept, any value is valid, maps are granular and lists atomic.
+/// The schema of unknown values: any value is valid and preserved, maps are granular and lists atomic.
 pub static ANYTHING: Schema = anything();
 
 const fn anything() -> Schema {
@@ -237,10 +238,10 @@ const fn anything() -> Schema {
 }
 
 impl<'a> Node<'a> {
-    /// Creates the node of `schema`, with references resolved in `definitions`.
+    /// Creates the node of `schema`, whose references resolve in `definitions`.
     pub fn new(schema: &'a Schema, definitions: &'a Definitions) -> Self {
         let mut node = Self { schema, definitions };
-        // A chain of more references than there are definitions is a cycle.
+        // A chain of more references than there are definitions is cyclic.
         for _ in 0..=definitions.0.len() {
             let Some(name) = &node.schema.reference else { break };
             node.schema = definitions.0.get(name).unwrap_or(&ANYTHING);
@@ -248,18 +249,18 @@ impl<'a> Node<'a> {
         node
     }
 
-    /// Returns the schema, never a reference.
+    /// Returns the schema, which is never a reference.
     pub fn schema(self) -> &'a Schema {
         self.schema
     }
 
-    /// Returns the definitions that references resolve in.
+    /// Returns the definitions in which references resolve.
     pub fn definitions(self) -> &'a Definitions {
         self.definitions
     }
 
-    /// Returns the schema of a field: that of a named property, else that of `additional`. `None` means that the field is
-    /// unknown; with `x-kubernetes-preserve-unknown-fields` an unknown field is [`ANYTHING`].
+    /// Returns the schema of a field: that of a declared property or, otherwise, of `additional`. `None` means that the
+    /// field is unknown. With `x-kubernetes-preserve-unknown-fields` the schema of an unknown field is [`ANYTHING`].
     pub fn field(self, name: &str) -> Option<Node<'a>> {
         if let Some(schema) = self.schema.properties.get(name) {
             return Some(Self::new(schema, self.definitions));
@@ -272,26 +273,26 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Like [`Node::field`], for an object or an embedded resource: `apiVersion`, `kind` and `metadata` are known even if the
-    /// schema doesn't declare them, as is usual in CRDs.
+    /// Like [`Node::field`], for an object or an embedded resource: `apiVersion`, `kind` and `metadata` are known even
+    /// if the schema doesn't declare them, as is usual in CRDs.
     pub fn resource_field(self, name: &str) -> Option<Node<'a>> {
         match name {
             "apiVersion" | "kind" => Some(self.field(name).unwrap_or(Self::new(&ANYTHING, self.definitions))),
             "metadata" => Some(match self.schema.properties.get(name) {
                 Some(schema) if schema.reference.is_some() => Self::new(schema, self.definitions),
-                // A CRD may restrict the name here, and doesn't define metadata.
+                // A CRD may only restrict the name in `metadata`, so its fields come from the shared definition.
                 _ => Self::new(self.definitions.0.get(OBJECT_META).unwrap_or(&ANYTHING), self.definitions),
             }),
             _ => self.field(name),
         }
     }
 
-    /// Returns whether values here are unknown, so that no algorithm has anything to do below.
+    /// Returns whether the schema allows any value, so that algorithms can skip everything below.
     pub fn is_anything(self) -> bool {
         std::ptr::eq(self.schema, &ANYTHING)
     }
 
-    /// Returns the schema of a list's elements; [`ANYTHING`] if not specified.
+    /// Returns the schema of a list's elements, [`ANYTHING`] if not specified.
     pub fn items(self) -> Node<'a> {
         Self::new(self.schema.items.as_deref().unwrap_or(&ANYTHING), self.definitions)
     }

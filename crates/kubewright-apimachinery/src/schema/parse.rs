@@ -1,15 +1,15 @@
 //! Parsing of schema documents.
 //!
-//! One parser reads both dialects: a CRD's `openAPIV3Schema`, and the JSON schema that `schemars` and k8s-openapi generate
-//! for Rust types. The checks of a CRD's schema are in [`super::structural`]; keywords without a field in [`Schema`] are
-//! dropped.
+//! One parser reads both dialects: a CRD's `openAPIV3Schema`, and the JSON schema that `schemars` and k8s-openapi
+//! generate for Rust types. [`super::structural`] checks the schemas of CRDs. Keywords without a field in [`Schema`]
+//! are dropped.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Kind, Limits, List, Logic, Rule, Schema};
 
-/// Parses a schema of OpenAPI v2 or v3, or of JSON schema as `schemars` writes it. A `$ref` becomes a reference by the
-/// name behind its last slash; definitions inside the document are not read.
+/// Parses a schema of OpenAPI v2 or v3, or a JSON schema by `schemars`. A `$ref` becomes a reference to the name after
+/// its last slash. Definitions inside the document are not read.
 pub fn from_openapi(document: &Value) -> Schema {
     let Value::Object(document) = document else {
         // In JSON schema, `true` allows any value.
@@ -68,7 +68,7 @@ pub fn from_openapi(document: &Value) -> Schema {
     }
 }
 
-/// The JSON type of that name.
+/// Returns the JSON type with that name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
     const KINDS: [Kind; 6] = [Kind::Object, Kind::Array, Kind::String, Kind::Integer, Kind::Number, Kind::Boolean];
     KINDS.into_iter().find(|kind| kind.as_str() == name)
@@ -87,7 +87,7 @@ fn rule(document: &Map<String, Value>) -> Rule {
     }
 }
 
-/// The members of a schema document; a member of a wrong type counts as absent.
+/// The members of a schema document. A member of a wrong type counts as absent.
 struct Document<'a>(&'a Map<String, Value>);
 
 impl<'a> Document<'a> {
@@ -137,7 +137,7 @@ impl<'a> Document<'a> {
         fields.map(|(name, schema)| (name.clone(), from_openapi(schema))).collect()
     }
 
-    /// The target of `$ref`, which is wrapped if it has siblings: `allOf: [{$ref: …}]`.
+    /// Returns the target of `$ref`. A reference with siblings is wrapped: `allOf: [{$ref: …}]`.
     fn reference(&self) -> Option<&'a str> {
         let target = match self.str("$ref") {
             Some(target) => target,
@@ -149,7 +149,7 @@ impl<'a> Document<'a> {
         Some(target.rsplit('/').next().unwrap_or(target))
     }
 
-    /// The type, which JSON schema may also write as a list with `null`.
+    /// Returns the type, and whether null is allowed. In JSON schema, the type may be a list that contains `null`.
     fn kind(&self) -> (Option<Kind>, bool) {
         match self.0.get("type") {
             Some(Value::String(name)) => (kind(name), false),
@@ -165,7 +165,7 @@ impl<'a> Document<'a> {
     }
 
     fn limits(&self) -> Limits {
-        // In JSON schema an exclusive bound is a number of its own, in OpenAPI a flag beside the bound.
+        // An exclusive bound is a separate number in JSON schema, and a flag beside the bound in OpenAPI.
         let exclusive_minimum = self.float("exclusiveMinimum");
         let exclusive_maximum = self.float("exclusiveMaximum");
         let values: Vec<Value> = self.list("enum").cloned().collect();

@@ -6,21 +6,21 @@ use serde_json::Value;
 use super::Node;
 use crate::field_path::FieldPath;
 
-/// Drops the fields of an object that its schema doesn't declare, and returns their paths: `spec.foo`,
+/// Removes the fields of an object that its schema doesn't declare, and returns their paths: `spec.foo`,
 /// `spec.containers[0].foo`. Strict field validation reports each as `unknown field "spec.foo"`.
 ///
 /// `apiVersion`, `kind` and `metadata` of the object itself and of embedded resources are always known. The fields of
-/// `metadata` are those of the definition of `ObjectMeta`, if the node has it.
+/// `metadata` are those of the `ObjectMeta` definition, if the node has it.
 pub fn prune(node: Node<'_>, object: &mut Value) -> Vec<String> {
     prune_as(Root::Object, node, object)
 }
 
-/// Returns the paths of the fields that [`prune`] would drop.
+/// Returns the paths of the fields that [`prune`] would remove.
 pub fn unknown_fields(node: Node<'_>, object: &Value) -> Vec<String> {
     unknown_fields_as(Root::Object, node, object)
 }
 
-/// The kind of a value: an object with `apiVersion`, `kind` and `metadata`, or part of one.
+/// The kind of a value: an object with `apiVersion`, `kind` and `metadata`, or a part of one.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Root {
     Object,

@@ -1,4 +1,4 @@
-//! Properties of the algorithms together, on arbitrary schemas and values.
+//! Properties of the schema algorithms in combination, for arbitrary schemas and values.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::testing::json_value;
 
-/// A structural schema of a few levels whose fields are named as those of [`json_value`].
+/// Generates a structural schema of a few levels, with the field names of [`json_value`].
 fn schema_document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string", "default": "a"})),
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// A value of the decoder's limit of depth, on a thread with less stack than a server's.
+/// Processes a value of the maximum depth on a thread with a smaller stack than a server's.
 #[test]
 fn the_deepest_value_fits_the_stack() {
     let work = || {

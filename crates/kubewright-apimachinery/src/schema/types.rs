@@ -1,27 +1,27 @@
-//! A check of values against the types of a built-in kind, with the errors of decoding into Go's structs.
+//! Checks values against the types of a built-in kind, with the errors of decoding into Go structs.
 
 use serde_json::{Number, Value};
 
 use super::{Additional, Kind, Node, Schema, validate::is_format};
 use crate::field_path::FieldPath;
 
-/// Returns the error about the first value of a wrong type, worded as Go's decoder words it, such as `json: cannot
+/// Returns the error about the first value of a wrong type, in the wording of Go's decoder, such as `json: cannot
 /// unmarshal string into Go struct field PodSpec.spec.replicas of type int32`.
 ///
-/// Null fits every type, since decoding it leaves a field unchanged.
+/// Null is valid for every type, since decoding it leaves a field unchanged.
 pub fn type_check(node: Node<'_>, value: &Value) -> Option<String> {
     let root = node.schema();
     let kind = root.group_version_kind.first().map(|(_, _, kind)| kind.as_str()).unwrap_or_default();
-    // The name of the root's type is that of the kind.
+    // The root type is named like the kind.
     visit(&Place { schema: root, node, owner: kind }, value, &FieldPath::Root)
 }
 
 struct Place<'a> {
     /// The schema, which may be a reference.
     schema: &'a Schema,
-    /// The schema that it refers to.
+    /// The schema with its reference resolved.
     node: Node<'a>,
-    /// The type that has this field.
+    /// The type that contains this field.
     owner: &'a str,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// `PodSpec` of `io.k8s.api.core.v1.PodSpec`.
+/// Returns `PodSpec` for `io.k8s.api.core.v1.PodSpec`.
 fn short_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
@@ -116,7 +116,7 @@ fn check_quantity(value: &Value) -> Option<String> {
     (!fits).then(|| format!("quantities must match the regular expression '{pattern}'"))
 }
 
-/// A number with an SI suffix, decimal or binary, or an exponent
+/// Returns whether the text is a number with a decimal or binary SI suffix, or an exponent
 /// (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>).
 fn is_quantity(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -154,7 +154,7 @@ fn mismatch(place: &Place<'_>, value: &Value, path: &FieldPath<'_>) -> String {
 
 fn go_type(schema: &Schema, node: Node<'_>) -> String {
     if let Some(name) = &schema.reference {
-        // `v1.PodSpec` of `io.k8s.api.core.v1.PodSpec`.
+        // `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`.
         let from = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
         return name[from..].to_owned();
     }

@@ -5,18 +5,18 @@ use std::fmt;
 
 use super::SelectorError;
 
-/// A field selector: all its requirements must hold. Without requirements, it selects everything.
+/// A field selector. All its requirements must match. A selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<FieldRequirement>);
 
-/// A comparison of one field to one value. An absent field equals the empty string.
+/// A comparison of one field with one value. An absent field equals the empty string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     /// The field's path, such as `status.phase`.
     pub field: String,
     /// Whether the field must differ from `value`.
     pub negated: bool,
-    /// The value that the field is compared to.
+    /// The value to compare with.
     pub value: String,
 }
 
@@ -34,22 +34,22 @@ impl FieldSelector {
         Ok(Self(requirements))
     }
 
-    /// Returns whether everything matches.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the requirements, for a check that the kind supports each field.
+    /// Returns the requirements, so that callers can check that the kind supports each field.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }
 
-    /// Returns the value that `field` must have, if the selector requires one.
+    /// Returns the value that `field` must have, if the selector requires a specific one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|one| one.field == field && !one.negated).map(|one| one.value.as_str())
     }
 
-    /// Returns whether an object with the fields that `lookup` returns matches.
+    /// Returns whether the selector matches an object whose fields `lookup` returns.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         self.0.iter().all(|one| {
             let equal = lookup(&one.field).map_or(one.value.is_empty(), |value| value.as_ref() == one.value);

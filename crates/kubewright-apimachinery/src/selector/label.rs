@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::SelectorError;
 use crate::{name, status::Cause};
 
-/// A label selector: all its requirements must hold. Without requirements, it selects everything.
+/// A label selector. All its requirements must match. A selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -22,8 +22,7 @@ pub struct Requirement {
     pub key: String,
     /// The comparison.
     pub operator: Operator,
-    /// The values that the label is compared to, sorted: none for existence, one for (in)equality and order, one or more
-    /// for sets.
+    /// The values to compare with, sorted: none for existence, one for (in)equality and order, one or more for sets.
     pub values: Vec<String>,
 }
 
@@ -42,7 +41,7 @@ pub enum Operator {
 }
 
 impl Requirement {
-    /// Creates a requirement, after a check of the key, the values and their number.
+    /// Creates a requirement. Checks the key, the values and their number.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, SelectorError> {
         let mut causes = Vec::new();
         let wrong = name::label_key(key);
@@ -107,7 +106,7 @@ impl Requirement {
 }
 
 impl LabelSelector {
-    /// Returns a selector that selects nothing, as an absent `LabelSelector` does.
+    /// Returns a selector that matches nothing, as an absent `LabelSelector` does.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
@@ -124,7 +123,7 @@ impl LabelSelector {
         Self { requirements, nothing: false }
     }
 
-    /// Converts a `LabelSelector` object: `matchLabels` and `matchExpressions`. Null selects nothing, an empty object
+    /// Converts a `LabelSelector` object: `matchLabels` and `matchExpressions`. Null matches nothing, an empty object
     /// everything.
     pub fn from_object(object: &Value) -> Result<Self, SelectorError> {
         if object.is_null() {
@@ -150,7 +149,7 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// Returns whether everything matches.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
@@ -160,13 +159,14 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Returns whether an object with the labels that `lookup` returns matches.
+    /// Returns whether the selector matches an object whose labels `lookup` returns.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         let matches = |one: &Requirement| one.matches(lookup(&one.key).as_ref().map(AsRef::as_ref));
         !self.nothing && self.requirements.iter().all(matches)
     }
 
-    /// Returns whether an object with these `metadata.labels` matches. Anything but an object counts as no labels.
+    /// Returns whether the selector matches an object with these `metadata.labels`. A value other than an object counts
+    /// as no labels.
     pub fn matches_labels(&self, labels: &Value) -> bool {
         self.matches(|key| labels.get(key).and_then(Value::as_str))
     }
@@ -192,8 +192,8 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// Splits a text into tokens. The meaning of a token depends on its place, since `in` may also be a key or a value. The
-/// empty token ends the list.
+/// Splits a text into tokens. The meaning of a token depends on its position, since `in` may also be a key or a value.
+/// The list ends with an empty token.
 fn scan(text: &str) -> Vec<&str> {
     const SPECIAL: &[char] = &['=', '!', '(', ')', ',', '>', '<'];
     let mut tokens = Vec::new();
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
         }
         let wrong = name::label_key(key);
         if !wrong.is_empty() {
-            // kube-apiserver has no field to name here and prints Go's `<nil>`.
+            // kube-apiserver has no field here, and prints Go's `<nil>`.
             return Err(SelectorError(Cause::invalid("<nil>", &Value::from(key), &wrong.join("; ")).to_string()));
         }
         if negated {
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a, b)`; an empty place between commas is the empty string.
+    /// Parses `(a, b)`. Nothing between two commas is the empty string.
     fn set(&mut self) -> Result<Vec<String>, SelectorError> {
         let open = self.next();
         if open != "(" {

@@ -1,7 +1,7 @@
 //! Label selectors and field selectors.
 //!
-//! Errors are worded as kube-apiserver words them, so that a 400 response can contain them unchanged. The caller checks
-//! that a kind supports the fields of a selector; see [`FieldSelector::requirements`].
+//! Errors have kube-apiserver's wording, so that a 400 response can contain them unchanged. The caller checks that a
+//! kind supports the fields of a selector; see [`FieldSelector::requirements`].
 
 mod field;
 mod label;
@@ -9,7 +9,7 @@ mod label;
 pub use field::{FieldRequirement, FieldSelector};
 pub use label::{LabelSelector, Operator, Requirement};
 
-/// A selector is malformed.
+/// The error that a selector is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);

@@ -1,8 +1,8 @@
-//! JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): a list of operations on JSON pointers, applied all or
-//! not at all.
+//! JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): a list of operations on JSON pointers, which apply
+//! all or nothing.
 //!
-//! The limits depend on the document between operations, and some answers are kube-apiserver's rather than the RFC's, so
-//! the `json-patch` crate isn't used: a `test` without a value is for null, which an absent field equals, and `1` and
+//! The `json-patch` crate isn't used, because the limits must be checked between operations and some results follow
+//! kube-apiserver instead of the RFC: a `test` without a value is for null, which an absent field equals, and `1` and
 //! `1.0` are equal.
 
 use std::borrow::Cow;
@@ -12,21 +12,21 @@ use serde_json::Value;
 use super::PatchError;
 use crate::depth;
 
-/// The limit of operations in one patch, as in Kubernetes.
+/// The maximum number of operations in one patch, as in Kubernetes.
 pub const OPERATIONS_LIMIT: usize = 10_000;
 
-/// The limit of what all `copy` operations of a patch add to the document, in bytes as JSON: the limit of a request.
+/// The maximum size that all `copy` operations of a patch add to the document, in bytes as JSON. It equals the limit of
+/// a request.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// The limit of list items that insertions and removals shift, and of values that are visited to learn their depth. Real
-/// patches stay far below; to shift this many items takes some fifty milliseconds.
+/// The maximum number of list items shifted by insertions and removals, plus values visited to compute their depth.
+/// Real patches stay far below it. Shifting this many items takes about fifty milliseconds.
 const WORK_LIMIT: usize = 16_000_000;
 
 /// Returns the document after all operations of `patch`.
 ///
-/// # Errors
-/// [`PatchError::Malformed`] if `patch` is not a JSON patch, [`PatchError::Rejected`] if an operation does not apply to
-/// the document, [`PatchError::TooLarge`] if a limit is exceeded.
+/// Returns [`PatchError::Malformed`] if `patch` is not a JSON patch, [`PatchError::Rejected`] if an operation does not
+/// apply to the document, and [`PatchError::TooLarge`] if a limit is exceeded.
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = parse(patch)?;
     let mut patching = Patching::new(document.clone());
@@ -83,7 +83,7 @@ fn parse_operation(operation: &Value) -> Result<Operation<'_>, PatchError> {
         "replace" => Operation::Replace(pointer("path")?, value()?),
         "move" => Operation::Move(pointer("from")?, pointer("path")?),
         "copy" => Operation::Copy(pointer("from")?, pointer("path")?),
-        // Without a value, a test is for null, as the API server's library takes it.
+        // A test without a value is for null, as in kube-apiserver's library.
         "test" => Operation::Test(pointer("path")?, operation.get("value").unwrap_or(&Value::Null)),
         _ => return Err(malformed(format!("Unexpected kind: {kind}"))),
     })
@@ -101,14 +101,14 @@ impl<'a> Pointer<'a> {
 }
 
 fn unescape(token: &str) -> Cow<'_, str> {
-    // In this order, since `~01` is `~1` and not `/`.
+    // The order matters: `~01` means `~1`, not `/`.
     if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
 }
 
 /// A document to which some operations of a patch have been applied.
 struct Patching {
     root: Value,
-    /// An upper bound of the document's depth, known without a visit to what is moved.
+    /// An upper bound of the document's depth, maintained without visiting moved values.
     depth: usize,
     /// Bytes added by `copy`.
     copied: usize,
@@ -168,7 +168,7 @@ impl Patching {
         }
     }
 
-    /// The list or object that contains what `path` points to, and the last token.
+    /// Returns the list or object that contains the target of `path`, and the last token.
     fn parent<'p>(&mut self, what: &str, path: &'p Pointer<'_>) -> Result<(&mut Value, &'p str), PatchError> {
         let Some((last, above)) = path.tokens.split_last() else { return Err(missing(what, path)) };
         let mut place = &mut self.root;
@@ -246,8 +246,8 @@ impl Patching {
         Ok(())
     }
 
-    /// Refuses to put `value`, which has at most `deepest` levels, where the document would become too deep. Where the
-    /// bound doesn't suffice, the value is visited.
+    /// Rejects a `value` of at most `deepest` levels if it would make the document too deep. Visits the value only if
+    /// the bound isn't sufficient.
     fn check_depth(&mut self, path: &Pointer<'_>, value: &Value, deepest: usize) -> Result<(), PatchError> {
         let above = path.tokens.len();
         let mut depth = above.saturating_add(deepest);
@@ -281,18 +281,18 @@ fn missing(what: &str, path: &Pointer<'_>) -> PatchError {
     PatchError::Rejected(format!("{what} operation does not apply: doc is missing path: {:?}", path.text))
 }
 
-/// A list's index: digits without a leading zero.
+/// Parses a list index: digits without a leading zero.
 fn index(token: &str) -> Option<usize> {
     let plain = token == "0" || token.starts_with(|first: char| matches!(first, '1'..='9'));
     (plain && token.bytes().all(|byte| byte.is_ascii_digit())).then(|| token.parse().ok())?
 }
 
-/// Whether `path` leads into what `above` points to.
+/// Returns whether `path` leads into the target of `above`.
 fn is_below(path: &[Cow<'_, str>], above: &[Cow<'_, str>]) -> bool {
     path.len() > above.len() && path.starts_with(above)
 }
 
-/// Equality as JSON sees it: `1` and `1.0` are the same number.
+/// Compares values as JSON does: `1` and `1.0` are the same number.
 fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),

@@ -1,9 +1,10 @@
-//! `x-kubernetes-validations`: the validation rules of a custom resource, in CEL
-//! ([validation rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules)).
+//! `x-kubernetes-validations`: the validation rules of custom resources, in CEL
+//! ([validation
+//! rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules)).
 //!
-//! Rules are parsed but not type-checked, so a rule that Kubernetes refuses with its definition may fail here only when
-//! it is evaluated. Lists of type set or map compare in order. Rules inside `anyOf`, `oneOf` and `not` are not read, and
-//! of `allOf` only those at its top.
+//! Rules are parsed but not type-checked, so a rule that Kubernetes rejects in the CRD may fail here only when it is
+//! evaluated. Lists of type set or map are compared in order. Rules inside `anyOf`, `oneOf` and `not` are ignored, as
+//! are those in `allOf` below its top level.
 
 mod value;
 
@@ -17,20 +18,20 @@ use crate::{
     status::Cause,
 };
 
-/// The field of causes that are about the whole object.
+/// The field of causes that concern the whole object.
 const NO_FIELD: &str = "<nil>";
 
-/// The limit of a message that an expression computes, in bytes.
+/// The maximum size of a message that an expression computes, in bytes.
 const MESSAGE_LIMIT: usize = 5120;
 
-/// Returns the rules that `value` violates, with the messages that their authors gave them.
+/// Returns the rules that `value` violates, with their messages.
 ///
-/// A rule that mentions `oldSelf` is about a change: it applies only where `old`, what `value` replaces, has a
-/// counterpart (the same field, or the item with the same keys), or where it says `optionalOldSelf`. Any other rule is
-/// not held against a value that did not change.
+/// A rule that mentions `oldSelf` is a transition rule. It applies only if the value has a counterpart in `old`, the
+/// replaced value (the same field, or the item with the same keys), or if it sets `optionalOldSelf`. Violations of all
+/// other rules are ignored for values that did not change.
 ///
-/// The cost of evaluation is bounded as in kube-apiserver: a rule that exceeds the limit is violated, and no further
-/// rule is evaluated. Between rules, other tasks get to run.
+/// The cost of evaluation is limited as in kube-apiserver. A rule that exceeds the limit counts as violated, and no
+/// further rule is evaluated. The function yields to other tasks between rules.
 pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut validator = Validator { violations: Vec::new(), budget: Budget::of_object(), pace: Pace::default() };
     let old = old.map(|old| Seen { value: old, cel: None });
@@ -38,7 +39,8 @@ pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec
     validator.violations.into_iter().map(|violation| violation.cause).collect()
 }
 
-/// Returns the rules of a definition's schema that cannot be parsed. The causes' fields begin with `openAPIV3Schema`.
+/// Returns errors for the rules of a CRD's schema that cannot be parsed. The causes' fields begin with
+/// `openAPIV3Schema`.
 pub fn check(schema: &Schema) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = FieldPath::Root;
@@ -81,20 +83,20 @@ impl Rule {
         self.program.get(&self.rule)
     }
 
-    /// The rule as errors about it name it.
+    /// Returns the name of the rule in errors.
     fn shown(&self) -> &str {
         self.message.as_deref().filter(|message| !message.is_empty()).unwrap_or(&self.rule).trim()
     }
 }
 
-/// A value and, once a rule on it or on what contains it was evaluated, its form in CEL.
+/// A value, with its CEL form once a rule on it or on a value around it has been evaluated.
 struct Seen<'v> {
     value: &'v Value,
     cel: Option<cel::Value>,
 }
 
 impl<'v> Seen<'v> {
-    /// The form in CEL, made at most once.
+    /// Returns the CEL form, which is created at most once.
     fn cel(&mut self, node: Node<'_>, resource: bool) -> &cel::Value {
         self.cel.get_or_insert_with(|| value::to_cel(node, resource, self.value))
     }
@@ -116,7 +118,7 @@ impl<'v> Seen<'v> {
 /// A rule that a value violates.
 struct Violation {
     cause: Cause,
-    /// The rule is about a change.
+    /// True for a transition rule.
     transition: bool,
 }
 
@@ -127,8 +129,8 @@ struct Validator {
 }
 
 impl Validator {
-    /// Evaluates the rules on a value and on all that it contains. `resource` says that it is a whole object, with the
-    /// fields that all objects have.
+    /// Evaluates the rules on a value and on all values in it. `resource` is true for a whole object, with the fields
+    /// that all objects have.
     async fn visit(
         &mut self,
         node: Node<'_>,
@@ -233,7 +235,8 @@ fn field(path: &FieldPath<'_>) -> String {
     if matches!(path, FieldPath::Root) { NO_FIELD.to_owned() } else { path.to_string() }
 }
 
-/// The field that a violation is reported at: the value, or what the rule's `fieldPath` names below it.
+/// Returns the field at which a violation is reported: the value, or the field below it that the rule's `fieldPath`
+/// names.
 fn field_of(rule: &Rule, node: Node<'_>, path: &FieldPath<'_>) -> String {
     let Some(below) = rule.field_path.as_deref().filter(|below| !below.is_empty()) else { return field(path) };
     let mut field = path.to_string();
@@ -250,7 +253,7 @@ fn field_of(rule: &Rule, node: Node<'_>, path: &FieldPath<'_>) -> String {
     field
 }
 
-/// The message of a violated rule: what its expression computes, else its text, else the rule itself.
+/// Returns the message of a violated rule: the result of its message expression, its message, or the rule itself.
 fn message(rule: &Rule, variables: &[(&str, cel::Value)], budget: &mut Budget) -> String {
     let computed = rule.message_expression.as_deref().and_then(|text| {
         let program = rule.message_program.get(text).ok()?;

@@ -6,7 +6,7 @@ use crate::{
     testing::{finish, finish_counting},
 };
 
-/// The causes as `field: message`, for a kind whose `spec` has this schema.
+/// Returns the causes as `field: message`, for a kind whose `spec` has this schema.
 fn causes(spec: Value, value: Value, old: Option<Value>) -> Vec<String> {
     let schema = from_openapi(&json!({"type": "object", "properties": {"spec": spec}}));
     let whole = |spec: Value| json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "it"}, "spec": spec});
@@ -236,7 +236,7 @@ fn validation_yields_between_costly_rules() {
         assert_eq!(causes, []);
         yielded
     };
-    // Each item costs 7,001 units, and a turn is two hundred thousand.
+    // Each item costs 7,001 units, and evaluation yields every 200,000 units.
     assert_eq!(yielded(10), 0);
     assert_eq!(yielded(1000), 1000 / 29);
 }
@@ -266,7 +266,7 @@ proptest::proptest! {
     }
 }
 
-/// The error of a rule on a list of `count` texts of `length` bytes each; empty when it holds.
+/// Returns the error of a rule on a list of `count` strings of `length` bytes each; empty if the rule holds.
 fn error_on_texts(rule: &str, count: usize, length: usize) -> String {
     let list = json!({"type": "array", "items": {"type": "string"}});
     let spec = json!({"type": "object", "properties": {"list": ruled(list, json!([{"rule": rule}]))}});

@@ -1,4 +1,4 @@
-//! Conversion of values to CEL by their schema.
+//! Schema-based conversion of values to CEL.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -38,7 +38,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Converts a value by its schema. `resource` says that it is a whole object.
+/// Converts a value by its schema. `resource` is true for a whole object.
 pub(super) fn to_cel(node: Node<'_>, resource: bool, value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -60,7 +60,7 @@ fn to_number(node: Node<'_>, number: &Number) -> cel::Value {
     }
 }
 
-/// Converts a string by its format. A string that isn't of its format stays a string.
+/// Converts a string by its format. A string that doesn't match its format remains a string.
 fn to_text(node: Node<'_>, text: &str) -> cel::Value {
     let format = node.schema().format.as_deref().filter(|_| !node.schema().int_or_string);
     let meant = match format {
@@ -95,19 +95,19 @@ fn to_map(node: Node<'_>, resource: bool, map: &Map<String, Value>) -> cel::Valu
     cel::Value::Map(CelMap { map: Arc::new(seen) })
 }
 
-/// A field within an object that is in CEL already; `None` if rules on the object don't see it.
+/// Returns a field of an object that is already converted to CEL. `None` if rules on the object can't access it.
 pub(super) fn field_of(node: Node<'_>, object: &cel::Value, name: &str) -> Option<cel::Value> {
     let cel::Value::Map(map) = object else { return None };
     let name = if node.schema().properties.contains_key(name) { escape(name)? } else { Cow::Borrowed(name) };
     map.get(&KeyRef::String(&name)).cloned()
 }
 
-/// An optional value.
+/// Returns an optional value.
 pub(super) fn optional(value: Option<cel::Value>) -> cel::Value {
     cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
-/// Converts an object's metadata, of which rules see only the names.
+/// Converts an object's metadata. Rules can access only `name` and `generateName`.
 fn to_metadata(metadata: &Value) -> cel::Value {
     let names = ["name", "generateName"].into_iter().filter_map(|name| {
         let text = metadata.get(name)?.as_str()?;
@@ -116,7 +116,7 @@ fn to_metadata(metadata: &Value) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(names.collect()) })
 }
 
-/// The identifier of a field in rules; `None` if it has none.
+/// Returns the identifier of a field in rules, or `None` if it has none.
 fn escape(name: &str) -> Option<Cow<'_, str>> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__").into());

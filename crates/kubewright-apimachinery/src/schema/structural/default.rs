@@ -1,4 +1,4 @@
-//! The third stage: defaults are valid and have no unknown fields.
+//! The third stage: defaults must be valid and have no unknown fields.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The first stage: allowed keywords, and the rules of the extensions.
+//! The first stage: allowed keywords, and the rules of extensions.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) fn check(root: &Place<'_>) -> Vec<Cause> {
 struct Context {
     is_root: bool,
     inside_meta: bool,
-    /// The reason why defaults are forbidden here, if they are.
+    /// The reason why defaults are forbidden, if they are.
     no_default: Option<String>,
 }
 
@@ -95,7 +95,7 @@ fn check_keywords(place: &Place<'_>, context: &Context, causes: &mut Vec<Cause>)
     }
 }
 
-/// Checks that a schema with this marker has the type that the marker requires.
+/// Checks that a schema with this marker has the required type.
 fn demand_type(place: &Place<'_>, kind: &str, marker: &str, causes: &mut Vec<Cause>) {
     let why = format!("must be {kind} if {marker} is specified");
     match place.kind() {
@@ -152,7 +152,7 @@ fn check_list(place: &Place<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks the elements of a set, which are compared as a whole and so must be atomic.
+/// Checks the elements of a set. They must be atomic, since they are compared as a whole.
 fn check_set(items: &Place<'_>, causes: &mut Vec<Cause>) {
     let marker = match items.kind() {
         "array" if items.str("x-kubernetes-list-type").is_some_and(|kind| kind != "atomic") => "x-kubernetes-list-type",

@@ -2,8 +2,8 @@
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>).
 //!
 //! The checks read the document itself, since [`super::Schema`] has no fields for most forbidden keywords. They run in
-//! stages, each only if the one before found nothing, as in kube-apiserver: keywords, structure, defaults. Expressions in
-//! CEL are parsed elsewhere.
+//! stages, as in kube-apiserver: keywords, structure, defaults. A stage runs only if the one before found no errors.
+//! CEL expressions are parsed elsewhere.
 
 mod default;
 mod keyword;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{Schema, parse::from_openapi};
 use crate::{depth, status::Cause};
 
-/// The first part of the field of every cause; the caller adds its place in the CRD, such as `spec.validation.`.
+/// The prefix of the field of every cause. The caller prepends its position in the CRD, such as `spec.validation.`.
 pub const ROOT: &str = "openAPIV3Schema";
 
 /// Returns the errors of a CRD's `openAPIV3Schema`.
@@ -32,11 +32,10 @@ pub fn check(document: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Parses a CRD's `openAPIV3Schema`, whether or not it is structural. The causes' fields begin with `openAPIV3Schema`.
+/// Parses a CRD's `openAPIV3Schema`, even if it isn't structural. The causes' fields begin with `openAPIV3Schema`.
 ///
 /// # Errors
-/// For an unknown type, without which a document has no meaning, and for a document deeper than [`depth::LIMIT`], which
-/// no decoded document is.
+/// If the document contains an unknown type, or is deeper than [`depth::LIMIT`], which no decoded document is.
 pub fn parse(document: &Value) -> Result<Schema, Vec<Cause>> {
     if depth::of(document) > depth::LIMIT {
         let why = format!("must not nest deeper than {} levels", depth::LIMIT);
@@ -46,7 +45,7 @@ pub fn parse(document: &Value) -> Result<Schema, Vec<Cause>> {
     if causes.is_empty() { Ok(from_openapi(document)) } else { Err(causes) }
 }
 
-/// Unknown names of types, anywhere.
+/// Reports unknown type names anywhere in the document.
 fn check_types(document: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut stack = vec![Place { document: object(document), path: ROOT.into() }];
@@ -71,7 +70,7 @@ enum Relation<'a> {
     Property(&'a str),
     Additional,
     Items,
-    /// `allOf`, `anyOf`, `oneOf`, `not`: a value check.
+    /// `allOf`, `anyOf`, `oneOf`, `not`: a constraint on values.
     Junctor(&'static str, usize),
 }
 
@@ -89,12 +88,12 @@ impl<'a> Place<'a> {
         self.document.get(name) == Some(&Value::Bool(true))
     }
 
-    /// A member that exists and is not null.
+    /// Returns a member that exists and is not null.
     fn value(&self, name: &str) -> Option<&'a Value> {
         self.document.get(name).filter(|value| !value.is_null())
     }
 
-    /// The type's name; empty if there is none.
+    /// Returns the type's name, empty if absent.
     fn kind(&self) -> &'a str {
         self.str("type").unwrap_or_default()
     }
@@ -103,12 +102,12 @@ impl<'a> Place<'a> {
         self.value(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// The path of a keyword.
+    /// Returns the path of a keyword.
     fn at(&self, keyword: &str) -> String {
         format!("{}.{keyword}", self.path)
     }
 
-    /// The schema of a keyword; `None` if its value is not an object, such as `additionalProperties: true`.
+    /// Returns the schema of a keyword. `None` if its value is not an object, such as `additionalProperties: true`.
     fn child(&self, keyword: &str) -> Option<Self> {
         let document = self.document.get(keyword)?.as_object()?;
         Some(Self { document, path: self.at(keyword) })
@@ -119,7 +118,7 @@ impl<'a> Place<'a> {
         Some(Self { document, path: format!("{}.properties[{name}]", self.path) })
     }
 
-    /// The names of the properties.
+    /// Returns the names of the properties.
     fn names(&self) -> Vec<&'a str> {
         self.value("properties")
             .and_then(Value::as_object)
@@ -138,7 +137,7 @@ impl<'a> Place<'a> {
         .collect()
     }
 
-    /// All schemas directly in this one.
+    /// Returns the direct subschemas.
     fn children(&self) -> Vec<(Relation<'a>, Self)> {
         let mut children = Vec::new();
         for name in self.names() {

@@ -1,4 +1,5 @@
-//! The second stage: every field is specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate values.
+//! The second stage: every field must be specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate
+//! values.
 
 use serde_json::{Value, json};
 
@@ -122,7 +123,7 @@ fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The junctor that expresses "integer or string" and may therefore name types.
+/// The junctor that expresses "integer or string", in which types are therefore allowed.
 #[derive(PartialEq)]
 enum Skip {
     Nothing,

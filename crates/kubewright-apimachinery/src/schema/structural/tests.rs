@@ -8,7 +8,7 @@ fn check_schema(schema: Value, expect: &[&str]) {
     assert_eq!(causes, expect, "{schema}");
 }
 
-/// The schema as that of `spec`.
+/// Wraps a schema as that of `spec`.
 fn spec(schema: Value) -> Value {
     json!({"type": "object", "properties": {"spec": schema}})
 }

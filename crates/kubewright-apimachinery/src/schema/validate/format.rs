@@ -1,11 +1,11 @@
-//! The formats of strings that kube-apiserver validates
-//! (<https://github.com/kubernetes/apiextensions-apiserver>); other formats are ignored.
+//! The string formats that kube-apiserver validates
+//! (<https://github.com/kubernetes/apiextensions-apiserver>). Other formats are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::name;
 
-/// Whether `text` has the format; every text has an unknown format.
+/// Returns whether `text` has the format. Every text matches an unknown format.
 pub(crate) fn is_format(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => is_date_time(text),
@@ -45,17 +45,17 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `count` digits whose number is at most `max`.
+/// Returns whether `text` consists of `count` digits and is at most `max`.
 fn is_number(text: &str, count: usize, max: u32) -> bool {
     text.len() == count && is_digits(text) && text.parse().is_ok_and(|number: u32| number <= max)
 }
 
-/// RFC 3339, full date.
+/// Checks a full date of RFC 3339.
 fn is_date(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// RFC 3339.
+/// Checks a date and time of RFC 3339.
 fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once(['T', 't']) else { return false };
     let Some(zone) = time.find(['Z', 'z', '+', '-']) else { return false };
@@ -75,7 +75,7 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && time_fits && fraction.is_none_or(is_digits) && zone_fits
 }
 
-/// A duration as Go writes it, `1h30m`, or in words, `2 days`.
+/// Checks a duration in Go's notation, `1h30m`, or in words, `2 days`.
 fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 32] = [
         "ns",
@@ -134,14 +134,14 @@ fn is_duration(text: &str) -> bool {
     true
 }
 
-/// Base64 with the standard alphabet and padding (RFC 4648).
+/// Checks base64 with the standard alphabet and padding (RFC 4648).
 fn is_base64(text: &str) -> bool {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     text.len().is_multiple_of(4)
         && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }
 
-/// With or without each of the dashes.
+/// Checks a UUID. Each dash is optional.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let mut rest = text;
     let mut groups = [""; 5];
@@ -167,7 +167,7 @@ fn is_cidr(text: &str) -> bool {
     length.len() <= 3 && is_digits(length) && length.parse().is_ok_and(|length: u32| length <= max)
 }
 
-/// 6, 8 or 20 bytes: `00:00:5e:00:53:01`, `00-00-…`, `0000.5e00.5301`.
+/// Checks a MAC address of 6, 8 or 20 bytes: `00:00:5e:00:53:01`, `00-00-…`, `0000.5e00.5301`.
 fn is_mac(text: &str) -> bool {
     let (separator, digits) =
         if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
@@ -176,7 +176,7 @@ fn is_mac(text: &str) -> bool {
     matches!(bytes, 6 | 8 | 20) && groups.iter().all(|group| group.len() == digits && is_hex(group))
 }
 
-/// Labels of letters and digits of any script, with dashes inside.
+/// Checks a host name: labels of letters and digits of any script, with dashes inside.
 fn is_hostname(text: &str) -> bool {
     let labels: Vec<&str> = text.split('.').collect();
     let label_fits = |label: &&str| {
@@ -189,7 +189,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255 && labels.iter().all(label_fits)
 }
 
-/// An address of RFC 5322 with or without a display name; rarer forms, such as comments, are not supported.
+/// Checks an address of RFC 5322, with or without a display name. Rare forms, such as comments, are not supported.
 fn is_email(text: &str) -> bool {
     let address = match text.strip_suffix('>') {
         Some(named) => named.rsplit_once('<').map_or("", |(_, address)| address),
@@ -204,7 +204,7 @@ fn is_email(text: &str) -> bool {
     local_fits && is_hostname(domain)
 }
 
-/// An absolute URI or an absolute path.
+/// Checks an absolute URI or an absolute path.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
         return false;
@@ -237,7 +237,7 @@ fn is_rgb_color(text: &str) -> bool {
     parts.len() == 3 && parts.iter().all(part_fits)
 }
 
-/// The digits of a number that may be grouped by spaces or dashes; a final `X` is 10.
+/// Returns the digits of a number that may be grouped by spaces or dashes. A final `X` counts as 10.
 fn grouped_digits(text: &str) -> Option<Vec<u32>> {
     let plain: Vec<char> = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let last = plain.len().checked_sub(1)?;
@@ -260,7 +260,7 @@ fn is_isbn13(text: &str) -> bool {
     })
 }
 
-/// A credit card number, by its check digit (Luhn).
+/// Checks a credit card number by its check digit (Luhn).
 fn is_credit_card(text: &str) -> bool {
     grouped_digits(text).is_some_and(|digits| {
         let doubled = |(at, digit): (usize, &u32)| match (at % 2, *digit) {

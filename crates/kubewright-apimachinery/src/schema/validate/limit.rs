@@ -54,7 +54,7 @@ fn too_many(path: &FieldPath<'_>, found: usize, max: u64) -> Cause {
     Cause::new("FieldValueTooMany", path.to_string(), message)
 }
 
-/// Whether two values are equal; `1` and `1.0` are the same number.
+/// Compares two values. `1` and `1.0` are the same number.
 fn is_same(allowed: &Value, value: &Value) -> bool {
     match (allowed, value) {
         (Value::Number(allowed), Value::Number(value)) => allowed == value || allowed.as_f64() == value.as_f64(),
@@ -81,7 +81,7 @@ fn check_text(schema: &Schema, text: &str, path: &FieldPath<'_>, causes: &mut Ve
     {
         fail("FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
     }
-    // Lengths are in characters, of which there are never more than bytes.
+    // Lengths are in characters. A string never has more characters than bytes.
     if let Some(min) = min_length
         && (text.chars().count() as u64) < *min
     {
@@ -108,7 +108,7 @@ fn check_number(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: 
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
         let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
-        // Decimal fractions are not exact, so a small error is tolerated.
+        // Decimal fractions are not exact, so a small error is allowed.
         if (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
             fail(format!("should be a multiple of {factor}"));
         }
@@ -129,7 +129,7 @@ fn check_number(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: 
     }
 }
 
-/// Checks that a number is in the range of its type and format.
+/// Checks that a number is within the range of its type and format.
 fn check_range(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let format = schema.format.as_deref();
     let fits = match (schema.kind, format) {

@@ -12,7 +12,7 @@ use crate::{
 
 /// Checks that a list of type set or map, or with `uniqueItems`, has no duplicates.
 ///
-/// A list with a patch merge key belongs to a built-in kind, whose own rules decide about duplicates: environment
+/// A list with a patch merge key belongs to a built-in kind, whose own rules decide on duplicates: environment
 /// variables may be repeated, containers may not.
 pub(super) fn check_unique(schema: &Schema, items: &[Value], path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     match &schema.list {
@@ -42,13 +42,13 @@ fn duplicate(path: &FieldPath<'_>, index: usize, value: &Value) -> Cause {
     Cause::duplicate(path.item(index).to_string(), value)
 }
 
-/// The keys of an element, as an object.
+/// Returns the keys of an element, as an object.
 fn identity(item: &Value, keys: &[String]) -> Value {
     let present = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
     Value::Object(present.collect::<Map<String, Value>>())
 }
 
-/// The index of the second occurrence of each value that is repeated.
+/// Returns the index of the second occurrence of each repeated value.
 fn second_ones(items: &[Value]) -> Vec<usize> {
     const FEW: usize = 16;
     if items.len() <= FEW {

@@ -1,6 +1,6 @@
 //! Validation of values against a schema, with the errors of kube-apiserver's validation of custom resources.
 //!
-//! Validation rules in CEL, unknown fields and metadata are validated elsewhere.
+//! CEL rules, unknown fields and metadata are validated elsewhere.
 
 mod embedded;
 mod format;
@@ -14,17 +14,17 @@ use crate::{field_path::FieldPath, status::Cause};
 
 pub(super) use format::is_format;
 
-/// Returns the violations of the schema, in the order of the fields of `value`.
+/// Returns the violations of the schema, in the field order of `value`.
 ///
-/// If `value` replaces `old`, violations are accepted where the value did not change ("ratcheting"): in the same field, or
-/// in the element with the same keys of a list of type map.
+/// If `value` replaces `old`, violations in unchanged values are accepted ("ratcheting"). Values are compared with the
+/// same field, or with the element that has the same keys in a list of type map.
 pub fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let causes = Validator::run(node, value, None);
-    // Nearly all values are valid, so the old value is only compared when the new one is not.
+    // Nearly all values are valid, so the old value is compared only if the new one is invalid.
     if causes.is_empty() || old.is_none() { causes } else { Validator::run(node, value, old) }
 }
 
-/// The field of causes that kube-apiserver doesn't attribute to a field; their message names it.
+/// The field of causes that kube-apiserver doesn't attribute to a field. Their message names it.
 const NO_FIELD: &str = "<nil>";
 
 #[derive(Default)]
@@ -146,7 +146,7 @@ impl Validator {
     }
 }
 
-/// Tries alternatives. `Err` has the violations of the alternative with the fewest.
+/// Tries alternatives. `Err` contains the violations of the alternative with the fewest.
 fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) -> Result<(), Vec<Cause>> {
     let mut closest: Option<Vec<Cause>> = None;
     for schema in schemas {
@@ -161,13 +161,13 @@ fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) ->
     Err(closest.unwrap_or_default())
 }
 
-/// The message of an invalid value, for causes with a more specific reason.
+/// Returns the message of an invalid value, for causes with a more specific reason.
 fn invalid(value: &Value, why: &str) -> String {
     // The root has no name, so the message would begin with a space.
     format!("Invalid value: {value}: {}", why.trim_start())
 }
 
-/// The expected and the actual type, as kube-apiserver names them, if they differ.
+/// Returns the expected and the actual type, in kube-apiserver's terms, if they differ.
 fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str)> {
     if schema.int_or_string {
         let fits = value.is_string() || is_integer(value) || (value.is_null() && schema.nullable);
@@ -187,7 +187,7 @@ fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str
     if fits {
         return None;
     }
-    // With a format, the types of values other than strings and lists are compared by format.
+    // If the schema has a format, values other than strings and lists are compared by format.
     Some(match (&schema.format, value) {
         (Some(format), Value::Number(number)) if number.is_f64() => (format.clone(), "float64"),
         (Some(format), Value::Number(_)) => (format.clone(), "int64"),

@@ -16,7 +16,7 @@ fn check_update(schema: Value, old: Option<Value>, value: Value, expect: &[&str]
     assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), expect, "{value}");
 }
 
-/// The schema as that of `spec.x`.
+/// Wraps a schema as that of `spec.x`.
 fn spec(x: Value) -> Value {
     json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": x}}}})
 }
