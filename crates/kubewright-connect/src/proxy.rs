@@ -18,7 +18,7 @@ pub struct ProxyError {
 #[derive(Clone, Debug)]
 pub struct Proxies {
     matcher: Arc<Matcher>,
-    /// Whether loopback addresses are asked through a proxy too.
+    /// True if loopback addresses are asked through a proxy too.
     for_loopback: bool,
 }
 
@@ -43,7 +43,7 @@ impl Proxies {
         if is_usable { Ok(proxies) } else { Err(ProxyError { url: without_user(url) }) }
     }
 
-    /// Whether a destination is asked through a proxy.
+    /// Returns whether a destination is asked through a proxy.
     pub fn intercepts(&self, destination: &Uri) -> bool {
         self.lookup(destination).is_some()
     }
@@ -57,7 +57,7 @@ impl Proxies {
     }
 }
 
-/// Whether a host, as it stands in a URL, is a loopback address or `localhost`.
+/// Returns whether a host, as it stands in a URL, is a loopback address or `localhost`.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {

@@ -4,11 +4,11 @@ use std::{error::Error, fmt};
 
 use crate::client::explain;
 
-/// An error of `main`, which the standard library prints as one line: `Error: `, the error and its causes. `?` makes it of
+/// An error of `main`, which the standard library prints as one line: `Error: `, the error and its causes. `?` converts
 /// any error.
 ///
-/// Unlike with `Box<dyn Error>` the line is meant for users, and unlike with `anyhow::Error` no backtrace follows it when
-/// `RUST_BACKTRACE` is set, as it is in many containers: a port in use is not a defect of the program.
+/// Unlike `Box<dyn Error>`, it prints a message for users. Unlike `anyhow::Error`, it prints no backtrace when
+/// `RUST_BACKTRACE` is set, as in many containers: a port in use is not a defect of the program.
 ///
 /// ```no_run
 /// # use kubewright_runtime::{exit::MainError, manager::Manager};
@@ -22,7 +22,7 @@ use crate::client::explain;
 pub struct MainError(Box<dyn Error + Send + Sync>);
 
 impl MainError {
-    /// Takes an error that doesn't implement [`Error`], such as `anyhow::Error` or a text.
+    /// Wraps an error that doesn't implement [`Error`], such as `anyhow::Error` or a string.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into())
     }
@@ -34,7 +34,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for MainError {
     }
 }
 
-/// The error and its causes, as `main` prints them.
+/// Formats the error and its causes, as `main` prints them.
 impl fmt::Debug for MainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&explain(self.0.as_ref()))

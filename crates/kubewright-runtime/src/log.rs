@@ -1,7 +1,7 @@
-//! Logging: `tracing` to standard error, for people or for machines.
+//! Logging with `tracing` to standard error, as text or JSON.
 //!
-//! It is set up once per process, from flags and environment variables. A program that has its own subscriber keeps it. With
-//! the cargo feature `opentelemetry` it also starts the export of spans, if the environment asks for it.
+//! It is set up once per process, from flags and environment variables. A subscriber that the program has set is kept.
+//! With the cargo feature `opentelemetry`, the export of spans starts too, if it is configured in the environment.
 
 use std::{env, io, io::IsTerminal};
 
@@ -21,7 +21,7 @@ use tracing_subscriber::{
 /// The environment variables that set the level without a flag, in order of precedence.
 pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
 
-/// Added to a level without directives: callers log failed requests better than kube's client.
+/// The directive added to a plain level: callers log failed requests with more context than kube's client.
 const QUIET: &str = "kube_client::client=off";
 
 /// An invalid log level.
@@ -89,7 +89,7 @@ impl LogArgs {
         let error = || LevelError { from: from.into(), value: value.clone() };
         let mut directives = value.trim().to_owned();
         if !directives.contains(['=', ',']) {
-            // A word that is not a level would be taken for the name of a module, and a misspelt level go unnoticed.
+            // A word that is not a level would be parsed as a module name, and a misspelt level would go unnoticed.
             directives.parse::<LevelFilter>().map_err(|_| error())?;
             directives = format!("{directives},{QUIET}");
         }
@@ -97,7 +97,7 @@ impl LogArgs {
     }
 }
 
-/// Logs what the filter lets pass.
+/// Sets a subscriber that logs the events that pass the filter.
 #[cfg(not(feature = "opentelemetry"))]
 fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where
@@ -106,7 +106,7 @@ where
     registry().with(filter).with(lines).try_init()
 }
 
-/// Logs what the filter lets pass, and exports all spans.
+/// Sets a subscriber that logs the events that pass the filter and exports all spans.
 #[cfg(feature = "opentelemetry")]
 fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where

@@ -14,7 +14,7 @@ pub type RunnableResult = Result<(), Box<dyn Error + Send + Sync>>;
 
 pub(crate) type Run = Box<dyn FnOnce(RunnableContext) -> BoxFuture<'static, RunnableResult> + Send>;
 
-/// What a runnable works with.
+/// The resources of the manager that a runnable may use.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunnableContext {
@@ -26,8 +26,8 @@ pub struct RunnableContext {
     pub random: Random,
     /// The manager's metrics.
     pub metrics: Metrics,
-    /// Cancelled when the manager stops; the runnable should then end soon. After the grace period, and when leadership is
-    /// lost, it is dropped at its next `await`.
+    /// Cancelled when the manager stops; the runnable should then end soon. After the grace period, and when leadership
+    /// is lost, it is dropped at its next `await`.
     pub cancelled: CancellationToken,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for RunnableContext {
     }
 }
 
-/// A task that runs beside the controllers, for [`Manager::runnable`](crate::manager::Manager::runnable).
+/// A task that runs alongside the controllers, for [`Manager::runnable`](crate::manager::Manager::runnable).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -63,9 +63,9 @@ impl fmt::Debug for Runnable {
 }
 
 impl Runnable {
-    /// Creates a task that starts once the caches' watches have started and, with leader election, this replica leads. It may
-    /// end by itself. When it fails or panics, the manager stops and [`run`](crate::manager::Manager::run) returns the
-    /// error.
+    /// Creates a task that starts once the caches' watches have started and, with leader election, this replica leads.
+    /// It may end by itself. When it fails or panics, the manager stops and [`run`](crate::manager::Manager::run)
+    /// returns the error.
     pub fn new<R>(name: &str, run: impl FnOnce(RunnableContext) -> R + Send + 'static) -> Self
     where
         R: Future<Output = RunnableResult> + Send + 'static,
@@ -78,13 +78,13 @@ impl Runnable {
         }
     }
 
-    /// Whether it runs only on the leader (the default) or on every replica. Replicas that divide the keys have no leader, and
-    /// refuse a runnable that needs one.
+    /// Returns whether it runs only on the leader (the default) or on every replica. Replicas that divide the keys have
+    /// no leader, and refuse a runnable that needs one.
     pub fn needs_leader(self, needs_leader: bool) -> Self {
         Self { needs_leader, ..self }
     }
 
-    /// Adds a rule to the operator's role for what the runnable does, as
+    /// Adds a rule to the operator's role for the requests of the runnable; see
     /// [`Manager::policy_rule`](crate::manager::Manager::policy_rule).
     pub fn policy_rule(mut self, rule: PolicyRule) -> Self {
         self.policy_rules.push(rule);

@@ -1,4 +1,4 @@
-//! One request: what it does, and how it passes observers and interceptors.
+//! A single request, and the chain of observers and interceptors that handles it.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use tracing::Instrument;
 use super::{Client, ClientError, refusal, transport::send};
 use crate::object::{KindName, ObjectKey};
 
-/// The operation of a request. Server-side apply has one of its own, while RBAC counts it as a patch.
+/// The operation of a request. Server-side apply is a separate operation here, although RBAC treats it as a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Reads one object.
@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     Create,
     /// Replaces an object.
     Update,
-    /// Changes an object by a patch.
+    /// Patches an object.
     Patch,
     /// Creates or changes an object by server-side apply.
     Apply,
@@ -32,7 +32,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Its name, such as `deletecollection`.
+    /// Returns the name, such as `deletecollection`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -46,7 +46,7 @@ impl Operation {
         }
     }
 
-    /// Whether it is a write.
+    /// Returns whether the operation is a write.
     pub(crate) const fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List)
     }
@@ -69,29 +69,29 @@ impl Operation {
 pub struct Call {
     pub(super) operation: Operation,
     pub(super) kind: Arc<KindName>,
-    /// For a list or a deletion of many only its namespace counts. The name may be a prefix and `*`, if the API server is to
-    /// make one up.
+    /// For a list or a collection delete, only the namespace is used. With `metadata.generateName` the name may be the
+    /// prefix followed by `*`.
     pub(super) key: ObjectKey,
     pub(super) subresource: Option<Arc<str>>,
     pub(super) dry_run: bool,
-    /// The UID that the object must have.
+    /// The UID precondition.
     pub(super) uid: Option<String>,
-    /// The version at which the caller has seen the object.
+    /// The resource version at which the caller read the object.
     pub(super) version: Option<u64>,
 }
 
 impl Call {
-    /// The verb that RBAC requires for it. A server-side apply is a [`Verb::Patch`].
+    /// Returns the RBAC verb that the request needs. A server-side apply needs [`Verb::Patch`].
     pub fn verb(&self) -> Verb {
         self.operation.verb()
     }
 
-    /// Whether it is a server-side apply.
+    /// Returns whether the request is a server-side apply.
     pub fn is_apply(&self) -> bool {
         self.operation == Operation::Apply
     }
 
-    /// Whether it is a write. Dry runs count as writes too; see [`Call::is_dry_run`].
+    /// Returns whether the request is a write. Dry runs count as writes too; see [`Call::is_dry_run`].
     pub fn is_write(&self) -> bool {
         self.operation.is_write()
     }
@@ -100,17 +100,17 @@ impl Call {
         self.operation
     }
 
-    /// The kind it is about.
+    /// Returns the kind of the requested object.
     pub fn kind(&self) -> &KindName {
         &self.kind
     }
 
-    /// The namespace; absent for a cluster-scoped object, and for a list of all namespaces.
+    /// Returns the namespace; `None` for a cluster-scoped object and for a list of all namespaces.
     pub fn namespace(&self) -> Option<&str> {
         self.key.namespace()
     }
 
-    /// The object's name; absent for a list, for a deletion of many, and where the API server is to make one up.
+    /// Returns the object's name; `None` for a list, for a collection delete, and if the API server generates the name.
     pub fn name(&self) -> Option<&str> {
         Some(self.key.name()).filter(|name| !self.is_about_many() && !name.is_empty() && !name.ends_with('*'))
     }
@@ -120,27 +120,27 @@ impl Call {
         self.subresource.as_deref()
     }
 
-    /// Whether nothing is written.
+    /// Returns whether the request is a dry run, which stores nothing.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// The UID that the object must have, if it must have one.
+    /// Returns the UID precondition, if there is one.
     pub(crate) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 
-    /// The version at which the caller has seen the object, if it has.
+    /// Returns the resource version at which the caller read the object, if known.
     pub(crate) fn version(&self) -> Option<u64> {
         self.version
     }
 
-    /// The object's key.
+    /// Returns the object's key.
     pub(crate) fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// Whether the API server will be different after it.
+    /// Returns whether the request changes stored state: a write that is not a dry run.
     pub(crate) fn changes_something(&self) -> bool {
         self.is_write() && !self.dry_run
     }
@@ -149,7 +149,7 @@ impl Call {
         matches!(self.operation, Operation::List | Operation::DeleteCollection)
     }
 
-    /// What it is about, such as `pods/status default/web`.
+    /// Returns the resource and the object's key, such as `pods/status default/web`.
     pub(super) fn target(&self) -> String {
         let part = self.subresource.as_ref().map(|subresource| format!("/{subresource}")).unwrap_or_default();
         let kind = &self.kind;
@@ -164,36 +164,36 @@ impl Call {
         ClientError::Request { verb: self.operation.as_str(), target: self.target(), source: Box::new(source) }
     }
 
-    /// Reads the answer.
+    /// Decodes a response.
     pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
         kubewright_packed::from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
 
-/// `create pods default/web`.
+/// Formats the operation and its target, such as `create pods default/web`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.operation.as_str(), self.target())
     }
 }
 
-/// What a request that succeeded was answered with.
+/// The response to a successful request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
     /// The HTTP status, such as 201.
     pub status: u16,
-    /// The text of an object, a list or a `Status`.
+    /// The body: an object, a list or a `Status` as JSON.
     pub text: String,
 }
 
-/// What stands between the caller and the API server.
+/// An interceptor between the caller and the API server.
 pub(super) type Hook = Arc<dyn Fn(Next) -> BoxFuture<'static, Result<Answer, ClientError>> + Send + Sync>;
 
-/// A request that an [interceptor](Client::intercept) may look at, send, or answer itself.
+/// A request that an [interceptor](Client::intercept) may inspect, send, or answer itself.
 pub struct Next {
     kube: kube::Client,
-    /// The interceptors that have not seen it.
+    /// All interceptors of the client, of which the first `left` have not seen the request.
     hooks: Arc<[Hook]>,
     left: usize,
     call: Call,
@@ -207,20 +207,20 @@ impl fmt::Debug for Next {
 }
 
 impl Next {
-    /// What the request does.
+    /// Returns the description of the request.
     pub fn call(&self) -> &Call {
         &self.call
     }
 
-    /// What is sent: JSON, or nothing.
+    /// Returns the request body: JSON, or empty.
     pub fn body(&self) -> &[u8] {
         self.request.body()
     }
 
-    /// Sends it on and gives back what was answered.
+    /// Passes the request to the next interceptor or the API server, and returns the response.
     ///
     /// # Errors
-    /// When the API server, or an interceptor further on, refuses; or when no answer comes.
+    /// If the API server or a later interceptor refuses the request, or if there is no response.
     pub async fn send(mut self) -> Result<Answer, ClientError> {
         match self.left.checked_sub(1).map(|last| (last, self.hooks[last].clone())) {
             Some((left, hook)) => {
@@ -231,16 +231,16 @@ impl Next {
         }
     }
 
-    /// Answers in the API server's place, with an object.
+    /// Returns a response with this object and status 200, without sending the request.
     ///
     /// # Errors
-    /// If it is no JSON.
+    /// If the object can't be serialized to JSON.
     pub fn answer(&self, object: &impl Serialize) -> Result<Answer, ClientError> {
         let text = serde_json::to_string(object).map_err(|source| self.call.failed(kube::Error::SerdeError(source)))?;
         Ok(Answer { status: 200, text })
     }
 
-    /// Refuses in the API server's place, with the code and reason of a `Status`, such as 409 and `Conflict`.
+    /// Refuses the request without sending it, with the code and reason of a `Status`, such as 409 and `Conflict`.
     ///
     /// # Errors
     /// Always.
@@ -250,8 +250,8 @@ impl Next {
 }
 
 impl Client {
-    /// Sends a request. All requests pass here: observers see them before they are sent and when they are answered, and
-    /// interceptors in between.
+    /// Sends a request. All requests of the client pass through this method. Observers are called before the request is
+    /// sent and with its response; interceptors run in between.
     pub(super) async fn send(
         &self,
         call: &Call,

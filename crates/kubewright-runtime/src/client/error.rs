@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and how a caller asks about it.
+//! Errors of requests, and their classification.
 
 use std::{error, time::Duration};
 
@@ -12,32 +12,32 @@ use crate::owner::OwnerError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The API server refused it, or no answer came. After a lost answer the write may have happened.
+    /// The API server refused the request, or did not respond. Without a response, a write may have taken effect.
     #[error("{verb} {target}: {}", describe(source))]
     Request {
         /// The operation, such as `get`, `apply` or `deletecollection`.
         verb: &'static str,
         /// The resource and the object's key.
         target: String,
-        /// What the client reported.
+        /// The error of kube's client.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The reconciled object can't own the other: see [`OwnerError`].
+    /// The reconciled object can't own the other object: see [`OwnerError`].
     #[error(transparent)]
     Owner(Box<OwnerError>),
-    /// What is remembered of the reconciled object can't be used: see [`WorkspaceError`].
+    /// The workspace of the reconciled object can't be used: see [`WorkspaceError`].
     #[error(transparent)]
     Workspace(Box<WorkspaceError>),
-    /// An object of that name exists, and isn't controlled by the reconciled one.
+    /// An object of that name exists and is not controlled by the reconciled object.
     #[error("{target} exists already, and is controlled by {controller}")]
     NameTaken {
         /// The object that was to be created.
         target: String,
-        /// The kind and name of its controller, or `nobody`.
+        /// The kind and name of the existing object's controller, or `nobody`.
         controller: String,
     },
-    /// The owner is being deleted, or is gone: no child is made for it.
+    /// The owner is being deleted or no longer exists, so no child is created.
     #[error("{owner} is being deleted: {target} is not created")]
     OwnerGone {
         /// The object that was to be created.
@@ -45,29 +45,29 @@ pub enum ClientError {
         /// The reconciled object.
         owner: String,
     },
-    /// The kind lives in namespaces, and neither the key nor the client names one.
+    /// The kind is namespaced, and neither the key nor the client has a namespace.
     #[error("{target} has no namespace: name one in its key or metadata, or with Client::namespace")]
     NoNamespace {
-        /// What was asked for.
+        /// The resource and the object's key.
         target: String,
     },
-    /// The client is bound to another namespace.
+    /// The client is limited to another namespace.
     #[error("{target} is out of reach: the client works in namespace {namespace} alone")]
     OtherNamespace {
-        /// What was asked for.
+        /// The resource and the object's key.
         target: String,
         /// The client's namespace.
         namespace: String,
     },
-    /// Only whole objects can be created or replaced.
+    /// A metadata-only client can't create or replace objects.
     #[error("can't {verb} {target} by its metadata alone: patch or apply it")]
     MetadataOnly {
-        /// What was asked for: `create` or `update`.
+        /// The operation: `create` or `update`.
         verb: &'static str,
         /// The resource and the object's key.
         target: String,
     },
-    /// A reconcile read a type from the cache that its controller doesn't declare.
+    /// A reconcile read a type from the cache that its controller does not declare.
     #[error(
         "controller {controller} doesn't declare {kind} as {view}: add .owns, .watches or .reads of that type to it"
     )]
@@ -76,13 +76,13 @@ pub enum ClientError {
         controller: String,
         /// The kind, such as `PodSet.app.example.com`.
         kind: String,
-        /// The Rust type that it was read as.
+        /// The Rust type of the read.
         view: &'static str,
     },
-    /// The closure that was to change an object has given it another name or namespace.
+    /// The closure passed to change an object changed its name or namespace.
     #[error("{target} was renamed by the closure that was to change it")]
     Renamed {
-        /// The object as it was named.
+        /// The object under its original name.
         target: String,
     },
 }
@@ -94,7 +94,7 @@ impl From<OwnerError> for ClientError {
 }
 
 impl ClientError {
-    /// The API server's `Status`, if it answered with one.
+    /// Returns the API server's `Status`, if the response was one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Request { source, .. } => match source.as_ref() {
@@ -105,51 +105,54 @@ impl ClientError {
         }
     }
 
-    /// The object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(Status::is_not_found)
     }
 
-    /// An object of that name exists.
+    /// Returns whether an object of that name exists already.
     pub fn is_already_exists(&self) -> bool {
         self.status().is_some_and(Status::is_already_exists)
     }
 
-    /// The object has changed since it was read, or another manager owns a field.
+    /// Returns whether the object has changed since it was read, or another manager owns a field.
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(Status::is_conflict)
     }
 
-    /// The version or the page that was asked for is too old.
+    /// Returns whether the requested resource version or continue token has expired (410).
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(|status| status.code == 410)
     }
 
-    /// The API server does not allow it: a role is missing, a quota is used up, or an admission plugin refused.
+    /// Returns whether the request was forbidden: a role is missing, a quota is exceeded, or an admission plugin denied
+    /// it.
     pub fn is_forbidden(&self) -> bool {
         self.status().is_some_and(Status::is_forbidden)
     }
 
-    /// The object's content is wrong.
+    /// Returns whether the object failed validation.
     pub fn is_invalid(&self) -> bool {
         self.status().is_some_and(Status::is_invalid)
     }
 
-    /// The API server's words, if it answered that it will not do this: for want of a role or a quota, because the content
-    /// is wrong, or the namespace is going. Trying again helps only once something else has changed.
+    /// Returns the API server's message if it rejected the request: a role or quota is missing, the object is invalid,
+    /// or its namespace is terminating. A retry helps only after something else has changed. Conflicts (409) and
+    /// throttling (429) are not rejections.
     pub fn refusal(&self) -> Option<&str> {
         let status = self.status()?;
         (matches!(status.code, 400..=499) && !matches!(status.code, 409 | 429)).then_some(status.message.as_str())
     }
 
-    /// The fields that an apply would have changed although others own them, in the server's order; empty if it failed for
-    /// another reason. See <https://kubernetes.io/docs/reference/using-api/server-side-apply/#conflicts>.
+    /// Returns the fields for which an apply conflicted with other managers, in the server's order; empty if the
+    /// request failed for another reason. See
+    /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#conflicts>.
     pub fn field_conflicts(&self) -> Vec<FieldConflict> {
         let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| details.causes.as_slice());
         causes.unwrap_or_default().iter().filter_map(FieldConflict::read).collect()
     }
 
-    /// Whether another try of the same request may succeed: no answer, too many requests, or a fault of the server.
+    /// Returns whether a retry of the same request may succeed: there was no response, or the status is 429 or 5xx.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Request { .. } => self.status().is_none_or(|status| matches!(status.code, 429 | 500..=599)),
@@ -157,7 +160,8 @@ impl ClientError {
         }
     }
 
-    /// Whether a write that was answered so may have happened all the same.
+    /// Returns whether a write that failed with this error may have taken effect: there was no response, or the status
+    /// is 5xx.
     pub(crate) fn is_uncertain(&self) -> bool {
         match self {
             Self::Request { .. } => self.status().is_none_or(|status| status.code >= 500),
@@ -165,33 +169,34 @@ impl ClientError {
         }
     }
 
-    /// How long the API server asked to wait, if it did.
+    /// Returns the delay that the API server requested before a retry, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(asked_delay)
     }
 }
 
-/// A field that an apply would have changed although another manager owns it.
+/// A field for which an apply conflicted with another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldConflict {
-    /// Its path, such as `.spec.replicas`.
+    /// The field path, such as `.spec.replicas`.
     pub field: String,
-    /// Who owns it, such as `kubectl-edit`.
+    /// The manager that owns the field, such as `kubectl-edit`.
     pub manager: String,
-    /// Whether the manager applied it, and so claims it for as long as its configuration says so. Otherwise it was set by an
-    /// update, as by hand or by an older controller.
+    /// True if the manager applied the field, and so owns it as long as its configuration contains it. Otherwise the
+    /// field was set by an update, such as a manual edit or a write of an older controller.
     pub applied: bool,
 }
 
 impl FieldConflict {
-    /// Whether the field was set by an update, which claims nothing for the future.
+    /// Returns whether the field was set by an update rather than an apply, so that its manager won't restore the
+    /// value.
     pub fn is_by_hand(&self) -> bool {
         !self.applied
     }
 
-    /// Reads what the API server writes of a conflict, such as `conflict with "kubectl-edit" using apps/v1`; only of an
-    /// update it tells the version.
+    /// Parses the API server's message of a conflict, such as `conflict with "kubectl-edit" using apps/v1`. It contains
+    /// the version only for managers that updated the field.
     fn read(cause: &StatusCause) -> Option<Self> {
         let owner = cause.message.strip_prefix("conflict with ").filter(|_| cause.reason == "FieldManagerConflict")?;
         let mut quoted = serde_json::Deserializer::from_str(owner).into_iter::<String>();
@@ -206,13 +211,13 @@ fn asked_delay(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// The API server's own words where it spoke, for kube's error adds the whole `Status` in debug form, which nobody reads;
-/// otherwise all that is known of why it didn't.
+/// Formats kube's error: the API server's message if it responded, since kube appends the whole `Status` in debug form;
+/// otherwise the error and its sources.
 fn describe(error: &kube::Error) -> String {
     explain(error)
 }
 
-/// The API server's answer, wherever in the chain of sources it is.
+/// Returns the API server's `Status`, at any depth of the chain of sources.
 fn answer<'a>(error: &'a (dyn error::Error + 'static)) -> Option<&'a Status> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -229,24 +234,24 @@ fn answer<'a>(error: &'a (dyn error::Error + 'static)) -> Option<&'a Status> {
     None
 }
 
-/// How long the API server asked to wait.
+/// Returns the delay that the API server requested before a retry, if any.
 pub(crate) fn retry_after(error: &(dyn error::Error + 'static)) -> Option<Duration> {
     answer(error).and_then(asked_delay)
 }
 
-/// Whether the API server said that something has changed meanwhile: part of the day's work.
+/// Returns whether the API server reported a conflict, which is expected in normal operation.
 pub(crate) fn is_conflict(error: &(dyn error::Error + 'static)) -> bool {
     answer(error).is_some_and(Status::is_conflict)
 }
 
-/// The error and its sources as one line, each said once.
+/// Formats an error and its sources as one line, without repeating a message that contains its source's.
 pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
     let mut message = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let (text, is_all) = match (error.downcast_ref::<kube::Error>(), error.is::<ClientError>()) {
             (Some(kube::Error::Api(status)), _) if !status.message.is_empty() => (one_line(&status.message), true),
-            // It only says that there was an error.
+            // Its message only says that an error occurred; the source has the cause.
             (Some(kube::Error::Service(_)), _) => (String::new(), false),
             (_, is_all) => (error.to_string(), is_all),
         };
@@ -259,7 +264,8 @@ pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
     message
 }
 
-/// An answer in one line, cut where it is long: what stands before an API server may answer with a whole page.
+/// Formats a message as one line of at most 1000 characters. A proxy in front of the API server may respond with a
+/// whole HTML page.
 fn one_line(message: &str) -> String {
     const LONGEST: usize = 1000;
     if message.len() <= LONGEST && !message.contains('\n') {

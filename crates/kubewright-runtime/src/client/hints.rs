@@ -1,11 +1,10 @@
-//! Hints for users: what to do about a request that failed or was refused.
+//! Hints for users on requests that failed or were refused.
 
 use std::{error::Error, io};
 
 use rustls::CertificateError;
 
-/// Returns what a user can do about an error, if anything. `rights` are the verbs that the request needed, for a role that
-/// lacks them.
+/// Returns a hint on resolving an error, if there is one. `rights` are the RBAC verbs that the request needs.
 pub(crate) fn hint(error: &kube::Error, rights: &str) -> Option<String> {
     let kube::Error::Api(status) = error else { return connection_hint(error).map(Into::into) };
     match status.code {
@@ -21,7 +20,7 @@ pub(crate) fn hint(error: &kube::Error, rights: &str) -> Option<String> {
     }
 }
 
-/// Returns the hint for a connection that failed.
+/// Returns the hint for a failed connection.
 fn connection_hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -52,7 +51,7 @@ fn connection_hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     None
 }
 
-/// Whether the response is an HTML page.
+/// Returns whether the response is an HTML page.
 fn is_page(message: &str) -> bool {
     message.trim_start().starts_with('<')
 }

@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 enum Scope {
     Cluster,
     Namespaced,
-    /// Unknown until run time: the key decides.
+    /// Known only at run time: a key with a namespace means a namespaced object.
     Unknown,
 }
 
@@ -39,10 +39,11 @@ impl Scope {
     }
 }
 
-/// Requests for the objects of one kind, from [`Client::kind`], [`Client::metadata`] or [`Client::dynamic`]. Cheap to clone.
+/// Requests for the objects of one kind, from [`Client::kind`], [`Client::metadata`] or [`Client::dynamic`]. Cheap to
+/// clone.
 ///
-/// A method fails if the API server refuses the request or doesn't answer. A write whose answer was lost may have taken effect;
-/// [`ClientError`] distinguishes the two. Nothing is retried.
+/// A method fails if the API server refuses the request or doesn't respond. A write without a response may have taken
+/// effect; [`ClientError`] distinguishes the two. Nothing is retried.
 #[derive(Clone)]
 pub struct KindClient<K: AnyObject> {
     client: Client,
@@ -81,8 +82,8 @@ impl<K: AnyObject> KindClient<K> {
         }
     }
 
-    /// Lists the objects that the selectors in `params` match, in the client's namespace or in all. It requests pages of
-    /// `params.limit` objects, by default 500. If the API server has dropped the list's version meanwhile, it lists again without
+    /// Lists the objects that match the selectors in `params`, in the client's namespace or in all namespaces. It
+    /// requests pages of `params.limit` objects, by default 500. If the continue token expires, it lists again without
     /// pages.
     ///
     /// ```no_run
@@ -106,8 +107,8 @@ impl<K: AnyObject> KindClient<K> {
         Ok(list.items)
     }
 
-    /// Lists one page: at most `params.limit` objects after `params.continue_token`, which is in the metadata of the previous
-    /// page.
+    /// Lists one page: at most `params.limit` objects after `params.continue_token`, which is in the metadata of the
+    /// previous page.
     ///
     /// # Errors
     /// See [`KindClient`]; 410 if the token has expired.
@@ -131,7 +132,8 @@ impl<K: AnyObject> KindClient<K> {
     /// Fields that `K` doesn't know are lost; a patch or an apply keeps them.
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`Conflict`) if it has changed since it was read. Read it again, and decide again.
+    /// See [`KindClient`]; 409 (`Conflict`) if the object has changed since it was read. Read it again and repeat the
+    /// change.
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
         let call = self.call_whole(Operation::Update, object)?;
         let body = self.encode(&call, object)?;
@@ -139,8 +141,8 @@ impl<K: AnyObject> KindClient<K> {
         self.answer(&call, self.client.validated(request)).await
     }
 
-    /// Patches an object (merge, strategic merge or JSON patch), and returns it as stored. It applies to any version of the
-    /// object, unless the patch contains a `metadata.resourceVersion` or `uid`.
+    /// Patches an object (merge, strategic merge or JSON patch) and returns it as stored. The patch applies to any
+    /// version of the object, unless it contains a `metadata.resourceVersion` or `uid`.
     ///
     /// # Errors
     /// See [`KindClient`]; 404 if the object doesn't exist; 415 for a strategic merge patch of a custom kind.
@@ -150,25 +152,27 @@ impl<K: AnyObject> KindClient<K> {
         self.answer(&call, request).await
     }
 
-    /// Applies an object server-side: sets its fields, removes those that an earlier apply of the same field owner set and this
-    /// one doesn't, and creates the object if it doesn't exist. See
+    /// Applies an object server-side: sets its fields, removes fields that an earlier apply of the same field owner set
+    /// and this one omits, and creates the object if it doesn't exist. See
     /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
     ///
-    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes it over.
+    /// A field that another manager owns with a different value is a conflict, unless [`Apply::force`] takes ownership.
     pub fn apply(&self, object: &K) -> Apply<K> {
         Apply::new(self.clone(), Ok(object.clone()))
     }
 
-    /// Deletes an object, in any version unless [`Delete`] requires one. An object that doesn't exist is not an error.
+    /// Deletes an object, at any version unless [`Delete`] requires one. It is not an error if the object doesn't
+    /// exist.
     pub fn delete(&self, key: &ObjectKey) -> Delete {
         let call = self.call(Operation::Delete, key).map(|call| (self.requests(&call), call));
         Delete::new(self.client.clone(), call)
     }
 
-    /// Deletes the objects that the selectors in `params` match, in the client's namespace.
+    /// Deletes the objects that match the selectors in `params`, in the client's namespace.
     ///
     /// # Errors
-    /// See [`KindClient`]; [`ClientError::NoNamespace`] without a namespace, since the API server deletes in one at a time.
+    /// See [`KindClient`]; [`ClientError::NoNamespace`] without a namespace, since the API server deletes the objects
+    /// of one namespace per request.
     pub async fn delete_collection(&self, how: &DeleteParams, params: &ListParams) -> Result<(), ClientError> {
         let call = self.call_many(Operation::DeleteCollection);
         if Scope::of::<K>() == Scope::Namespaced && call.namespace().is_none() {
@@ -191,13 +195,13 @@ impl<K: AnyObject> KindClient<K> {
     }
 }
 
-/// What the other files of this module build on.
+/// Building blocks of the other files of this module.
 impl<K: AnyObject> KindClient<K> {
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A request about one object, where the client's namespace puts it.
+    /// Returns a request for one object, after applying the client's namespace to the key.
     pub(super) fn call(&self, operation: Operation, key: &ObjectKey) -> Result<Call, ClientError> {
         let dry_run = self.client.dry_run && operation.is_write();
         let call = |key| Call {
@@ -228,7 +232,7 @@ impl<K: AnyObject> KindClient<K> {
         Ok(call(key))
     }
 
-    /// A request about many objects.
+    /// Returns a request for several objects.
     fn call_many(&self, operation: Operation) -> Call {
         let namespace = match &self.client.namespace {
             Namespace::Only(namespace) | Namespace::Usual(namespace) if Scope::of::<K>() != Scope::Cluster => {
@@ -245,7 +249,7 @@ impl<K: AnyObject> KindClient<K> {
         Call { operation, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None }
     }
 
-    /// A request that sends the whole object.
+    /// Returns a request that sends the whole object.
     fn call_whole(&self, operation: Operation, object: &K) -> Result<Call, ClientError> {
         let call = self.call(operation, &key_of(object))?;
         if K::metadata_api() {
@@ -258,7 +262,8 @@ impl<K: AnyObject> KindClient<K> {
         Request::new(K::url_path(&self.kind, call.namespace().filter(|_| Scope::of::<K>() != Scope::Cluster)))
     }
 
-    /// The object as it is sent. Of a kind known at run time, and of metadata, the type may be missing or another's.
+    /// Encodes an object as JSON. For dynamic kinds and metadata it sets `apiVersion` and `kind`, which may be missing
+    /// or those of another type.
     pub(super) fn encode(&self, call: &Call, object: &K) -> Result<Vec<u8>, ClientError> {
         let failed = |source| call.failed(kube::Error::SerdeError(source));
         if TypeId::of::<K::DynamicType>() == TypeId::of::<()>() && !K::metadata_api() {
@@ -273,7 +278,7 @@ impl<K: AnyObject> KindClient<K> {
         serde_json::to_vec(&value).map_err(failed)
     }
 
-    /// Sends, and reads the answer as an object of the kind.
+    /// Sends a request and decodes the response as an object of the kind.
     pub(super) async fn answer(
         &self,
         call: &Call,
@@ -293,7 +298,7 @@ impl<K: AnyObject> KindClient<K> {
         call.decode(&answer)
     }
 
-    /// All pages as one list, with the objects decoded as something else.
+    /// Returns all pages as one list, with the objects decoded as `T`.
     async fn pages<T: Clone + DeserializeOwned>(
         &self,
         call: &Call,
@@ -303,7 +308,7 @@ impl<K: AnyObject> KindClient<K> {
         let mut items = Vec::new();
         loop {
             let mut page: ObjectList<T> = match self.page(call, &params).await {
-                // The server has forgotten how the list was when it began.
+                // The continue token has expired, so start over without pages.
                 Err(error) if error.is_expired() && params.continue_token.is_some() => {
                     (params.continue_token, params.limit) = (None, None);
                     items.clear();
@@ -321,8 +326,8 @@ impl<K: AnyObject> KindClient<K> {
 }
 
 impl Client {
-    /// Every object of a kind that the parameters select, in a namespace, or everywhere, whatever the client's own, decoded
-    /// as anything.
+    /// Lists all objects of a kind that match `params`, decoded as `T`, in `namespace` or in all namespaces. It ignores
+    /// the client's namespace.
     pub(crate) async fn list_as<T: Clone + DeserializeOwned>(
         &self,
         kind: &KindName,
@@ -332,7 +337,7 @@ impl Client {
         self.list_of::<DynamicObject, T>(kind, namespace, params).await
     }
 
-    /// [`Client::list_as`], of the metadata alone.
+    /// Like [`Client::list_as`], but requests only the metadata.
     pub(crate) async fn list_metadata_as<T: Clone + DeserializeOwned>(
         &self,
         kind: &KindName,
@@ -362,7 +367,7 @@ impl Client {
         PatchParams { dry_run: self.dry_run, force, field_manager, field_validation }
     }
 
-    /// Adds the field validation, which kube's parameters of a create and an update lack.
+    /// Adds the `fieldValidation` parameter, which kube's `PostParams` lack.
     pub(super) fn validated(
         &self,
         request: Result<http::Request<Vec<u8>>, BuildError>,
@@ -376,7 +381,7 @@ impl Client {
     }
 }
 
-/// Asks for the metadata alone, if that is what `K` is and the answer is of that kind.
+/// Sets the `Accept` header for a metadata-only response, if `K` is a metadata type.
 fn in_form<K: AnyObject>(
     call: &Call,
     request: Result<http::Request<Vec<u8>>, BuildError>,
@@ -392,7 +397,7 @@ fn in_form<K: AnyObject>(
     Ok(request)
 }
 
-/// The object's key; a name that the API server is to make up shows as its prefix and `*`.
+/// Returns the object's key. A name that the API server generates is shown as its prefix and `*`.
 pub(super) fn key_of<K: AnyObject>(object: &K) -> ObjectKey {
     let key = ObjectKey::of(object);
     match &object.meta().generate_name {

@@ -1,12 +1,13 @@
 //! Requests to the API server: a thin layer over kube's client.
 //!
-//! A [`Client`] says how requests are sent: under which field owner, as a dry run, how strictly fields are checked, in which
-//! namespace, past which [interceptors](Client::intercept). A [`KindClient`] sends them, for one kind, which is known at
-//! compile time ([`Client::kind`]) or only at run time ([`Client::dynamic`]), whole or its metadata alone
+//! A [`Client`] holds the settings of requests: field owner, dry run, field validation, namespace, and
+//! [interceptors](Client::intercept). A [`KindClient`] sends requests for one kind, which is known at compile time
+//! ([`Client::kind`]) or only at run time ([`Client::dynamic`]), for whole objects or only their metadata
 //! ([`Client::metadata`]).
 //!
-//! Nothing is cached or retried here. A reconciler gets its client from [`Context::client`](crate::context::Context::client),
-//! which tracks writes, so that the next reconcile of the key sees them. Other code creates one:
+//! Nothing is cached or retried here. A reconciler gets its client from
+//! [`Context::client`](crate::context::Context::client), which tracks writes so that the next reconcile of the key sees
+//! them. Other code creates one:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -62,12 +63,12 @@ pub use self::{
 pub use crate::object::AnyObject;
 use crate::object::Object;
 
-/// A client of the API server, with settings of how requests are sent. Cheap to clone; each method returns a client that
-/// differs in one setting.
+/// A client of the API server with request settings. Cheap to clone; each method returns a client that differs in one
+/// setting.
 ///
-/// The settings correspond to those of controller-runtime: `NewDryRunClient` is [`Client::dry_run`], `WithFieldOwner` [`Client::field_owner`],
-/// `WithFieldValidation` [`Client::field_validation`], `NewNamespacedClient` [`Client::namespace`], and `interceptor`
-/// [`Client::intercept`].
+/// The settings correspond to those of controller-runtime: `NewDryRunClient` is [`Client::dry_run`], `WithFieldOwner`
+/// is [`Client::field_owner`], `WithFieldValidation` is [`Client::field_validation`], `NewNamespacedClient` is
+/// [`Client::namespace`], and `interceptor` is [`Client::intercept`].
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -90,15 +91,15 @@ pub struct Client {
     observers: Arc<[Arc<dyn RequestObserver>]>,
 }
 
-/// The namespace of requests that name none.
+/// The namespace of requests that don't name one.
 #[derive(Clone, Debug, Default)]
 enum Namespace {
     /// All namespaces for a list; an error for anything else.
     #[default]
     Any,
-    /// This one.
+    /// The default namespace; requests may name another.
     Usual(Arc<str>),
-    /// This one, and requests that name another are refused.
+    /// The only namespace; requests that name another are refused.
     Only(Arc<str>),
 }
 
@@ -116,8 +117,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Creates a client without settings: for all namespaces, and without a field owner, which an apply needs. For other writes
-    /// the API server then takes the name of the program.
+    /// Creates a client for all namespaces, without a field owner. An apply requires a field owner; for other writes
+    /// the API server falls back to the name of the program.
     pub fn new(kube: kube::Client) -> Self {
         Self {
             kube,
@@ -136,33 +137,34 @@ impl Client {
         Self { field_owner: Some(name.into()), ..self }
     }
 
-    /// Makes all writes dry runs: the API server validates, defaults and admits as usual, and answers as if it had written.
-    /// Webhooks with side effects are not called. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>.
+    /// Makes all writes dry runs: the API server validates, defaults and admits as usual, and answers as if it had
+    /// written. Webhooks with side effects are not called. See
+    /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>.
     pub fn dry_run(self) -> Self {
         Self { dry_run: true, ..self }
     }
 
-    /// Sets what happens to unknown fields: `Strict` refuses the object, `Warn` and `Ignore` drop them. The API server's default
-    /// is `Warn`. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>.
+    /// Sets the handling of unknown fields: `Strict` refuses the object, `Warn` and `Ignore` drop them. The API
+    /// server's default is `Warn`. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>.
     pub fn field_validation(self, directive: ValidationDirective) -> Self {
         Self { validation: Some(directive), ..self }
     }
 
-    /// Limits the client to this namespace: it is the default of keys, objects and lists, and those that name another are
-    /// refused ([`ClientError::OtherNamespace`]). Cluster-scoped kinds are not affected. A dynamic kind counts as namespaced,
-    /// since its scope is unknown.
+    /// Limits the client to this namespace. It is the default for keys, objects and lists, and requests for another
+    /// namespace are refused ([`ClientError::OtherNamespace`]). Cluster-scoped kinds are not affected. A dynamic kind
+    /// counts as namespaced, since its scope is unknown.
     pub fn namespace(self, namespace: &str) -> Self {
         Self { namespace: Namespace::Only(namespace.into()), ..self }
     }
 
-    /// Removes the default namespace: lists are of all namespaces. It undoes [`Client::namespace`], and the default of a
-    /// reconcile's client, which is the namespace of the reconciled object.
+    /// Removes the namespace setting, so that lists cover all namespaces. It undoes [`Client::namespace`] and the
+    /// default of a reconcile's client, which is the namespace of the reconciled object.
     pub fn all_namespaces(self) -> Self {
         Self { namespace: Namespace::Any, ..self }
     }
 
-    /// Adds an interceptor of requests, for tests and measurements. It sends each request with [`Next::send`], or answers it
-    /// itself with [`Next::answer`] or [`Next::refuse`]. The interceptor that was added last sees a request first.
+    /// Adds an interceptor of requests, for tests and measurements. It passes each request on with [`Next::send`], or
+    /// answers it itself with [`Next::answer`] or [`Next::refuse`]. The interceptor that was added last runs first.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -184,17 +186,19 @@ impl Client {
         Self { hooks: self.hooks.iter().cloned().chain([hook]).collect(), ..self }
     }
 
-    /// Returns the client of a kind that is known at compile time.
+    /// Returns a client for a kind that is known at compile time.
     pub fn kind<K: Object>(&self) -> KindClient<K> {
         self.kind_with(())
     }
 
-    /// Returns the client of the metadata of such a kind. Responses contain nothing else, and it can't create or update.
+    /// Returns a client for the metadata of a kind that is known at compile time. Responses contain nothing else, and
+    /// it can't create or update objects.
     pub fn metadata<K: Object>(&self) -> KindClient<PartialObjectMeta<K>> {
         self.kind_with(())
     }
 
-    /// Returns the client of a kind that is known only at run time. A key without a namespace means a cluster-scoped object.
+    /// Returns a client for a kind that is known only at run time. A key without a namespace means a cluster-scoped
+    /// object.
     ///
     /// ```no_run
     /// # use kube::{api::ApiResource, core::GroupVersionKind};
@@ -210,23 +214,24 @@ impl Client {
         self.kind_with(resource.clone())
     }
 
-    /// Returns the client of any kind; `PartialObjectMeta<DynamicObject>` is the metadata of a kind known only at run time.
+    /// Returns a client for any kind; `PartialObjectMeta<DynamicObject>` is the metadata of a kind known only at run
+    /// time.
     pub fn kind_with<K: AnyObject>(&self, kind: K::DynamicType) -> KindClient<K> {
         KindClient::new(self.clone(), kind)
     }
 
-    /// Returns kube's client, for requests that this one has no method for. It ignores field owner, dry run and interceptors,
-    /// and the next reconcile doesn't wait until the cache shows its writes.
+    /// Returns kube's client, for requests that this client doesn't support. It ignores field owner, dry run and
+    /// interceptors, and the next reconcile doesn't wait until the cache shows its writes.
     pub fn kube(&self) -> &kube::Client {
         &self.kube
     }
 
-    /// Shows each request to an observer as well, before the interceptors see it.
+    /// Adds an observer, which sees each request before the interceptors do.
     pub(crate) fn observed(self, observer: Arc<dyn RequestObserver>) -> Self {
         Self { observers: self.observers.iter().cloned().chain([observer]).collect(), ..self }
     }
 
-    /// Sets the default namespace, unless there is one.
+    /// Sets the default namespace, unless a namespace is set already.
     pub(crate) fn usually_in(self, namespace: Option<&str>) -> Self {
         match (&self.namespace, namespace) {
             (Namespace::Any, Some(namespace)) => Self { namespace: Namespace::Usual(namespace.into()), ..self },
@@ -239,7 +244,7 @@ impl Client {
     }
 }
 
-/// Returns a refusal in the form of the API server.
+/// Returns an error with a `Status`, as the API server would send it.
 fn refusal(code: u16, reason: &str, message: &str) -> kube::Error {
     let status = Status { code, reason: reason.into(), message: message.into(), ..Status::default() };
     kube::Error::Api(status.boxed())

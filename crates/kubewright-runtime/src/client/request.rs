@@ -1,4 +1,4 @@
-//! Builders of requests.
+//! Builders of apply and delete requests.
 
 use std::{fmt, future::IntoFuture, time::Duration};
 
@@ -62,7 +62,7 @@ pub struct Delete {
     client: Client,
     call: Result<(Request, Call), ClientError>,
     params: DeleteParams,
-    /// The version in which the object was read.
+    /// The resource version at which the object was read.
     version: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Delete {
         Self { client, call, params: DeleteParams::default(), version: None }
     }
 
-    /// Deletes the object at once, and its dependents after it.
+    /// Deletes the object at once and its dependents afterwards.
     pub fn background(self) -> Self {
         self.propagation(PropagationPolicy::Background)
     }
@@ -92,7 +92,8 @@ impl Delete {
         self
     }
 
-    /// Deletes the object only if it still has the UID and version of this one. What `object` lacks is not required.
+    /// Deletes the object only if it still has the UID and resource version of `object`. If `object` lacks one of them,
+    /// that precondition is not set.
     pub fn only(mut self, object: &impl Resource) -> Self {
         let meta = object.meta();
         let (resource_version, uid) = (meta.resource_version.clone(), meta.uid.clone());
@@ -137,7 +138,7 @@ impl IntoFuture for Delete {
 }
 
 impl<K: AnyObject> KindClient<K> {
-    /// Returns the request of an apply. With kube's own the object would be encoded twice.
+    /// Returns an apply request with an encoded body. kube's method would encode the object a second time.
     pub(super) fn apply_request(
         &self,
         call: &Call,

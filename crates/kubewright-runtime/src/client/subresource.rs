@@ -10,8 +10,8 @@ use crate::object::ObjectKey;
 
 /// Requests for a subresource of one kind, from [`KindClient::subresource`] or [`KindClient::status`].
 ///
-/// The types of request and response depend on the subresource, and the caller names them: the object itself for `status`, a
-/// `Scale` for `scale`, an `Eviction` and a `Status` for `eviction`.
+/// The caller chooses the request and response types, which depend on the subresource: the object itself for `status`,
+/// a `Scale` for `scale`, an `Eviction` and a `Status` for `eviction`.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v1::Scale, policy::v1::Eviction, core::v1::Pod};
@@ -71,7 +71,7 @@ impl<K: AnyObject> SubresourceClient<K> {
         call.decode(&client.send(&call, client.validated(request)).await?)
     }
 
-    /// Replaces the subresource, if its `metadata.resourceVersion` is still that of the object. For `status`, which takes the
+    /// Replaces the subresource, if its `metadata.resourceVersion` is still current. For `status`, which takes the
     /// whole object, only the status is written.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Sending one request and reading its whole answer.
+//! Sending one request and reading its whole response.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use thiserror::Error;
 
 use super::Answer;
 
-/// How long a request may take. An API server gives up after a minute; a connection that is dead because a node or router on
-/// the way is gone would otherwise occupy a worker forever.
+/// The timeout of a request. An API server gives up after a minute. Without a timeout, a connection that is dead
+/// because a node or router on its path is gone would occupy a worker forever.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// No answer arrived in time.
+/// The error of a request without a response in time.
 #[derive(Debug, Error)]
 #[error("no answer within {} s", DEADLINE.as_secs())]
 struct TimedOut;
 
-/// Sends a request and reads the whole answer. The API server may still act on a request that times out.
+/// Sends a request and reads the whole response. The API server may still process a request that times out.
 pub(super) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
     let answer = tokio::time::timeout(DEADLINE, answer(client, request));
     answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(TimedOut))))
@@ -38,8 +38,8 @@ async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, ku
     Ok(Answer { status: parts.status.as_u16(), text })
 }
 
-/// Reads the status of a refusal. Proxies, and the API server's own limit of requests, answer with plain text and a
-/// `Retry-After` header.
+/// Reads the `Status` of an error response. Proxies and the API server's own request limit respond with plain text and
+/// a `Retry-After` header.
 fn refusal(head: &Response<()>, body: &[u8]) -> Status {
     let mut status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);

@@ -13,11 +13,11 @@ use crate::object::ObjectKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationResult {
-    /// The object is as it should be, and was not written.
+    /// The object needed no change and was not written.
     Unchanged,
     /// The object was created.
     Created,
-    /// The object existed, and was changed.
+    /// The object existed and was changed.
     Updated,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for OperationResult {
     }
 }
 
-/// The way in which a change is sent.
+/// The request type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Update,
@@ -39,10 +39,10 @@ pub(crate) enum Change {
 }
 
 impl<K: AnyObject> KindClient<K> {
-    /// Reads an object and applies `change` to it. If it exists, it is updated, unless nothing has changed; otherwise `object` is
-    /// changed and created.
+    /// Reads an object, applies `change`, and updates the object if it differs. If it doesn't exist, `change` is
+    /// applied to `object`, which is then created.
     ///
-    /// `object` needs only a name and a namespace. `change` must be idempotent, and must change neither of them.
+    /// `object` needs only a name and a namespace. `change` must be idempotent and must not change either of them.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -60,8 +60,8 @@ impl<K: AnyObject> KindClient<K> {
     /// ```
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`Conflict`) if it was changed in between, which is not retried here but by the queue;
-    /// [`ClientError::Renamed`] if `change` renames it.
+    /// See [`KindClient`]; 409 (`Conflict`) if the object was changed in between, which is retried by the queue and not
+    /// here; [`ClientError::Renamed`] if `change` changes the name or namespace.
     pub async fn create_or_update(
         &self,
         object: K,
@@ -71,12 +71,13 @@ impl<K: AnyObject> KindClient<K> {
         self.upsert(object, present, Change::Update, infallible(change)).await
     }
 
-    /// [`KindClient::create_or_update`], but sends the difference as a merge patch. Fields that `K` doesn't know are kept, and
-    /// concurrent changes are no conflict. A list counts as one value. If the object exists, a changed status is written
-    /// too.
+    /// Like [`KindClient::create_or_update`], but sends the difference as a merge patch. Fields that `K` doesn't know
+    /// are kept, and concurrent changes don't conflict. Lists are replaced as a whole. If the object exists, a changed
+    /// status is written too.
     ///
     /// # Errors
-    /// As [`KindClient::create_or_update`]; 409 (`Conflict`) only if another object has the name by now.
+    /// As [`KindClient::create_or_update`], except that 409 (`Conflict`) means that the object was replaced by another
+    /// of the same name.
     pub async fn create_or_patch(
         &self,
         object: K,
@@ -86,7 +87,7 @@ impl<K: AnyObject> KindClient<K> {
         self.upsert(object, present, Change::Patch, infallible(change)).await
     }
 
-    /// Changes `present`, or else `object`, and writes it if it differs.
+    /// Applies `change` to `present` and writes it if it differs. Without `present`, changes and creates `object`.
     pub(crate) async fn upsert(
         &self,
         object: K,
@@ -122,7 +123,7 @@ impl<K: AnyObject> KindClient<K> {
         Ok((OperationResult::Updated, written))
     }
 
-    /// Sends the difference, and that of the status by the subresource.
+    /// Patches the object with the difference, and the status through its subresource.
     async fn patch_difference(&self, key: &ObjectKey, old: &Value, new: &Value) -> Result<Option<K>, ClientError> {
         let mut patch = merge::diff(old, new);
         let Value::Object(fields) = &mut patch else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Logging of the API server's warnings, such as about deprecated versions, unknown fields, or from webhooks.
+//! Logging of the API server's warnings, such as those about deprecated versions and unknown fields, or from webhooks.
 //!
 //! They are headers of successful responses; see
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#warnings>.
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use tower::service_fn;
 use tracing::warn;
 
-/// The number of texts that are remembered so that none is logged twice. When it is reached, all are forgotten.
+/// The maximum number of texts remembered to avoid logging one twice. When it is reached, all are forgotten.
 const MOST: usize = 256;
 /// The code of warnings for users.
 const FOR_USERS: &str = "299";
 
-/// Returns a client that logs the warnings of responses, each text once.
+/// Returns a client that logs the warnings in responses, each text once.
 pub(crate) fn logging_warnings(client: &Client) -> Client {
     let (inner, known) = (client.clone(), Arc::<Mutex<BTreeSet<String>>>::default());
     let send = move |request: Request<Body>| {
@@ -68,7 +68,7 @@ fn texts(value: &str) -> Vec<String> {
     }
 }
 
-/// Returns a quoted text, and the rest after it.
+/// Parses a quoted string, and returns it with the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start().strip_prefix('"')?;
     let (mut content, mut escaped) = (String::new(), false);

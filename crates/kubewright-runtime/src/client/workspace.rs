@@ -1,17 +1,18 @@
-//! The error of a [workspace](crate::context), which is one of [`ClientError`].
+//! Errors of [workspaces](crate::context), which are part of [`ClientError`].
 
 use thiserror::Error;
 
 use super::ClientError;
 
-/// The largest memory, in bytes of JSON. A config map may have four times as much, but it goes over the wire with each reconcile.
+/// The maximum size of a workspace, in bytes of JSON. A config map may be four times as large, but a workspace is
+/// transferred with each reconcile.
 pub const LARGEST_WORKSPACE: usize = 256 * 1024;
 
-/// Why a workspace can't be used.
+/// An error of reading or writing a workspace.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WorkspaceError {
-    /// A config map has its name, and is no workspace.
+    /// A config map of the workspace's name exists and is not a workspace of the object.
     #[error("config map {name} is not a workspace of {owner}: rename or delete it, for its name is needed")]
     Foreign {
         /// The config map's key.
@@ -19,7 +20,7 @@ pub enum WorkspaceError {
         /// The reconciled object.
         owner: String,
     },
-    /// It doesn't hold what the type says, mostly because an older or newer version wrote it.
+    /// The content can't be decoded as the type, usually because an older or newer version wrote it.
     #[error(
         "the memory in config map {name} can't be read: {source}; \
          let the type accept it, use `or_default` to begin anew, or delete the config map"
@@ -27,28 +28,28 @@ pub enum WorkspaceError {
     Undecodable {
         /// The config map's key.
         name: String,
-        /// What is wrong with it.
+        /// The serde error.
         #[source]
         source: serde_json::Error,
     },
-    /// The value can't be written as JSON.
+    /// The value can't be serialized to JSON.
     #[error("the memory for config map {name} can't be written: {source}")]
     Unencodable {
         /// The config map's key.
         name: String,
-        /// What is wrong with it.
+        /// The serde error.
         #[source]
         source: serde_json::Error,
     },
-    /// There is more to remember than [`LARGEST_WORKSPACE`].
+    /// The value is larger than [`LARGEST_WORKSPACE`].
     #[error("the memory for config map {name} has {size} bytes, and {LARGEST_WORKSPACE} are the most: remember less")]
     TooLarge {
         /// The config map's key.
         name: String,
-        /// The size of the new value.
+        /// The size of the value in bytes.
         size: usize,
     },
-    /// The reconciled object has no namespace where a config map could be.
+    /// The reconciled object is cluster-scoped, and no namespace for its config map is set.
     #[error("{owner} is in no namespace: say where its workspace is to be, with `in_namespace`")]
     NoNamespace {
         /// The reconciled object.

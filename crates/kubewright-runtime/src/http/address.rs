@@ -4,19 +4,19 @@ use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
-/// Where a server listens: `host:port`, `:port` for all interfaces, or `0` for not at all.
+/// The address of a server: `host:port`, `:port` for all interfaces, or `0` to disable the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindAddress {
     /// No server.
     Disabled,
     /// All interfaces, IPv6 and IPv4.
     AllInterfaces(u16),
-    /// One name or address; IPv6 addresses without brackets.
+    /// One host name or address; IPv6 addresses without brackets.
     Host(String, u16),
 }
 
 impl BindAddress {
-    /// Returns the port; `None` if there is no server, or the system chooses the port.
+    /// Returns the port; `None` if the server is disabled or the system chooses the port.
     pub fn port(&self) -> Option<u16> {
         match self {
             Self::Disabled => None,
@@ -25,7 +25,7 @@ impl BindAddress {
     }
 }
 
-/// A text that is not an address to listen on.
+/// The error for a text that is not an address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid address {0:?}: use host:port, :port for all interfaces, or 0 for no server")]
 pub struct AddressError(String);

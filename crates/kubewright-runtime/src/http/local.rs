@@ -1,9 +1,9 @@
 //! Requests from this machine.
 //!
-//! Traces and the reasons of failed checks name objects and quote errors, so they are shown only to local requests: those
-//! on a connection that was accepted on a loopback address and whose `Host` is a loopback address or `localhost`. The
-//! `Host` is checked because a web page elsewhere may have its own name resolve to 127.0.0.1 (DNS rebinding); the browser
-//! then sends that name.
+//! Traces and the reasons of failed checks name objects and quote errors, so they are shown only to local requests.
+//! These are requests on a connection accepted on a loopback address, with a `Host` that is a loopback address or
+//! `localhost`. The `Host` is checked because of DNS rebinding: a web page may make its own host name resolve to
+//! 127.0.0.1, and the browser then sends that name.
 
 use std::net::SocketAddr;
 
@@ -12,23 +12,23 @@ use axum::{extract::Request, middleware::Next, response::Response};
 
 use super::text;
 
-/// The address on which a connection was accepted, as an extension of its requests.
+/// The local address of a connection, as an extension of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AcceptedOn(pub(super) SocketAddr);
 
-/// Whether a request is a local one.
+/// Returns whether a request is local.
 pub(crate) fn is_local(uri: &Uri, headers: &HeaderMap, extensions: &Extensions) -> bool {
     let is_loopback = |AcceptedOn(address): &AcceptedOn| address.ip().to_canonical().is_loopback();
     if !extensions.get::<AcceptedOn>().is_some_and(is_loopback) {
         return false;
     }
     let header = || headers.get(header::HOST)?.to_str().ok()?.parse::<Authority>().ok();
-    // A request with an absolute URI means the host in that.
+    // In a request with an absolute URI, its host takes precedence.
     let authority = uri.authority().cloned().or_else(header);
     authority.is_some_and(|authority| kubewright_connect::is_loopback(authority.host()))
 }
 
-/// Middleware that answers only local requests.
+/// Middleware that refuses requests that are not local.
 pub(crate) async fn only_local(request: Request, next: Next) -> Response {
     if is_local(request.uri(), request.headers(), request.extensions()) {
         return next.run(request).await;

@@ -1,4 +1,4 @@
-//! HTTP servers of a manager: where they listen, how they stop, and which requests come from this machine.
+//! HTTP servers of a manager: addresses, shutdown, and detection of local requests.
 
 mod address;
 mod local;
@@ -16,7 +16,7 @@ pub(crate) use self::{
     server::ServerOptions,
 };
 
-/// A plain text response.
+/// Returns a plain text response.
 pub(crate) fn text(code: StatusCode, page: String) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (code, headers, page).into_response()

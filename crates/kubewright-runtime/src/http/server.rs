@@ -27,18 +27,18 @@ use tower::ServiceExt;
 
 use super::{BindAddress, local::AcceptedOn};
 
-/// How long a client may take to send the head of a request, so that idle connections don't pile up.
+/// The timeout for the head of a request, so that idle connections don't accumulate.
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
-/// How long requests in flight may take when the server stops.
+/// The time limit for requests in flight when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The most open connections: more than kubelet, scrapers and API servers need.
+/// The maximum number of open connections: more than the kubelet, scrapers and API servers need.
 const CONNECTIONS: usize = 256;
-/// How long a client may take for its TLS handshake.
+/// The timeout of the TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
-/// The pause after a connection can't be accepted, mostly because too many files are open.
+/// The delay after a connection can't be accepted, usually because too many files are open.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A server that could not listen.
+/// The error of a server that can't listen on its address.
 #[derive(Debug, Error)]
 #[error("can't serve {what} on {address}: {error}; {hint}", hint = hint(.error, .flag))]
 pub struct BindError {
@@ -61,13 +61,13 @@ fn hint(error: &io::Error, flag: &str) -> String {
 /// Limits of a server's connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerOptions {
-    /// The TLS configuration; plain HTTP without it.
+    /// The TLS configuration; `None` for plain HTTP.
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// How long a connection may wait for the head of its next request.
+    /// The timeout for the head of a connection's next request.
     pub(crate) idle: Duration,
-    /// How long requests in flight may take when the server stops.
+    /// The time limit for requests in flight when the server stops.
     pub(crate) drain: Duration,
-    /// The most open connections. Further clients wait until one is closed.
+    /// The maximum number of open connections. Further clients wait until one is closed.
     pub(crate) connections: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server; `None` if the address is disabled. Errors name `what` is served and the `flag` that sets the
+    /// Starts a server; `None` if the address is disabled. Errors contain `what` is served and the `flag` that sets the
     /// address.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Server {
         Self::start_as(what, flag, address, router, ServerOptions::default()).await
     }
 
-    /// [`Server::start`] with other limits, or with TLS.
+    /// Like [`Server::start`], with other limits or with TLS.
     pub(crate) async fn start_as(
         what: &'static str,
         flag: &'static str,
@@ -121,13 +121,13 @@ impl Server {
         Ok(Some(Self { address, stop, task }))
     }
 
-    /// Returns the address that it listens on, with the port that the system chose for port 0.
+    /// Returns the address that the server listens on, with the actual port if the system chose it.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts no more connections, and returns when the open ones have ended. Those that take longer than two seconds
-    /// are closed.
+    /// Stops accepting connections, and returns when the open ones have ended. Connections that take longer than two
+    /// seconds are closed.
     pub async fn shutdown(mut self) {
         self.stop().await;
     }
@@ -152,7 +152,7 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
         BindAddress::Disabled => return Ok(None),
         BindAddress::Host(host, port) => TcpListener::bind((host.as_str(), *port)).await?,
         BindAddress::AllInterfaces(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).await {
-            // Where there is IPv6, Linux accepts IPv4 on this socket too.
+            // With IPv6, Linux accepts IPv4 connections on this socket too.
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await?
             }
@@ -162,7 +162,7 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// Accepts connections. They are tasks of a set that this task owns, so they end with it.
+/// Accepts connections. Their tasks belong to a set that this task owns, so they end with it.
 async fn serve(listener: TcpListener, router: Router, options: ServerOptions, stop: CancellationToken) {
     let drain = options.drain;
     let mut connections = JoinSet::new();
@@ -189,7 +189,7 @@ async fn serve(listener: TcpListener, router: Router, options: ServerOptions, st
 }
 
 async fn connection(stream: TcpStream, router: Router, options: ServerOptions, stop: CancellationToken) {
-    // Responses are small: without this, each could wait for the client's delayed acknowledgement.
+    // Responses are small. With Nagle's algorithm, each could wait for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let Ok(accepted_on) = stream.local_addr() else { return };
     let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle };

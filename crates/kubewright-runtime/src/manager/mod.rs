@@ -1,8 +1,8 @@
 //! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
 //!
-//! As in controller-runtime it starts the HTTP servers, the webhooks, the caches, what runs on every replica and, with leader
-//! election once it leads, the rest. It stops them in reverse order. A replica that doesn't lead fills its caches and
-//! queues too, so that it can take over at once.
+//! As in controller-runtime it starts the HTTP servers, the webhooks, the caches, what runs on every replica and, with
+//! leader election once it leads, the rest. It stops them in reverse order. A replica that doesn't lead fills its
+//! caches and queues too, so that it can take over at once.
 
 mod describe;
 mod features;
@@ -177,8 +177,8 @@ pub enum ManagerError {
         /// The last error, or the identity of the new leader.
         why: String,
     },
-    /// Membership in the group of shards is lost, and the other replicas take over its keys. The process should exit and be
-    /// restarted.
+    /// Membership in the group of shards is lost, and the other replicas take over its keys. The process should exit
+    /// and be restarted.
     #[error("shard membership lost: the lease {0} could not be renewed in time")]
     ShardLost(String),
 }
@@ -285,16 +285,16 @@ struct Program {
 impl Manager {
     /// Creates a manager of all namespaces, with the machine's clock and without HTTP servers.
     ///
-    /// The client's configuration should have `default_retry = false`, as that of [`ManagerArgs::config`]. Otherwise kube's
-    /// client repeats a request after a gateway timeout, and a creation with a generated name may be done twice, the first
-    /// unknown to anyone.
+    /// The client's configuration should have `default_retry = false`, as that of [`ManagerArgs::config`]. Otherwise
+    /// kube's client repeats a request after a gateway timeout, and a creation with a generated name may be done twice,
+    /// the first unknown to anyone.
     pub fn new(client: Client) -> Self {
         let metrics = MetricsServer::new(BindAddress::Disabled);
         Self::with(Connection::Client(client), metrics, BindAddress::Disabled)
     }
 
-    /// Creates a manager from the flags and environment variables of the program, which also set up logging. An invalid flag,
-    /// or `--help`, exits the process.
+    /// Creates a manager from the flags and environment variables of the program, which also set up logging. An invalid
+    /// flag, or `--help`, exits the process.
     ///
     /// # Errors
     /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
@@ -387,7 +387,8 @@ impl Manager {
         self
     }
 
-    /// Adds a rule to the operator's role for requests that the program makes outside its controllers; see [`crate::rbac`].
+    /// Adds a rule to the operator's role for requests that the program makes outside its controllers; see
+    /// [`crate::rbac`].
     pub fn policy_rule(mut self, rule: PolicyRule) -> Self {
         self.policy_rules.push(rule);
         self
@@ -421,8 +422,8 @@ impl Manager {
         Self { namespaces: namespaces.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets how many keys controllers work on at once, by kind and group, such as `PodSet.app.example.com` or `Pod`. It is for
-    /// configuration from outside; [`Controller::concurrency`] takes precedence.
+    /// Sets how many keys controllers work on at once, by kind and group, such as `PodSet.app.example.com` or `Pod`. It
+    /// is for configuration from outside; [`Controller::concurrency`] takes precedence.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -484,8 +485,8 @@ impl Manager {
         self
     }
 
-    /// Sets how long reconciles and runnables may take to end when the manager stops, before they are aborted. Default: 30 s;
-    /// [`Duration::ZERO`] aborts at once. A pod's `terminationGracePeriodSeconds` should be longer.
+    /// Sets how long reconciles and runnables may take to end when the manager stops, before they are aborted. Default:
+    /// 30 s; [`Duration::ZERO`] aborts at once. A pod's `terminationGracePeriodSeconds` should be longer.
     pub fn graceful_shutdown(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
@@ -496,8 +497,8 @@ impl Manager {
         self.elected.clone()
     }
 
-    /// Sets where traces of reconciles are kept, or [`Traces::off`]. By default they are kept and served on loopback: see
-    /// [`crate::trace`].
+    /// Sets where traces of reconciles are kept, or [`Traces::off`]. By default they are kept and served on loopback:
+    /// see [`crate::trace`].
     pub fn traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
     }
@@ -507,19 +508,21 @@ impl Manager {
         Self { probe_address, ..self }
     }
 
-    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that takes
-    /// over can start at once. The last call of this and [`Manager::sharding`] counts.
+    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that
+    /// takes over can start at once. The last call of this and [`Manager::sharding`] counts.
     pub fn leader_election(self, options: LeaderOptions) -> Self {
         Self { replicas: Replicas::Lead(options), ..self }
     }
 
-    /// Lets the replicas divide the keys, so that all of them are active: see [`crate::shard`]. The last call of this and
+    /// Lets the replicas divide the keys, so that all of them are active: see [`crate::shard`]. The last call of this
+    /// and
     /// [`Manager::leader_election`] counts.
     pub fn sharding(self, options: ShardOptions) -> Self {
         Self { replicas: Replicas::Shard(options), ..self }
     }
 
-    /// Returns a client of the manager's cluster, for what a program does besides its controllers. Its requests are counted if
+    /// Returns a client of the manager's cluster, for what a program does besides its controllers. Its requests are
+    /// counted if
     /// [`Manager::metrics`] is set.
     ///
     /// # Errors
@@ -535,16 +538,17 @@ impl Manager {
         Ok(client::Client::new(kube))
     }
 
-    /// Returns the health and readiness checks, to add further ones. Those of the manager are `ping`, `caches`, with webhooks
-    /// `webhook`, and with sharding `shards`: whether this replica is a member and sees the others.
+    /// Returns the health and readiness checks, to add further ones. Those of the manager are `ping`, `caches`, with
+    /// webhooks `webhook`, and with sharding `shards`: whether this replica is a member and sees the others.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`] does. A second signal exits the process at once.
+    /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`] does. A second signal exits the process at
+    /// once.
     ///
-    /// With `KUBEWRIGHT_DESCRIBE=<file>` in the environment it only writes its [description](Manager::describe) to that file,
-    /// as JSON, and returns. `kubewright manifests` runs programs so.
+    /// With `KUBEWRIGHT_DESCRIBE=<file>` in the environment it only writes its [description](Manager::describe) to that
+    /// file, as JSON, and returns. `kubewright manifests` runs programs so.
     ///
     /// # Errors
     /// Those of [`Manager::run_until`], and [`ManagerError::Describe`].
@@ -557,17 +561,17 @@ impl Manager {
         self.run_until(signals.shutdown().cancelled_owned()).await
     }
 
-    /// Runs until `shutdown` completes. Then it takes no more keys, cancels [`crate::context::Context::cancelled`], and gives
-    /// reconciles in flight [some time](Manager::graceful_shutdown) before it aborts them. When it returns, none of its tasks
-    /// is left.
+    /// Runs until `shutdown` completes. Then it takes no more keys, cancels [`crate::context::Context::cancelled`], and
+    /// gives reconciles in flight [some time](Manager::graceful_shutdown) before it aborts them. When it returns, none
+    /// of its tasks is left.
     ///
-    /// A kind that can't be watched doesn't end it. The error is logged and makes `/readyz` fail, and the controllers that
-    /// need the kind start once it can be watched, unless they have a [`Controller::cache_sync_timeout`].
+    /// A kind that can't be watched doesn't end it. The error is logged and makes `/readyz` fail, and the controllers
+    /// that need the kind start once it can be watched, unless they have a [`Controller::cache_sync_timeout`].
     ///
     /// # Errors
-    /// If it can't start, such as without a cluster, with an address in use, or with two controllers of the same name. If a
-    /// runnable fails, or a controller [can't continue](ControllerError). And if leadership or shard membership is lost: all
-    /// work is then aborted at once, since another replica may start.
+    /// If it can't start, such as without a cluster, with an address in use, or with two controllers of the same name.
+    /// If a runnable fails, or a controller [can't continue](ControllerError). And if leadership or shard membership is
+    /// lost: all work is then aborted at once, since another replica may start.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
@@ -713,8 +717,8 @@ impl Replicas {
     }
 }
 
-/// Starts the server of checks and traces. Traces are shown on loopback alone, so if the address is not on loopback, the
-/// second server listens there at the same port.
+/// Starts the server of checks and traces. Traces are shown on loopback alone, so if the address is not on loopback,
+/// the second server listens there at the same port.
 async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -> Result<Vec<Server>, BindError> {
     const FLAG: &str = "--health-probe-bind-address";
     let router = || probes.router().merge(probe::local_traces_router(traces.clone()));
@@ -736,7 +740,7 @@ async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -
     }
 }
 
-/// Whether a path contains no patterns.
+/// Returns whether a path contains no patterns.
 fn is_plain(path: &str) -> bool {
     let has_odd_part = path.split('/').any(|part| part.starts_with([':', '*']));
     path.starts_with('/') && !path.contains(['{', '}', ' ', '?', '#']) && !has_odd_part

@@ -52,8 +52,8 @@ impl Families {
     }
 }
 
-/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures them after
-/// [`Metrics::measure_requests`](super::Metrics::measure_requests).
+/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures
+/// them after [`Metrics::measure_requests`](super::Metrics::measure_requests).
 ///
 /// A request without an answer counts with the code `<error>`, as client-go's.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl ClientMetricsLayer {
     }
 }
 
-/// Whether the request is a watch, whose response doesn't end by itself.
+/// Returns whether the request is a watch, whose response doesn't end by itself.
 fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
 }

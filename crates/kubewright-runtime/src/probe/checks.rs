@@ -1,4 +1,4 @@
-//! Named health checks and the pages that show them.
+//! Named health checks and their HTTP pages.
 
 use std::{collections::BTreeMap, convert::Infallible, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::http::{is_local, text};
 
-/// How long a check may take before it counts as failed.
+/// The timeout of a check, after which it counts as failed.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The result of a check; the error is the reason of the failure.
@@ -23,7 +23,7 @@ pub type CheckResult = Result<(), String>;
 
 type Check = Arc<dyn Fn() -> BoxFuture<'static, CheckResult> + Send + Sync>;
 
-/// A set of checks under one path. Clones share it, and checks may be added while it is served.
+/// A set of checks under one path. Clones share the set, and checks may be added while it is served.
 #[derive(Clone)]
 pub struct Checks {
     path: &'static str,
@@ -38,12 +38,13 @@ impl fmt::Debug for Checks {
 }
 
 impl Checks {
-    /// Creates an empty set, to be served under this path (without a slash). An empty set is healthy.
+    /// Creates an empty set, served under this path (without a slash). An empty set is healthy.
     pub(super) fn new(path: &'static str) -> Self {
         Self { path, checks: Arc::default() }
     }
 
-    /// Adds a check, or replaces the check of this name. A check that panics or takes more than five seconds has failed.
+    /// Adds a check, or replaces the check of this name. A check that panics or takes more than five seconds has
+    /// failed.
     pub fn add<F, R>(&self, name: impl Into<String>, check: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -78,7 +79,7 @@ impl Checks {
         checks
     }
 
-    /// Answers with the result of all checks: `ok`, or a line for each with `?verbose` or after a failure.
+    /// Returns the page with the result of all checks: `ok`, or with `?verbose` or after a failure a line for each.
     async fn answer(&self, viewer: Viewer, query: Option<String>) -> Response {
         let query = query.unwrap_or_default();
         let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -121,7 +122,7 @@ impl Checks {
     }
 }
 
-/// Whether a request is [local](crate::http::is_local), so that reasons may be shown.
+/// The sender of a request. The reasons of failures are shown only to [local](crate::http::is_local) requests.
 struct Viewer {
     is_local: bool,
 }

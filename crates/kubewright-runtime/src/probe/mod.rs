@@ -1,12 +1,14 @@
-//! Health and readiness checks, and the pages that show them and the traces.
+//! Health and readiness checks, and the server of their pages and of traces.
 //!
-//! Paths and answers are those of controller-runtime: `/healthz` and `/readyz`, `/healthz/<check>` for one check, `?verbose`
-//! for the list, `?exclude=<check>` to leave a check out. Beside them are [traces](crate::trace) at `/debug/traces`.
+//! Paths and answers are those of controller-runtime: `/healthz` and `/readyz`, `/healthz/<check>` for one check,
+//! `?verbose` for the list, `?exclude=<check>` to leave a check out. Beside them are [traces](crate::trace) at
+//! `/debug/traces`.
 //!
-//! By default the server listens on loopback alone (`--health-probe-bind-address=127.0.0.1:8081`). In a pod it listens on
-//! the pod's address, where the kubelet probes it. Anyone who reaches that address learns whether the checks pass, and no
-//! more: the reasons of failed checks, and traces, are shown only to requests on a loopback connection with a loopback
-//! `Host`. For these a manager listens at the same port of loopback as well, which `kubectl port-forward` leads to.
+//! By default the server listens on loopback alone (`--health-probe-bind-address=127.0.0.1:8081`). In a pod it listens
+//! on the pod's address, where the kubelet probes it. Anyone who reaches that address learns whether the checks pass,
+//! and no more: the reasons of failed checks, and traces, are shown only to requests on a loopback connection with a
+//! loopback `Host`. For these a manager listens at the same port of loopback as well, which `kubectl port-forward`
+//! leads to.
 
 mod checks;
 mod traces;
@@ -20,9 +22,9 @@ pub use crate::http::{AddressError, BindAddress, BindError, Server};
 /// The checks of a manager.
 #[derive(Clone, Debug)]
 pub struct Probes {
-    /// Whether the process works. The kubelet restarts the container when a check fails.
+    /// The liveness checks. The kubelet restarts the container when one fails.
     pub healthz: Checks,
-    /// Whether the process is ready. The pod gets no traffic while a check fails.
+    /// The readiness checks. The pod gets no traffic while one fails.
     pub readyz: Checks,
 }
 
@@ -33,7 +35,7 @@ impl Default for Probes {
 }
 
 impl Probes {
-    /// Returns the routes of both.
+    /// Returns the routes of both sets of checks.
     pub fn router(&self) -> Router {
         self.healthz.router().merge(self.readyz.router())
     }

@@ -1,4 +1,4 @@
-//! The pages of traces.
+//! The HTTP pages of traces.
 
 use std::convert::Infallible;
 
@@ -18,10 +18,10 @@ use crate::{
     trace::{Overview, Traces, VERSION},
 };
 
-/// The number of runs of a controller that are shown without `?limit=`.
+/// The default of `?limit=`: the number of runs of a controller that are shown.
 const RUNS: usize = 100;
 
-/// Returns the routes below `/debug/traces`, for a server that authenticates or is reachable from this machine alone.
+/// Returns the routes below `/debug/traces`, for a server that authenticates or is reachable only from this machine.
 pub(crate) fn traces_router(traces: Traces) -> Router {
     let router = if traces.is_on() {
         Router::new()
@@ -37,7 +37,7 @@ pub(crate) fn traces_router(traces: Traces) -> Router {
     router.with_state(traces)
 }
 
-/// Returns the same routes, for local requests alone.
+/// Returns the routes below `/debug/traces`, restricted to local requests.
 pub(crate) fn local_traces_router(traces: Traces) -> Router {
     traces_router(traces).layer(middleware::from_fn(only_local))
 }

@@ -1,4 +1,4 @@
-//! A certificate with its key, and the resolver that TLS asks for it.
+//! A certificate with its key, and the TLS resolver that serves it.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use rustls::{
 };
 use thiserror::Error;
 
-/// A certificate and key that can't be used. The messages contain nothing of either.
+/// The error of an unusable certificate or key. The messages contain no part of either.
 #[derive(Debug, Error)]
 pub(crate) enum KeyError {
     #[error("the certificate is not in PEM")]
@@ -43,7 +43,7 @@ impl fmt::Debug for CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Reads both from PEM.
+    /// Parses both from PEM.
     pub(crate) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, KeyError> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(KeyError::Certificate)?;
@@ -62,13 +62,13 @@ impl CertifiedKey {
         self.not_after
     }
 
-    /// Returns the certificate without its intermediate certificates.
+    /// Returns the leaf certificate.
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
 }
 
-/// Returns the period in which a certificate is valid.
+/// Returns the validity period of a certificate.
 fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
@@ -76,7 +76,7 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> 
     Some((time(validity.not_before)?, time(validity.not_after)?))
 }
 
-/// Resolves the certificate that a server serves now. Clones share it.
+/// A resolver of a server's current certificate. Clones share the certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct CertResolver {
     what: &'static str,
@@ -84,7 +84,7 @@ pub(crate) struct CertResolver {
 }
 
 impl CertResolver {
-    /// Creates a resolver without a certificate; `what` names the server in the log.
+    /// Creates a resolver without a certificate; `what` is the server's name in the log.
     pub(crate) fn new(what: &'static str) -> Self {
         Self { what, current: Arc::default() }
     }
@@ -93,7 +93,7 @@ impl CertResolver {
         self.what
     }
 
-    /// Serves this certificate from the next handshake on.
+    /// Sets the certificate, which is served from the next handshake on.
     pub(crate) fn set(&self, key: CertifiedKey) {
         tracing::info!(expires = %key.not_after, "{}: serving with a new certificate", self.what);
         self.current.store(Some(Arc::new(key)));
@@ -103,13 +103,13 @@ impl CertResolver {
         self.current.load_full()
     }
 
-    /// Returns a TLS configuration that resolves the certificate at each handshake. Only HTTP/1.1 is offered: API servers
-    /// and scrapers need no more, and HTTP/2 has had more ways to exhaust a server.
+    /// Returns a TLS configuration that resolves the certificate at each handshake. It offers only HTTP/1.1, which
+    /// suffices for API servers and scrapers; HTTP/2 has had more denial-of-service vulnerabilities.
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
         self.tls_for(None)
     }
 
-    /// [`CertResolver::tls`], only for clients that this verifier accepts.
+    /// Like [`CertResolver::tls`], but with `clients` as the verifier of client certificates.
     pub(crate) fn tls_for(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> Arc<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");

@@ -1,7 +1,7 @@
 //! A certificate and its key from two files.
 //!
-//! The files are polled, not watched: a mounted Secret changes by symbolic links, some file systems report no changes, and
-//! reading two small files every ten seconds costs next to nothing.
+//! The files are polled, not watched: a mounted Secret changes through symbolic links, some file systems report no
+//! changes, and reading two small files every ten seconds is cheap.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::metrics::CertificateMetrics;
 
-/// The two files.
+/// The certificate file and the key file.
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-/// Files that can't be used.
+/// The error of unusable files.
 #[derive(Debug, Error)]
 enum FilesError {
     #[error("{}: {source}", path.display())]
@@ -39,8 +39,7 @@ enum FilesError {
 }
 
 impl Files {
-    /// Sets the resolver to what the files contain, whenever they change. It never returns; `looked` is called once they
-    /// have been read for the first time.
+    /// Updates the resolver whenever the files change. It never returns; `looked` is called after the first read.
     pub(crate) async fn follow(
         self,
         resolver: CertResolver,
@@ -51,8 +50,8 @@ impl Files {
         let (mut seen, mut looked) = (None, Some(looked));
         loop {
             let found = self.read().await;
-            // Unchanged contents are not parsed or reported again. The two files are written one after the other, and may
-            // not match for a moment.
+            // Unchanged contents are not parsed or reported again. The two files are written one after the other, and
+            // may not match for a moment.
             let found = found.map_err(|error| error.to_string());
             if seen.as_ref() != Some(&found) {
                 let key = found.clone().and_then(|(certificate, key)| {

@@ -1,8 +1,8 @@
-//! Serving certificates: read from files or made here, renewed, and handed to TLS.
+//! Serving certificates: read from files or self-managed, renewed, and resolved for TLS.
 //!
-//! TLS asks a [`CertResolver`] for the certificate at each handshake, so a new certificate needs no new server and closes no
-//! connection. [`files`] and the webhooks' rotator set it; [`authority`] decides what a Secret of self-managed certificates
-//! should hold.
+//! A [`CertResolver`] resolves the certificate at each handshake, so a new certificate needs no restart of the server
+//! and closes no connection. [`files`] and the webhooks' rotator set it; [`authority`] computes the content of a Secret
+//! with self-managed certificates.
 
 pub(crate) mod authority;
 mod certified_key;
@@ -15,7 +15,7 @@ pub(crate) use self::certified_key::{CertResolver, CertifiedKey};
 /// The source of a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificates {
-    /// Two files in PEM that something else writes, such as cert-manager. They are read again when they change.
+    /// Two PEM files written by another program, such as cert-manager. They are read again when they change.
     Directory {
         /// The directory.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum Certificates {
         /// The file with the key.
         key: String,
     },
-    /// A certificate that the program makes and renews itself. For webhooks, it and its authority are kept in a Secret, and
-    /// the authority is written into the webhook configurations.
+    /// A certificate that the program issues and renews itself. For webhooks, the certificate and its authority are
+    /// stored in a Secret, and the authority is written into the webhook configurations.
     SelfManaged,
 }

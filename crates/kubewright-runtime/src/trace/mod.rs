@@ -1,29 +1,29 @@
-//! Traces: the last reconciles of each key, why they ran, and what they did.
+//! Traces: the last reconciles of each key, their triggers and their effects.
 //!
-//! A [`Trace`] has the triggers of a reconcile (with the changed fields), what it read and wrote, how it ended, and when the
-//! key is due again. [`Traces`] keeps those of a manager's controllers in bounded memory ([`Limits`]), unless it is switched
-//! off ([`Traces::off`], `--traces=false`). It costs a few microseconds for each reconcile.
+//! A [`Trace`] contains the triggers of a reconcile (with the changed fields), its reads and writes, its outcome, and
+//! when the key is due again. [`Traces`] keeps the traces of a manager's controllers in bounded memory ([`Limits`]),
+//! unless tracing is disabled ([`Traces::off`], `--traces=false`). It costs a few microseconds per reconcile.
 //!
-//! The manager serves them by plain HTTP at the port of its probes, on loopback:
+//! The manager serves them over plain HTTP at the port of its probes, on loopback:
 //!
 //! | path | content |
 //! |---|---|
 //! | `/debug/traces` | the controllers: their phase, the number of waiting keys, the number of traces ([`Overview`]) |
 //! | `/debug/traces/{controller}` | a controller with its last hundred traces, or `?limit=` ([`ControllerPage`]) |
-//! | `/debug/traces/{controller}/{namespace}/{name}` | the traces of a key, and what it waits for ([`KeyPage`]); for a cluster-scoped kind `/{name}` |
+//! | `/debug/traces/{controller}/{namespace}/{name}` | the traces of a key, and its present state ([`KeyPage`]); for a cluster-scoped kind `/{name}` |
 //!
-//! The responses are JSON in the form of these types. The form is stable: its `version` changes when a field changes its
-//! meaning. With `?format=text` or `Accept: text/plain` each trace is a line of text:
+//! The responses are these types as JSON. The format is stable: its `version` changes when a field changes its meaning
+//! or is removed. With `?format=text` or `Accept: text/plain` each trace is a line of text:
 //!
 //! ```text
 //! 12:00:03Z podset demo/web ran 3.1 ms because Pod demo/web-abc was deleted; read 3 Pods; created Pod demo/web-xyz (201); next: when something changes
 //! ```
 //!
-//! **Security.** Traces contain the names of objects, kinds and changed fields, label selectors, reasons of events, and error
-//! messages of API server and reconciler. They contain no values of fields, except where an error message quotes one
-//! (`Invalid value: …`); errors about Secrets are not kept. So they are shown only to requests on a loopback connection with
-//! a loopback `Host`, such as those through `kubectl port-forward`, and on a metrics server that
-//! [authenticates](crate::metrics_server::MetricsServer::guarded), to users who may `get` the path.
+//! **Security.** Traces contain the names of objects, kinds and changed fields, label selectors, reasons of events, and
+//! error messages of the API server and the reconciler. They contain no field values, except where an error message
+//! quotes one (`Invalid value: …`); errors about Secrets are not kept. Therefore they are shown only to requests on a
+//! loopback connection with a loopback `Host`, such as those through `kubectl port-forward`, and on a metrics server
+//! that [authenticates](crate::metrics_server::MetricsServer::guarded), to users who may `get` the path.
 
 mod form;
 mod record;
@@ -52,8 +52,8 @@ pub(crate) use self::{
 };
 use crate::object::ObjectKey;
 
-/// The traces of a manager's controllers. Clones share them: pass one to [`Manager::traces`] to read them in the same
-/// process.
+/// The traces of a manager's controllers. Clones share the same traces: pass one to [`Manager::traces`] to read them in
+/// the same process.
 ///
 /// ```
 /// # use kubewright_runtime::{manager::Manager, object::ObjectKey, trace::Traces};
@@ -94,17 +94,17 @@ impl Traces {
         Self(Some(Arc::new(Inner { limits, controllers: Mutex::default() })))
     }
 
-    /// Keeps and serves nothing.
+    /// Disables tracing: no traces are kept or served.
     pub const fn off() -> Self {
         Self(None)
     }
 
-    /// Whether traces are kept.
+    /// Returns whether traces are kept.
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the controllers, by name. There are none before the manager runs.
+    /// Returns the controllers, by name. The list is empty before the manager runs.
     pub fn controllers(&self) -> Vec<Summary> {
         self.tracers().iter().map(|tracer| tracer.summary()).collect()
     }
@@ -119,7 +119,7 @@ impl Traces {
         self.tracer(controller).map(|tracer| tracer.of(key)).unwrap_or_default()
     }
 
-    /// Returns everything known about a key: its last traces, and what it waits for. `None` if there is no such controller.
+    /// Returns the last traces and the present state of a key; `None` if there is no such controller.
     pub fn explain(&self, controller: &str, key: &ObjectKey) -> Option<KeyPage> {
         Some(self.tracer(controller)?.key(key))
     }
@@ -156,7 +156,7 @@ impl Traces {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Overview {
-    /// [`VERSION`].
+    /// The version of the JSON format: [`VERSION`].
     pub version: u32,
     /// The controllers, by name.
     pub controllers: Vec<Summary>,
@@ -167,7 +167,7 @@ pub struct Overview {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ControllerPage {
-    /// [`VERSION`].
+    /// The version of the JSON format: [`VERSION`].
     pub version: u32,
     /// The time of the response.
     pub time: Timestamp,
@@ -182,7 +182,7 @@ pub struct ControllerPage {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct KeyPage {
-    /// [`VERSION`].
+    /// The version of the JSON format: [`VERSION`].
     pub version: u32,
     /// The time of the response.
     pub time: Timestamp,
@@ -191,7 +191,7 @@ pub struct KeyPage {
     /// The object: `namespace/name`, or just the name.
     #[serde(with = "form::key")]
     pub object: ObjectKey,
-    /// Whether the cache has it.
+    /// True if the cache contains the object.
     pub exists: bool,
     /// The current state of the key.
     pub present: Present,
@@ -213,16 +213,16 @@ pub struct Summary {
     /// The API group of that kind, empty for the core group.
     #[serde(default)]
     pub group: Cow<'static, str>,
-    /// Its phase.
+    /// The phase.
     pub phase: Phase,
-    /// While it is [`Phase::Syncing`]: the kinds that have not been listed yet, each with the error.
+    /// The kinds that have not been listed yet, each with the error, during [`Phase::Syncing`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// The most keys that it works on at once.
+    /// The maximum number of keys reconciled at once.
     pub workers: usize,
     /// The number of keys that wait for a worker.
     pub ready: usize,
-    /// The number of keys that wait until the cache shows their last writes.
+    /// The number of keys that wait for the cache to show their last writes.
     pub held: usize,
     /// The number of keys being reconciled.
     pub running: usize,
@@ -230,9 +230,9 @@ pub struct Summary {
     pub runs: u64,
     /// The number of those that failed.
     pub failures: u64,
-    /// The number of traces that are kept.
+    /// The number of traces kept.
     pub kept: usize,
-    /// The number of keys that these are about.
+    /// The number of keys with traces.
     pub keys: usize,
     /// The approximate memory of the traces, in bytes.
     pub bytes: usize,
@@ -245,13 +245,13 @@ pub struct Summary {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Phase {
-    /// It may not work yet: the manager is starting, or another replica leads.
+    /// Not active: the manager is starting, or another replica leads.
     Standby,
-    /// It waits for the first list of each of its kinds.
+    /// Waiting for the first list of each of its kinds.
     Syncing,
-    /// It works.
+    /// Reconciling keys.
     Working,
-    /// It takes no more keys, since the manager stops.
+    /// Taking no more keys, since the manager is stopping.
     Stopping,
 }
 
@@ -260,29 +260,29 @@ pub enum Phase {
 #[serde(tag = "state", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Present {
-    /// A run is under way.
+    /// A run is in progress.
     Running {
-        /// The time since which it is so.
+        /// The time since which the key has been in this state.
         since: Timestamp,
         /// The id of the run.
         id: String,
     },
-    /// It waits until the cache shows its last writes.
+    /// Waiting for the cache to show its last writes.
     Held {
-        /// The time since which it is so.
+        /// The time since which the key has been in this state.
         since: Timestamp,
     },
-    /// It waits for a worker.
+    /// Waiting for a worker.
     Ready,
-    /// It waits for a time.
+    /// Waiting for a delay to pass.
     Delayed {
         /// The remaining time.
         #[serde(rename = "leftSeconds", with = "form::seconds")]
         left: Duration,
     },
-    /// It waits for a change.
+    /// Waiting for a change.
     Idle,
-    /// Another replica works on it.
+    /// Assigned to another replica.
     Elsewhere,
 }
 
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// Other versions and other programs read the JSON.
+    /// The JSON is read by other versions and other programs, so its fields must not change.
     #[test]
     fn the_json_form_is_stable() {
         let run = serde_json::to_value(samples::full()).expect("json");

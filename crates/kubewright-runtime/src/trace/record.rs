@@ -13,7 +13,7 @@ use crate::object::{KindName, ObjectKey};
 /// [reasons](Reason) may be added without a new version.
 pub const VERSION: u32 = 1;
 
-/// One reconcile: why it ran, what it read and wrote, how it ended, and when the key is due again.
+/// One reconcile: its triggers, its reads and writes, its outcome, and when the key is due again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -30,40 +30,40 @@ pub struct Trace {
     pub id: String,
     /// 1 plus the number of failures since the last success.
     pub attempt: u32,
-    /// The time of its start.
+    /// The start time.
     pub started: Timestamp,
-    /// Its duration.
+    /// The duration of the run.
     #[serde(rename = "durationSeconds", with = "form::seconds")]
     pub duration: Duration,
-    /// How long the key was ready and waited for a worker.
+    /// The time for which the key was ready and waited for a worker.
     #[serde(rename = "queuedSeconds", with = "form::seconds")]
     pub queued: Duration,
-    /// How long the read-your-writes barrier held the key back, if it did; part of [`queued`](Self::queued).
+    /// The time for which the read-your-writes barrier held the key back, if it did; part of [`queued`](Self::queued).
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "heldSeconds", with = "form::maybe_seconds")]
     pub held: Option<Duration>,
-    /// Why it ran, in order of occurrence.
+    /// The triggers of the run, in order of occurrence.
     pub triggers: Vec<Trigger>,
     /// The number of further triggers, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_triggers: u32,
-    /// Its reads, in order.
+    /// The reads, in order.
     pub reads: Vec<Read>,
     /// The number of further reads, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_reads: u32,
-    /// Its writes, in order.
+    /// The writes, in order.
     pub writes: Vec<Write>,
     /// The number of further writes, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_writes: u32,
-    /// The events it recorded.
+    /// The recorded events.
     pub events: Vec<RecordedEvent>,
     /// The number of further events, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_events: u32,
-    /// How it ended.
+    /// The outcome.
     pub end: End,
-    /// When the key is due again, if nothing triggers it before.
+    /// The next run of the key, unless something triggers it earlier.
     pub next: Next,
 }
 
@@ -86,7 +86,7 @@ pub struct Trigger {
     /// The number of further fields that changed.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_fields: u32,
-    /// How often it occurred while the key waited.
+    /// The number of occurrences while the key waited.
     #[serde(default = "form::one", skip_serializing_if = "form::is_one")]
     pub times: u32,
     /// The time of its first occurrence.
@@ -106,19 +106,19 @@ pub enum Reason {
     Deleted,
     /// The object existed when the controller started.
     InitialList,
-    /// A kind that a run asked to watch was listed for the first time.
+    /// A kind that a run started to watch was listed for the first time.
     Listed,
-    /// Nothing changed: the periodic resync of the cache.
+    /// The periodic resync of the cache, without a change.
     Resync,
-    /// The previous run asked for another one at once.
+    /// The previous run requested another run at once.
     Requeue,
-    /// The time that the previous run asked for.
+    /// The time requested by the previous run was reached.
     Timer,
     /// The previous run failed, and its backoff is over.
     Backoff,
     /// A channel named the key.
     Channel,
-    /// Unknown, since too many keys were waiting.
+    /// Unknown, because too many keys were waiting.
     #[serde(other)]
     Unknown,
 }
@@ -128,12 +128,12 @@ pub enum Reason {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Read {
-    /// The kind that was read, such as `Pod`.
+    /// The kind of the objects read, such as `Pod`.
     pub kind: Cow<'static, str>,
     /// The query.
     #[serde(flatten)]
     pub query: Query,
-    /// Whether it was sent to the API server; otherwise the cache answered.
+    /// True if the read was sent to the API server; otherwise it was served from the cache.
     pub live: bool,
     /// The number of objects found; absent if the read failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,10 +167,10 @@ pub enum Query {
         /// The namespace; absent for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         namespace: Option<String>,
-        /// The selector as `kubectl -l` takes it; empty for every object.
+        /// The selector in the syntax of `kubectl -l`; empty for every object.
         selector: String,
     },
-    /// Objects by their controller, mostly the reconciled object.
+    /// Objects by their controller, usually the reconciled object.
     Owner,
     /// Objects by an index of the cache.
     Index {
@@ -190,29 +190,30 @@ pub enum Query {
 pub struct Write {
     /// The RBAC verb, such as `create`, `update`, `patch` or `delete`; `apply` for a server-side apply.
     pub verb: Cow<'static, str>,
-    /// The kind that was written, such as `Pod`.
+    /// The kind of the written object, such as `Pod`.
     pub kind: Cow<'static, str>,
-    /// The object. The name is empty for a deletion of many, and a prefix with `*` if the API server was to generate it and
-    /// didn't answer.
+    /// The object. The name is empty for a collection delete. It is the prefix and `*` if the API server should have
+    /// generated it and did not respond.
     #[serde(with = "form::key")]
     pub object: ObjectKey,
     /// The subresource, such as `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subresource: Option<String>,
-    /// Whether it was a dry run.
+    /// True for a dry run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// The HTTP status of the answer; absent if there was none, so that the write may have taken effect.
+    /// The HTTP status of the response; absent without a response, in which case the write may have taken effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The error, if it failed. Errors about Secrets are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether it changed anything; absent if unknown. For an update, patch or apply this is told from the object's version, if
-    /// the controller caches the object; a concurrent change by another client counts as this write's.
+    /// True if the write changed anything; absent if unknown. For an update, patch or apply it is derived from the
+    /// resource version, if the controller caches the object; a concurrent change by another client is attributed to
+    /// this write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
-    /// The time until the answer.
+    /// The time until the response.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -222,14 +223,14 @@ pub struct Write {
     pub duration: Option<Duration>,
 }
 
-/// An event that was recorded, without its message.
+/// A recorded event, without its message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct RecordedEvent {
-    /// Whether it is a warning.
+    /// True for an event of type `Warning`.
     pub warning: bool,
-    /// Its reason, such as `SuccessfulCreate`.
+    /// The reason, such as `SuccessfulCreate`.
     pub reason: String,
 }
 
@@ -244,7 +245,7 @@ pub enum End {
     Failed {
         /// The error and its causes, as in the log.
         error: String,
-        /// Whether it is retried only after a change.
+        /// True for a terminal error, which is retried only after a change.
         terminal: bool,
     },
     /// It panicked.
@@ -252,7 +253,7 @@ pub enum End {
         /// The message of the panic.
         error: String,
     },
-    /// It took too long and was aborted.
+    /// It exceeded the time limit and was aborted.
     TimedOut {
         /// The limit.
         #[serde(rename = "limitSeconds", with = "form::seconds")]
@@ -260,7 +261,7 @@ pub enum End {
     },
 }
 
-/// When a key is due again.
+/// The next run of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "when", rename_all = "camelCase")]
 #[non_exhaustive]
@@ -277,7 +278,7 @@ pub enum Next {
         /// The resulting time.
         time: Timestamp,
     },
-    /// At a time of the wall clock.
+    /// At a wall-clock time.
     At {
         /// The time.
         time: Timestamp,
@@ -317,19 +318,19 @@ impl Trigger {
         Self { at, ..self }
     }
 
-    /// Whether it is a repetition of another trigger.
+    /// Returns whether the trigger is a repetition of another.
     fn is_as(&self, other: &Self) -> bool {
         self.reason == other.reason && self.kind == other.kind && self.object == other.object
     }
 
-    /// Counts a repetition, and adds its fields, up to `most`.
+    /// Counts a repetition and adds its fields, up to `most`.
     fn merge(&mut self, again: Self, most: usize) {
         self.times = self.times.saturating_add(again.times);
         self.more_fields = self.more_fields.max(again.more_fields);
         self.add_fields(again.fields, most);
     }
 
-    /// Adds fields before those that are known, up to `most`.
+    /// Inserts fields before the known ones, up to `most`.
     pub(super) fn prepend_fields(&mut self, fields: Vec<String>, most: usize) {
         let later = std::mem::take(&mut self.fields);
         self.add_fields(fields, most);
@@ -349,7 +350,7 @@ impl Trigger {
         }
     }
 
-    /// Adds a trigger to those of a key, of which `most` are kept. Returns its index, if it is kept.
+    /// Adds a trigger to those of a key, of which at most `most` are kept. Returns its index if it is kept.
     pub(super) fn add(
         waiting: &mut Vec<Self>,
         more: &mut u32,
@@ -371,7 +372,7 @@ impl Trigger {
 }
 
 impl Trace {
-    /// Returns its approximate memory in bytes.
+    /// Returns the approximate memory in bytes.
     pub(super) fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let triggers = self.triggers.iter().map(|trigger| {

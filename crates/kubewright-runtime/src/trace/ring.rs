@@ -1,4 +1,4 @@
-//! The last traces of each key in bounded memory: a data structure without I/O and time.
+//! The last traces of each key in bounded memory: a data structure without I/O or clocks.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -8,16 +8,16 @@ use std::{
 use super::Trace;
 use crate::object::ObjectKey;
 
-/// The memory of an entry besides its trace, in bytes.
+/// The memory overhead of an entry, in bytes.
 const OVERHEAD: usize = 160;
 
 /// The limits of the traces of each controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most traces of one key. Default: 8; 0 counts as 1.
+    /// The maximum number of traces per key. Default: 8; 0 counts as 1.
     pub runs_per_key: usize,
-    /// The approximate memory of all keys together, in bytes. Default: 2 MiB, which holds the last two or three thousand
-    /// runs. When it is full, the oldest trace of all is dropped.
+    /// The approximate memory of all traces of a controller, in bytes. Default: 2 MiB, enough for the last two or three
+    /// thousand runs. When it is full, the oldest trace of any key is dropped.
     pub bytes: usize,
 }
 
@@ -53,7 +53,7 @@ impl Ring {
         Self { limits, runs: HashMap::new(), order: BTreeMap::new(), next: 0, bytes: 0, displaced: 0 }
     }
 
-    /// Adds a trace, and drops those for which there is no room.
+    /// Adds a trace, and drops old traces that exceed the limits.
     pub(super) fn push(&mut self, trace: Arc<Trace>) {
         let (key, size, number) = (trace.object.clone(), trace.size() + OVERHEAD, self.next);
         self.next += 1;
@@ -115,7 +115,8 @@ impl Ring {
         self.bytes
     }
 
-    /// Returns the number of traces dropped for want of memory, not counting those replaced by later ones of their key.
+    /// Returns the number of traces dropped because the memory was full, not counting those replaced by later ones of
+    /// their key.
     pub(super) fn displaced(&self) -> u64 {
         self.displaced
     }
@@ -168,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a simple model: a list of all traces, from which the excess is removed.
+        /// Compares the ring with a simple model: a list of all traces, from which the excess is removed.
         #[test]
         fn it_behaves_like_a_plain_list(pushes in prop::collection::vec((0_u8..6, 0_usize..200), 0..80), bytes in 0_usize..6000) {
             let limits = Limits { runs_per_key: 3, bytes };

@@ -1,4 +1,4 @@
-//! Traces as sentences, a line each. What comes from a cluster is shown without line breaks and control characters.
+//! Traces as text, one line each. Text from the cluster is shown without line breaks and control characters.
 
 use std::{
     borrow::Cow,
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::object::ObjectKey;
 
-/// Waiting for a worker is told of from here on.
+/// The minimum time of waiting for a worker that is shown.
 const LONG_WAIT: Duration = Duration::from_millis(100);
 
-/// The sentence of a run, as in the [module's documentation](super).
+/// Formats a run as a sentence; see the [module's documentation](super) for examples.
 impl Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} ", clock(self.started), self.controller, self.object)?;
@@ -133,7 +133,7 @@ impl Write {
     }
 }
 
-/// A verb as something done, and as something to do.
+/// Returns the past tense and the infinitive of a verb.
 fn words(verb: &str) -> (Cow<'_, str>, &str) {
     let done = match verb {
         "create" => "created",
@@ -147,7 +147,7 @@ fn words(verb: &str) -> (Cow<'_, str>, &str) {
     (done.into(), verb)
 }
 
-/// The triggers of a run of this object.
+/// Writes the triggers of a run of this object.
 fn because(f: &mut fmt::Formatter<'_>, triggers: &[Trigger], more: u32, kind: &str, object: &ObjectKey) -> fmt::Result {
     for (number, trigger) in triggers.iter().enumerate() {
         if number > 0 {
@@ -192,7 +192,7 @@ impl Trigger {
     }
 }
 
-/// The controllers, a line each.
+/// Formats the controllers, one line each.
 impl Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for controller in &self.controllers {
@@ -202,7 +202,7 @@ impl Display for Overview {
     }
 }
 
-/// What a controller is at, in a line.
+/// Formats the state of a controller as a line.
 impl Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}) ", self.name, self.kind)?;
@@ -230,7 +230,7 @@ impl Summary {
     }
 }
 
-/// The controller, and its last runs, a line each.
+/// Formats the controller and its last runs, one line each.
 impl Display for ControllerPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.controller)?;
@@ -238,7 +238,7 @@ impl Display for ControllerPage {
     }
 }
 
-/// The last runs, a line each, and in the last line why nothing happens now, or what does.
+/// Formats the last runs, one line each, and the present state of the key as the last line.
 impl Display for KeyPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.runs.iter().try_for_each(|run| writeln!(f, "{run}"))?;
@@ -288,12 +288,12 @@ impl KeyPage {
     }
 }
 
-/// The time of day, in UTC, to the second.
+/// Returns the time of day in UTC, to the second.
 fn clock(time: Timestamp) -> impl Display {
     time.strftime("%H:%M:%SZ").to_string()
 }
 
-/// A duration as people say it.
+/// A duration in a short, readable form.
 struct Short(Duration);
 
 impl Display for Short {
@@ -312,7 +312,7 @@ impl Display for Short {
     }
 }
 
-/// `, and 3 more`, or nothing.
+/// The number of omitted entries, such as `, and 3 more`; empty for zero.
 struct More(u32);
 
 impl Display for More {
@@ -321,7 +321,7 @@ impl Display for More {
     }
 }
 
-/// Several objects of a kind, as English has it.
+/// Returns the English plural of a kind.
 fn many(kind: &str) -> String {
     let is_vowel = |c: char| "aeiou".contains(c.to_ascii_lowercase());
     match kind.strip_suffix('y') {
@@ -336,7 +336,7 @@ fn key(key: &ObjectKey) -> Cow<'static, str> {
     clean(&key.to_string()).into_owned().into()
 }
 
-/// One line, and nothing that a terminal obeys.
+/// Removes line breaks and control characters, so that text can't affect a terminal.
 fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return text.into();

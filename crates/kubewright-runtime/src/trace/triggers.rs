@@ -1,26 +1,27 @@
-//! Why a key is wanted, as it is kept while the key waits.
+//! The triggers of a key, kept while the key waits.
 
 use std::{fmt, sync::Arc};
 
 use super::Trigger;
 
-/// The most triggers kept for one key, and the most changed fields of each.
+/// The maximum number of triggers kept for one key, and of changed fields of each.
 const MOST_TRIGGERS: usize = 8;
 const MOST_FIELDS: usize = 8;
 
-/// Computes the paths of the fields that differ between two states of an object. It reads both states whole: call it
+/// Computes the paths of the fields that differ between two states of an object. It traverses both states, so call it
 /// without holding a lock.
 pub(crate) type Difference = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// A change of an object that may trigger reconciles.
 pub(crate) trait ObservedChange {
-    /// The trigger, without the fields that changed.
+    /// Returns the trigger, without the changed fields.
     fn trigger(&self) -> Trigger;
 
-    /// Computes the paths of the fields that changed. It costs as much as a [`Difference`].
+    /// Computes the paths of the changed fields. It costs as much as a [`Difference`].
     fn fields(&self) -> Vec<String>;
 
-    /// The same, to be computed later; `None` where there is nothing to compare. It keeps both states in memory.
+    /// Returns a deferred computation of the changed fields; `None` if there is nothing to compare. It keeps both
+    /// states in memory.
     fn difference(&self) -> Option<Difference>;
 }
 
@@ -56,7 +57,7 @@ impl Triggers {
         self.kept.is_empty() && self.more == 0
     }
 
-    /// Adds a trigger, or counts it if there are too many.
+    /// Adds a trigger, or only counts it if the limit is reached.
     pub(super) fn add(&mut self, NewTrigger { trigger, difference }: NewTrigger) {
         let index = Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
         if let (Some(index), Some(difference)) = (index, difference) {
@@ -79,9 +80,9 @@ impl Triggers {
         self.more = self.more.saturating_add(other.more);
     }
 
-    /// Computes the differences that are still pending. Call it without holding a lock.
+    /// Computes the pending differences. Call it without holding a lock.
     pub(crate) fn settle(&mut self) {
-        // The latest first, as each goes before the fields that are known.
+        // In reverse order, as each is inserted before the known fields.
         for (index, difference) in std::mem::take(&mut self.pending).into_iter().rev() {
             if let Some(trigger) = self.kept.get_mut(index) {
                 trigger.prepend_fields(difference(), MOST_FIELDS);
@@ -89,7 +90,7 @@ impl Triggers {
         }
     }
 
-    /// Each pending difference keeps two states of an object in memory, so their number is bounded too.
+    /// Defers a difference. Each keeps two states of an object in memory, so their number is bounded too.
     fn defer(&mut self, index: usize, difference: Difference) {
         if self.pending.len() < MOST_TRIGGERS {
             self.pending.push((index, difference));

@@ -1,11 +1,11 @@
-//! The content of a Secret of self-managed certificates: values and the time in, values out.
+//! The content of a Secret with self-managed certificates, computed from its present content and the time, without I/O.
 //!
-//! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its time is
-//! left. A new authority precedes the old one, and signs nothing for an hour, in which all clients learn to trust it. The old
-//! one is trusted until it expires, long after everything that it signed has been replaced.
+//! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its time
+//! is left. A new authority precedes the old one, and signs nothing for an hour, in which all clients learn to trust
+//! it. The old one is trusted until it expires, long after everything that it signed has been replaced.
 //!
-//! Broken, foreign and expired certificates are replaced at once. Known and valid authorities stay trusted, so that clients
-//! still trust replicas that serve older certificates.
+//! Broken, foreign and expired certificates are replaced at once. Known and valid authorities stay trusted, so that
+//! clients still trust replicas that serve older certificates.
 
 use std::{
     collections::BTreeSet,
@@ -27,34 +27,34 @@ use super::CertifiedKey;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
 const SERVING_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// How far clocks may differ.
+/// The tolerated clock skew: certificates are valid from this long before they are issued.
 const BACKDATED: SignedDuration = HOUR;
-/// How long an authority is only trusted before it signs.
+/// The time for which a new authority is trusted before it signs.
 const SETTLING: SignedDuration = HOUR;
-/// The most authorities that are trusted. Usually there are two.
+/// The maximum number of trusted authorities. Usually there are two.
 const MAX_AUTHORITIES: usize = 8;
-/// The most names of a certificate, which grow when replicas with different names take turns.
+/// The maximum number of names in a certificate. The names accumulate when replicas with different names alternate.
 const MAX_NAMES: usize = 32;
 
 /// The content of the Secret, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct KeyMaterial {
-    /// The authorities to trust, of which the first one signs.
+    /// The trusted authorities. The first one signs.
     pub(crate) authorities: String,
-    /// The first one's key.
+    /// The key of the first authority.
     pub(crate) authority_key: String,
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Keys are not shown.
+/// Omits the keys.
 impl fmt::Debug for KeyMaterial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyMaterial").finish_non_exhaustive()
     }
 }
 
-/// One authority.
+/// An authority's certificate.
 #[derive(Clone, PartialEq)]
 struct Authority {
     pem: String,
@@ -63,7 +63,7 @@ struct Authority {
     not_after: Timestamp,
 }
 
-/// Returns the new content of the Secret; `None` if the present content is right.
+/// Returns the new content of the Secret; `None` if the present content is up to date.
 ///
 /// `known` is the last known content; `names` are the host names and addresses to serve.
 ///
@@ -104,7 +104,7 @@ pub(crate) fn renewed(
     Ok(Some(KeyMaterial { authorities, authority_key: signing.key.serialize_pem(), certificate, key }))
 }
 
-/// Returns the valid authorities, those in the Secret first.
+/// Returns the valid authorities, with those in the Secret first.
 fn trusted(found: Option<&KeyMaterial>, known: Option<&KeyMaterial>, now: Timestamp) -> Vec<Authority> {
     let mut trusted = Vec::new();
     for authority in [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities)) {
@@ -115,7 +115,7 @@ fn trusted(found: Option<&KeyMaterial>, known: Option<&KeyMaterial>, now: Timest
     trusted
 }
 
-/// Parses the authorities in a bundle, without malformed ones.
+/// Parses the authorities in a bundle, and skips malformed ones.
 fn authorities(bundle: &str) -> Vec<Authority> {
     const END: &str = "-----END CERTIFICATE-----";
     let parts = bundle.split_inclusive(END).take(2 * MAX_AUTHORITIES);
@@ -130,7 +130,7 @@ fn authorities(bundle: &str) -> Vec<Authority> {
         .collect()
 }
 
-/// Whether a certificate that is valid from `not_before` is due for renewal.
+/// Returns whether a certificate that is valid from `not_before` is due for renewal.
 fn is_due(not_before: Timestamp, life: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(not_before) > BACKDATED + life * 2 / 3
 }
@@ -142,7 +142,7 @@ struct Signing {
 }
 
 impl Signing {
-    /// Returns the signing authority, if it is complete and valid.
+    /// Parses the signing authority; `None` if it is incomplete or invalid.
     fn read(held: &KeyMaterial, now: Timestamp) -> Option<Self> {
         let authority = authorities(&held.authorities).into_iter().next()?;
         let key = KeyPair::from_pem(&held.authority_key).ok()?;
@@ -153,7 +153,7 @@ impl Signing {
 
     fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Each has its own name, so that clients tell them apart.
+        // Each has a distinct name, so that clients can distinguish them.
         params.distinguished_name = common_name(&format!("kubewright webhook authority {}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -232,7 +232,8 @@ fn plain(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
-/// Joins the wanted names with those in the present certificate, so that replicas of two versions don't remove each other's.
+/// Joins the wanted names with those in the present certificate, so that replicas of two versions don't remove each
+/// other's.
 fn all_names(wanted: &[String], others: BTreeSet<String>) -> Vec<String> {
     let mut names: Vec<String> = wanted.iter().map(|name| plain(name)).collect();
     let room = MAX_NAMES.saturating_sub(names.len());

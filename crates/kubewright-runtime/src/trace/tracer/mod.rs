@@ -1,4 +1,4 @@
-//! The tracer of one controller: the state of its keys, and the ring of their traces.
+//! The tracer of one controller: the state of its keys and their traces.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,35 +16,35 @@ use crate::{
     queue::{KeyState, LOW_PRIORITY, Now, Taken},
 };
 
-/// The most waiting keys whose triggers are kept. Further ones run as usual, with [`Reason::Unknown`].
+/// The maximum number of waiting keys for which triggers are kept. Further keys run as usual, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
 
-/// What a tracer must ask of its controller.
+/// The state of its controller that a tracer reads.
 pub(crate) trait Surroundings: Send + Sync {
     fn now(&self) -> Now;
 
-    /// Whether the cache has the object.
+    /// Returns whether the cache has the object.
     fn exists(&self, key: &ObjectKey) -> bool;
 
-    /// The state of the key in the queue.
+    /// Returns the state of the key in the queue.
     fn standing(&self, key: &ObjectKey) -> KeyState;
 
-    /// Whether this replica works on the key.
+    /// Returns whether this replica works on the key.
     fn is_ours(&self, key: &ObjectKey) -> bool;
 
-    /// The number of keys that are ready.
+    /// Returns the number of ready keys.
     fn ready(&self) -> usize;
 
-    /// The kinds that haven't been listed, each with the error.
+    /// Returns the kinds that have not been listed yet, each with the error.
     fn missing(&self) -> Vec<String>;
 }
 
 /// The traces of one controller.
 ///
 /// # Locks
-/// The queue's lock may be held while a method is called that says so: the tracer's own is taken inside of it, never the
-/// other way round. Under the tracer's lock nothing else is locked, nothing is asked of the [`Surroundings`], and no objects
-/// are compared: every event and every worker passes here.
+/// Methods that document it are called under the queue's lock: the lock order is queue, then tracer, never the reverse.
+/// While the tracer's lock is held, no other lock is taken, no method of [`Surroundings`] is called, and no objects are
+/// compared, because every event and every worker takes this lock.
 pub(crate) struct Tracer {
     controller: Arc<str>,
     kind: Cow<'static, str>,
@@ -58,14 +58,15 @@ struct State {
     phase: Phase,
     runs: u64,
     failures: u64,
-    /// The keys that wait or are worked on. Mostly these are few.
+    /// The waiting and running keys, usually few.
     keys: BTreeMap<ObjectKey, Live>,
-    /// Whether triggers were dropped for want of room, so that a key without any may be another than one of the first list.
+    /// True if triggers were dropped because of the limit, so that a key without triggers need not come from the first
+    /// list.
     overflowed: bool,
     ring: Ring,
 }
 
-/// The state of a key that waits or is worked on.
+/// The state of a waiting or running key.
 #[derive(Default)]
 struct Live {
     waiting: Triggers,
@@ -114,9 +115,9 @@ impl Tracer {
         self.state.lock().phase = phase;
     }
 
-    /// The trigger of a change, for [`Tracer::wanted`]. Call it without holding a lock: it may compare two states of an
-    /// object. While no key waits or is worked on, the run begins at once, and the comparison is left for after it; only few
-    /// old states are kept for that.
+    /// Returns the trigger of a change, for [`Tracer::wanted`]. Call it without holding a lock, since it may compare
+    /// two states of an object. If no key is waiting or running, the run begins at once and the comparison is deferred
+    /// until after it; only a few old states are kept for that.
     pub(crate) fn trigger(&self, change: &impl ObservedChange) -> NewTrigger {
         // A lock taken in the condition itself would be held until the end of the statement.
         let is_idle = self.state.lock().keys.is_empty();
@@ -126,10 +127,10 @@ impl Tracer {
         Trigger { fields: change.fields(), ..change.trigger() }.into()
     }
 
-    /// Notes why a key is wanted, and when. Call it under the queue's lock under which the key is added.
+    /// Records a trigger of a key and its time. Call it while holding the queue's lock under which the key is added.
     pub(crate) fn wanted(&self, key: &ObjectKey, trigger: impl Into<NewTrigger>, at: Timestamp) {
         let NewTrigger { trigger, difference } = trigger.into();
-        // A key that is taken without a trigger, and hasn't waited for a time, is one of the first list.
+        // A key that is taken without a trigger and has not waited for a timer comes from the first list.
         if trigger.reason == Reason::InitialList {
             return;
         }
@@ -142,7 +143,7 @@ impl Tracer {
         waiting.add(NewTrigger { trigger: trigger.at(at), difference });
     }
 
-    /// Takes the triggers of a key. Call it under the queue's lock under which the key is taken.
+    /// Takes the triggers of a key. Call it while holding the queue's lock under which the key is taken.
     pub(crate) fn taken(&self, taken: &Taken<ObjectKey>, now: Now) -> Triggers {
         let mut state = self.state.lock();
         let mut triggers = match state.keys.get_mut(&taken.key) {
@@ -162,7 +163,7 @@ impl Tracer {
         triggers
     }
 
-    /// Notes that the key must wait until the cache shows its last writes. Call it under the queue's lock.
+    /// Records that the key waits for the cache to show its last writes. Call it while holding the queue's lock.
     pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
         let mut state = self.state.lock();
         let live = state.keys.entry(key.clone()).or_default();
@@ -171,7 +172,7 @@ impl Tracer {
         live.held.get_or_insert(now);
     }
 
-    /// Notes that a worker has started on the key.
+    /// Records the start of a run.
     pub(crate) fn began(&self, begun: &mut Begun) {
         let mut state = self.state.lock();
         let live = state.keys.entry(begun.key.clone()).or_default();
@@ -179,7 +180,7 @@ impl Tracer {
         live.running = Some((begun.started.wall, begun.id.clone()));
     }
 
-    /// Keeps the trace of a run. Call it under the queue's lock under which the key is done.
+    /// Stores the trace of a run. Call it while holding the queue's lock under which the key is marked as done.
     pub(crate) fn ended(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) {
         let trace = self.trace(begun, ended, notes, end, next);
         let mut state = self.state.lock();
@@ -196,7 +197,7 @@ impl Tracer {
         let Begun { key, id, attempt, triggers, queued, held, started } = begun;
         let hidden = || "errors about Secrets are not shown here, only in the log".to_owned();
         let end = match end {
-            // The reconciler's error most likely contains that of the API server.
+            // The reconciler's error most likely contains the API server's.
             End::Failed { terminal, .. } if notes.hides_errors => End::Failed { error: hidden(), terminal },
             End::Panicked { .. } if notes.hides_errors => End::Panicked { error: hidden() },
             End::Failed { error, terminal } => End::Failed { error: cut(error), terminal },
