@@ -26,7 +26,7 @@ pub struct RunnableContext {
     pub random: Random,
     /// The manager's metrics.
     pub metrics: Metrics,
-    /// Cancelled when the manager stops; the runnable should then end soon. After the grace period, and when leadership
+    /// Cancelled when the manager stops; the runnable should then end soon. After the grace period, or when leadership
     /// is lost, it is dropped at its next `await`.
     pub cancelled: CancellationToken,
 }
@@ -63,8 +63,8 @@ impl fmt::Debug for Runnable {
 }
 
 impl Runnable {
-    /// Creates a task that starts once the caches' watches have started and, with leader election, this replica leads.
-    /// It may end by itself. When it fails or panics, the manager stops and [`run`](crate::manager::Manager::run)
+    /// Creates a task that starts after the caches' watches have started and, with leader election, this replica leads.
+    /// It may return at any time. If it fails or panics, the manager stops and [`run`](crate::manager::Manager::run)
     /// returns the error.
     pub fn new<R>(name: &str, run: impl FnOnce(RunnableContext) -> R + Send + 'static) -> Self
     where
@@ -78,8 +78,8 @@ impl Runnable {
         }
     }
 
-    /// Returns whether it runs only on the leader (the default) or on every replica. Replicas that divide the keys have
-    /// no leader, and refuse a runnable that needs one.
+    /// Sets whether the task runs only on the leader (the default) or on every replica. With sharding there is no
+    /// leader, and a runnable that needs one is refused.
     pub fn needs_leader(self, needs_leader: bool) -> Self {
         Self { needs_leader, ..self }
     }

@@ -1,4 +1,4 @@
-//! `rest_client_*`: the number of requests to the API server and, on request, their durations and sizes.
+//! `rest_client_*`: the number of requests to the API server and, if enabled, their durations and sizes.
 
 use std::{
     pin::Pin,
@@ -17,13 +17,13 @@ use tower::{Layer, Service};
 
 use super::histograms;
 
-/// Upper bounds in seconds, as Kubernetes' own components have them.
+/// Upper bounds in seconds, as in Kubernetes' own components.
 const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// Upper bounds in bytes, likewise: from 64 B to 16 MiB.
+/// Upper bounds in bytes, from 64 B to 16 MiB, as in Kubernetes' own components.
 const BYTES: [f64; 11] =
     [64.0, 256.0, 512.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
-/// The histograms of requests. They are optional, since there is one of each for each verb.
+/// The histograms of requests. They are optional because of their cardinality: one of each per verb.
 #[derive(Clone, Debug)]
 pub(super) struct Families {
     duration: HistogramVec,
@@ -53,9 +53,9 @@ impl Families {
 }
 
 /// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures
-/// them after [`Metrics::measure_requests`](super::Metrics::measure_requests).
+/// them if [`Metrics::measure_requests`](super::Metrics::measure_requests) is enabled.
 ///
-/// A request without an answer counts with the code `<error>`, as client-go's.
+/// A request without a response is counted with the code `<error>`, as in client-go.
 #[derive(Clone, Debug)]
 pub struct ClientMetricsLayer {
     pub(super) requests: IntCounterVec,
@@ -85,7 +85,7 @@ impl ClientMetricsLayer {
     }
 }
 
-/// Returns whether the request is a watch, whose response doesn't end by itself.
+/// Returns whether the request is a watch, which is a response without a fixed end.
 fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
 }
@@ -95,13 +95,13 @@ fn bytes(size: u64) -> f64 {
     size as f64
 }
 
-/// A request that is measured until this is dropped, with the last byte of the response or without one.
+/// The measurement of a request, which ends when this is dropped: after the last byte of the response, or without one.
 struct Meter {
     duration: Histogram,
     size: Histogram,
     clock: SharedClock,
     start: Duration,
-    /// The bytes received, if there is a response.
+    /// The number of bytes received; `None` without a response.
     received: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Meter {
     }
 }
 
-/// The body of a response that is measured as it arrives.
+/// A response body that is measured as it arrives.
 type Looked<B> = MapFrame<B, Look<<B as Body>::Data>>;
 type Look<D> = Box<dyn FnMut(Frame<D>) -> Frame<D> + Send>;
 
@@ -142,7 +142,7 @@ impl<S> Layer<S> for ClientMetricsLayer {
     }
 }
 
-/// The service that [`ClientMetricsLayer`] makes.
+/// The service of a [`ClientMetricsLayer`].
 #[derive(Clone, Debug)]
 pub struct ClientMetrics<S> {
     inner: S,

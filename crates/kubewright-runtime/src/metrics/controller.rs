@@ -7,22 +7,22 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, I
 
 use super::{counters, gauges, histograms};
 
-/// Upper bounds in seconds, as controller-runtime's.
+/// Upper bounds in seconds, as in controller-runtime.
 const RECONCILE_SECONDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// The result of a reconcile: the label `result`.
+/// The result of a reconcile: the value of the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// It succeeded, and waits for a change.
+    /// It succeeded, and the key waits for a change.
     Success,
     /// It failed, panicked or timed out, terminally or not.
     Error,
-    /// It asked for another run at once.
+    /// It requested another run at once.
     Requeue,
-    /// It asked for another run at a given time.
+    /// It requested another run at a given time.
     RequeueAfter,
 }
 
@@ -114,14 +114,14 @@ pub struct ControllerMetrics {
 }
 
 impl ControllerMetrics {
-    /// Starts a reconcile, which is counted as active and measured until the guard is dropped.
+    /// Starts a reconcile, which counts as active and is measured until the guard is dropped.
     #[must_use = "the reconcile ends when the guard is dropped"]
     pub fn started(&self) -> ActiveWorker {
         self.active.inc();
         ActiveWorker { metrics: self.clone(), start: self.clock.monotonic() }
     }
 
-    /// Counts the end of a reconcile; `Error` counts in `reconcile_errors_total` too.
+    /// Counts the end of a reconcile. `Error` is counted in `reconcile_errors_total` too.
     pub fn finished(&self, result: ReconcileResult) {
         self.totals[result as usize].inc();
         if result == ReconcileResult::Error {

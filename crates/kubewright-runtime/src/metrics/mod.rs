@@ -1,7 +1,7 @@
-//! Metrics in Prometheus' text form, under controller-runtime's names, so that dashboards made for Go operators work.
+//! Metrics in Prometheus' text format, under controller-runtime's names, so that dashboards made for Go operators work.
 //!
-//! [`Metrics`] is passed around, not global, so that two managers in one process, or two tests, don't share it. Families that
-//! controller-runtime doesn't have begin with `kubewright_`.
+//! [`Metrics`] is passed explicitly and not global, so that two managers in one process, or two tests, don't share it.
+//! Families that controller-runtime doesn't have begin with `kubewright_`.
 
 mod certificate;
 mod client;
@@ -38,7 +38,7 @@ pub use self::{
 /// The content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// A set of metrics families and their registry. Clones share them.
+/// A set of metric families and their registry. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -48,7 +48,7 @@ struct Inner {
     controllers: controller::Families,
     queues: queue::Families,
     requests: IntCounterVec,
-    /// Present once they are requested.
+    /// The histograms of requests, set when they are enabled.
     measured: Arc<OnceLock<client::Families>>,
     leader: IntGaugeVec,
     discarded_events: IntCounterVec,
@@ -64,7 +64,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Creates all families, including the `process_*` ones. `clock` measures durations.
+    /// Creates all families, including those of `process_*`. `clock` measures durations.
     pub fn new(clock: SharedClock) -> Self {
         let registry = Registry::new();
         add(&registry, process::ProcessCollector::new().expect("constant names are valid"));
@@ -98,17 +98,18 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// Returns the registry, to add families of the operator.
+    /// Returns the registry, for adding the operator's own families.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// Returns the metrics of one controller. All are present from now on, at zero.
+    /// Returns the metrics of one controller. From then on all of them are exported, at first with the value zero.
     pub fn controller(&self, controller: &str, max_concurrent: usize) -> ControllerMetrics {
         self.0.controllers.controller(controller, max_concurrent, self.0.clock.clone())
     }
 
-    /// Returns the metrics of the queue of one controller. All are present from now on, at zero.
+    /// Returns the metrics of a controller's queue. From then on all of them are exported, at first with the value
+    /// zero.
     pub fn queue(&self, controller: &str) -> QueueMetrics {
         let mut queues = self.0.live_queues.lock();
         let make = || self.0.queues.queue(controller, self.0.clock.clone());
@@ -122,12 +123,12 @@ impl Metrics {
         ClientMetricsLayer { requests, measured, clock, host: host.into() }
     }
 
-    /// Measures requests too, as Kubernetes' components do: `rest_client_request_duration_seconds`,
-    /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`, each by `host` and `verb`. This adds about
-    /// thirty series for each verb.
+    /// Enables the histograms of requests that Kubernetes' components have: `rest_client_request_duration_seconds`,
+    /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`, each by `host` and `verb`. They add
+    /// about thirty series per verb.
     ///
-    /// `rest_client_rate_limiter_duration_seconds` and `rest_client_request_retries_total` don't exist: the client of a
-    /// manager has no rate limiter and doesn't retry.
+    /// `rest_client_rate_limiter_duration_seconds` and `rest_client_request_retries_total` don't exist, since a
+    /// manager's client has no rate limiter and doesn't retry.
     ///
     /// ```
     /// # use kubewright_runtime::{clock::SystemClock, manager::Manager, metrics::Metrics};
@@ -149,7 +150,7 @@ impl Metrics {
         &self.0.certificates
     }
 
-    /// Counts an event that was not written; the reason is in `snake_case`.
+    /// Counts an event that was not written. `reason` is in `snake_case`.
     pub fn event_discarded(&self, reason: &str) {
         self.0.discarded_events.with_label_values(&[reason]).inc();
     }
@@ -169,7 +170,7 @@ impl Metrics {
     }
 }
 
-/// Registers a collector. Its name and labels are constants, so every test would show a mistake.
+/// Registers a collector. Its name and labels are constants, so any test would detect a mistake.
 fn add(registry: &Registry, collector: impl Collector + 'static) {
     registry.register(Box::new(collector)).expect("a metrics family is registered once");
 }

@@ -1,4 +1,4 @@
-//! The families `process_*` that Prometheus' client libraries have in common, read from `/proc/self`.
+//! `process_*`: the families common to Prometheus' client libraries, read from `/proc/self`.
 //!
 //! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>
 
@@ -9,7 +9,8 @@ use prometheus::{
     proto::{Counter, Gauge, Metric, MetricFamily, MetricType},
 };
 
-/// Clock ticks per second in `/proc`: the kernel's `USER_HZ`, which is 100 on every architecture with a Rust standard library.
+/// Clock ticks per second in `/proc`: the kernel's `USER_HZ`, which is 100 on every architecture with a Rust standard
+/// library.
 const TICKS: f64 = 100.0;
 
 /// A family of one metric.
@@ -17,7 +18,7 @@ struct Family {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    /// Returns the value, or `None` where it can't be read.
+    /// Returns the value; `None` if it can't be read.
     read: fn() -> Option<f64>,
 }
 
@@ -66,7 +67,7 @@ const FAMILIES: [Family; 7] = [
     },
 ];
 
-/// Collects the metrics of this process. On systems without `/proc` there are none.
+/// A collector of the metrics of this process. It is empty on systems without `/proc`.
 pub(super) struct ProcessCollector(Vec<Desc>);
 
 impl ProcessCollector {
@@ -120,7 +121,7 @@ fn start_time() -> Option<f64> {
 }
 
 fn open_fds() -> Option<f64> {
-    // The folder is open while it is read.
+    // The directory itself is open while it is read, so it is not counted.
     let count = fs::read_dir("/proc/self/fd").ok()?.count().checked_sub(1)?;
     u32::try_from(count).ok().map(f64::from)
 }
@@ -130,13 +131,14 @@ fn max_fds() -> Option<f64> {
     limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// The number on a line of `/proc/self/status`.
+/// Returns the number on a line of `/proc/self/status`.
 fn status(name: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// A field of `/proc/self/stat`, counted from 1 as in proc(5). The second is the program's name in parentheses, and may hold anything.
+/// Returns a field of `/proc/self/stat`, numbered from 1 as in proc(5). The second field is the program's name in
+/// parentheses, which may contain any character.
 fn field(stat: &str, number: usize) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
@@ -167,7 +169,7 @@ mod tests {
         assert!(value("process_open_fds") >= 3.0 && value("process_open_fds") < value("process_max_fds"));
         let (resident, whole) = (value("process_resident_memory_bytes"), value("process_virtual_memory_bytes"));
         assert!(resident > 1e6 && resident <= whole, "{resident} of {whole}");
-        // After 2020, and hardly in another century.
+        // A plausible start time: after 2017 and before 2097.
         assert!((1.5e9..4.0e9).contains(&value("process_start_time_seconds")));
     }
 }

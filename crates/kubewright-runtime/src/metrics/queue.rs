@@ -1,4 +1,4 @@
-//! `workqueue_*`: the depth of a queue, and the durations of waiting and working.
+//! `workqueue_*`: the depth of a queue, and the durations of waiting and processing.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) struct Families {
 
 impl Families {
     pub(super) fn new(registry: &Registry) -> Self {
-        // From 10 ns to 1,000 s by powers of ten, as controller-runtime's.
+        // From 10 ns to 1,000 s in powers of ten, as in controller-runtime.
         let buckets = exponential_buckets(10e-9, 10.0, 12).expect("constant buckets are valid");
         let seconds = |name: &str, help: &str| {
             let family = GaugeVec::new(Opts::new(name, help), &LABELS).expect("constant names are valid");
@@ -82,7 +82,7 @@ impl Families {
             retries: self.retries.with_label_values(&labels),
             in_work: Mutex::default(),
         }));
-        // The depth of the normal priority is present from the start.
+        // The depth of the normal priority is exported from the start.
         metrics.set_depths(&[(0, 0)]);
         metrics
     }
@@ -114,7 +114,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Reads the state of a queue.
+/// A function that reads the state of a queue.
 type Follow = Box<dyn FnMut() -> QueueState + Send>;
 
 /// The state of a queue.
@@ -122,11 +122,12 @@ type Follow = Box<dyn FnMut() -> QueueState + Send>;
 pub struct QueueState {
     /// The number of waiting keys, by priority.
     pub depths: Vec<(i32, usize)>,
-    /// The number of keys added since the last read, by events, retries and timers, without those that waited already.
+    /// The number of keys added since the last read by events, retries and timers, without keys that were waiting
+    /// already.
     pub added: u64,
 }
 
-/// The start of each piece of work, by its number.
+/// The start time of each key in progress, by a sequence number.
 #[derive(Debug, Default)]
 struct InWork {
     next: u64,
@@ -134,8 +135,8 @@ struct InWork {
 }
 
 impl QueueMetrics {
-    /// Sets the function that reads the state of the queue. It is called when the metrics are read, so that counting costs
-    /// the queue nothing.
+    /// Sets the function that reads the state of the queue. It is called when the metrics are read, so that the queue
+    /// has no cost of counting.
     pub fn follow(&self, tell: impl FnMut() -> QueueState + Send + 'static) {
         *self.0.follow.lock() = Box::new(tell);
     }
@@ -152,12 +153,13 @@ impl QueueMetrics {
         }
     }
 
-    /// Counts a key that was added again, after an error or on request.
+    /// Counts a key that was added again after an error or on request.
     pub fn retried(&self) {
         self.0.retries.inc();
     }
 
-    /// Records that a key was taken after it was ready for `waited`. Work on it is measured until the timer is dropped.
+    /// Records that a key was taken after it had been ready for `waited`. Processing is measured until the timer is
+    /// dropped.
     #[must_use = "the work ends when the timer is dropped"]
     pub fn taken(&self, waited: Duration) -> WorkTimer {
         self.0.waited.observe(waited.as_secs_f64());
@@ -168,7 +170,7 @@ impl QueueMetrics {
         WorkTimer { metrics: self.clone(), number }
     }
 
-    /// Updates the gauges, before the metrics are read.
+    /// Updates the gauges; called before the metrics are read.
     pub(super) fn refresh(&self) {
         let QueueState { depths, added } = (self.0.follow.lock())();
         self.0.adds.inc_by(added);
@@ -181,7 +183,7 @@ impl QueueMetrics {
     }
 }
 
-/// Work on a key in progress.
+/// The processing of a key, in progress.
 #[derive(Debug)]
 pub struct WorkTimer {
     metrics: QueueMetrics,

@@ -1,10 +1,10 @@
-//! `kubewright_shard_*`: how replicas divide the keys.
+//! `kubewright_shard_*`: the distribution of keys among replicas.
 
 use prometheus::{Gauge, IntCounter, IntGauge, Opts, Registry};
 
 use super::{Metrics, add};
 
-/// The metrics of one replica of a group.
+/// The metrics of one replica of a shard group.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardMetrics {
     members: IntGauge,

@@ -7,7 +7,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, I
 
 use super::{counter, counters, gauges, histograms};
 
-/// Upper bounds in seconds, as controller-runtime's.
+/// Upper bounds in seconds, as in controller-runtime.
 const LATENCY_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
 
 /// The metrics of a webhook server. Clones share them.
@@ -48,7 +48,7 @@ impl WebhookMetrics {
         }
     }
 
-    /// Returns the metrics of one path. All are present from now on, at zero.
+    /// Returns the metrics of one path. From then on all of them are exported, at first with the value zero.
     pub(crate) fn path(&self, path: &str) -> PathMetrics {
         for code in ["200", "500"] {
             self.requests.with_label_values(&[code, path]);
@@ -76,7 +76,7 @@ pub(crate) struct PathMetrics {
 }
 
 impl PathMetrics {
-    /// Starts a request, which is counted as in flight and measured until the guard is dropped.
+    /// Starts a request, which counts as in flight and is measured until the guard is dropped.
     #[must_use = "the request ends when the guard is dropped"]
     pub(crate) fn started(&self) -> InFlight {
         self.in_flight.inc();

@@ -1,8 +1,9 @@
-//! Authentication and authorization of requests by the API server, as controller-runtime's
+//! Authentication and authorization of requests by the API server, as in controller-runtime's
 //! `WithAuthenticationAndAuthorization`.
 //!
-//! A `TokenReview` tells whose token it is, a `SubjectAccessReview` whether that user may `get` the path. Answers are cached
-//! for a while, so that scraping costs next to nothing. The caches and the number of concurrent reviews are bounded.
+//! A `TokenReview` identifies the user of a token, and a `SubjectAccessReview` checks that the user may `get` the path.
+//! Results are cached for a limited time, so that scraping is cheap. The caches and the number of concurrent reviews
+//! are bounded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,37 +24,37 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::client::explain;
 
-/// How long the answer to a token is cached: a valid one, and an invalid one.
+/// The time for which valid and invalid tokens are cached.
 const VALID: Duration = Duration::from_secs(60);
 const INVALID: Duration = Duration::from_secs(10);
-/// How long a granted and a denied right are cached.
+/// The time for which granted and denied accesses are cached.
 const ALLOWED: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(30);
-/// The most entries of each cache.
+/// The maximum number of entries of each cache.
 const CACHE_SIZE: usize = 1024;
-/// The most concurrent reviews: anyone may send tokens.
+/// The maximum number of concurrent reviews. It is bounded because any client may send tokens.
 const CONCURRENT_REVIEWS: usize = 4;
-/// How long a review may take.
+/// The timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest token that is reviewed.
+/// The maximum length in bytes of a token that is reviewed.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// Lets requests pass whose user has the right to them.
+/// Middleware state for authenticating and authorizing requests.
 #[derive(Clone)]
 pub(super) struct Auth(Arc<Inner>);
 
 struct Inner {
     client: Client,
     clock: SharedClock,
-    /// By the hash of the token, so that no token is kept in memory.
+    /// The users of valid tokens, by the token's hash, so that no token is kept in memory.
     users: Mutex<Cache<[u8; 32], UserInfo>>,
-    /// Invalid tokens. Anyone can send any number of them, so they have a cache of their own.
+    /// Hashes of invalid tokens. Any client can send any number of them, so they have a separate cache.
     invalid: Mutex<Cache<[u8; 32], ()>>,
     rights: Mutex<Cache<Question, bool>>,
     questions: Semaphore,
 }
 
-/// The user and the right of a `SubjectAccessReview`.
+/// The user and the access of a `SubjectAccessReview`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Question {
     user: String,
@@ -63,7 +64,7 @@ struct Question {
     path: String,
 }
 
-/// Answers, each with the time until which it counts.
+/// A cache of results, each with its expiry time.
 struct Cache<K, V>(BTreeMap<K, (Duration, V)>);
 
 impl<K: Ord, V: Clone> Cache<K, V> {
@@ -86,7 +87,7 @@ impl<K: Ord, V: Clone> Cache<K, V> {
     }
 }
 
-/// A request that isn't let through.
+/// The response to a rejected request.
 struct Rejection(StatusCode, String);
 
 impl Rejection {
@@ -94,7 +95,7 @@ impl Rejection {
         Self(StatusCode::UNAUTHORIZED, "Unauthorized".into())
     }
 
-    /// The API server can't be asked. Its error is only logged.
+    /// Returns the rejection for a failed review. The error is only logged.
     fn unanswered(what: &str, why: &str) -> Self {
         tracing::error!(
             error = why,
@@ -110,7 +111,7 @@ impl Auth {
         Self(Arc::new(Inner { client, clock, users, invalid, rights, questions: Semaphore::new(CONCURRENT_REVIEWS) }))
     }
 
-    /// For `axum::middleware::from_fn_with_state`.
+    /// Checks a request; for `axum::middleware::from_fn_with_state`.
     pub(super) async fn check(State(auth): State<Self>, request: Request, next: Next) -> Response {
         let admitted = match bearer(&request).map(str::to_owned) {
             Some(token) => {

@@ -1,4 +1,4 @@
-//! The server of metrics: its address, its certificate, and who may read them.
+//! The metrics server: its address, certificate, authentication and authorization.
 
 mod auth;
 
@@ -30,15 +30,15 @@ use crate::{
     },
 };
 
-/// How long the start waits until the files have been read.
+/// The maximum time for which the start waits for the certificate files.
 const START: Duration = Duration::from_secs(5);
-/// How often files are read again.
+/// The interval at which certificate files are read.
 const FILES_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a self-made certificate is checked for renewal.
+/// The interval at which a self-managed certificate is checked for renewal.
 const OWN_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// A server of `/metrics` and of [other handlers](crate::manager::Manager::metrics_handler), for
-/// [`Manager::metrics_server`](crate::manager::Manager::metrics_server). [`MetricsArgs`] makes one from flags.
+/// A server of `/metrics` and [other handlers](crate::manager::Manager::metrics_handler), for
+/// [`Manager::metrics_server`](crate::manager::Manager::metrics_server). [`MetricsArgs`] creates one from flags.
 ///
 /// ```
 /// # use kubewright_runtime::{metrics_server::MetricsServer, probe::BindAddress, webhook::Certificates};
@@ -53,19 +53,20 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// A server by plain HTTP, for everyone who can reach the address.
+    /// Creates a server over plain HTTP without authentication.
     pub fn new(address: BindAddress) -> Self {
         Self { address, tls: None, is_guarded: false }
     }
 
-    /// Serves by HTTPS. [`Certificates::SelfManaged`] makes and renews a certificate in memory, which scrapers can't verify.
+    /// Enables HTTPS. [`Certificates::SelfManaged`] issues and renews a certificate in memory, which scrapers can't
+    /// verify.
     pub fn tls(self, certificates: Certificates) -> Self {
         Self { tls: Some(certificates), ..self }
     }
 
-    /// Requires a bearer token of the cluster whose user may `get` the path (`nonResourceURLs: [/metrics]`). The operator
-    /// itself then needs the right to create `tokenreviews` and `subjectaccessreviews`. A guarded server also serves
-    /// [traces](crate::trace). Without TLS, tokens are sent in the clear.
+    /// Requires a bearer token of the cluster whose user may `get` the path (`nonResourceURLs: [/metrics]`). The
+    /// operator then needs permission to create `tokenreviews` and `subjectaccessreviews`. A guarded server also serves
+    /// [traces](crate::trace). Without TLS, tokens are sent in clear text.
     pub fn guarded(self, is_guarded: bool) -> Self {
         Self { is_guarded, ..self }
     }
@@ -110,7 +111,7 @@ impl MetricsServer {
                 let looked = || looked.send(()).unwrap_or_default();
                 let rotator =
                     tokio::spawn(files.follow(resolver, metrics.certificates().clone(), FILES_INTERVAL, looked));
-                // The rest of the manager doesn't need the certificate.
+                // A timeout is not an error: the rest of the manager doesn't need the certificate.
                 let _ = timeout(START, has_looked).await;
                 Some(rotator)
             }
@@ -120,7 +121,7 @@ impl MetricsServer {
     }
 }
 
-/// A running server of metrics. Dropping it stops it at once.
+/// A running metrics server. Dropping it stops it at once.
 pub(crate) struct Running {
     server: Server,
     rotator: Option<JoinHandle<()>>,
@@ -144,7 +145,7 @@ impl Running {
     }
 }
 
-/// Renews the self-made certificate before it expires. It never returns.
+/// Renews the self-managed certificate before it expires. It never returns.
 async fn renew(resolver: CertResolver, mut held: Option<KeyMaterial>, clock: SharedClock) {
     loop {
         sleep(OWN_INTERVAL).await;
@@ -152,7 +153,7 @@ async fn renew(resolver: CertResolver, mut held: Option<KeyMaterial>, clock: Sha
     }
 }
 
-/// Makes a certificate if there is none, or if it is due for renewal.
+/// Issues a certificate if there is none or it is due for renewal.
 fn make(resolver: &CertResolver, held: Option<KeyMaterial>, clock: &SharedClock) -> Option<KeyMaterial> {
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let material = match authority::renewed(held.as_ref(), None, &names, clock.now()) {
@@ -222,7 +223,7 @@ impl MetricsArgs {
     }
 }
 
-/// The route `/metrics`.
+/// Returns the route `/metrics`.
 fn metrics_router(metrics: Metrics) -> Router {
     let answer = async move || match metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
@@ -231,7 +232,7 @@ fn metrics_router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(answer))
 }
 
-/// Returns the first path that is served twice, if any.
+/// Returns the first path with two handlers, if any.
 pub(crate) fn duplicate_path(handlers: &[(String, MethodRouter)]) -> Option<&str> {
     let mut paths = BTreeSet::from(["/metrics", "/debug/traces"]);
     handlers.iter().map(|(path, _)| path.as_str()).find(|path| !paths.insert(path))

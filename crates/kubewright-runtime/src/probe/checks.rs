@@ -43,8 +43,7 @@ impl Checks {
         Self { path, checks: Arc::default() }
     }
 
-    /// Adds a check, or replaces the check of this name. A check that panics or takes more than five seconds has
-    /// failed.
+    /// Adds a check, or replaces the check of this name. A check fails if it panics or takes more than five seconds.
     pub fn add<F, R>(&self, name: impl Into<String>, check: F)
     where
         F: Fn() -> R + Send + Sync + 'static,

@@ -1,14 +1,13 @@
 //! Health and readiness checks, and the server of their pages and of traces.
 //!
-//! Paths and answers are those of controller-runtime: `/healthz` and `/readyz`, `/healthz/<check>` for one check,
-//! `?verbose` for the list, `?exclude=<check>` to leave a check out. Beside them are [traces](crate::trace) at
+//! Paths and responses are those of controller-runtime: `/healthz` and `/readyz`, `/healthz/<check>` for one check,
+//! `?verbose` for the list, `?exclude=<check>` to skip a check. The same server has [traces](crate::trace) at
 //! `/debug/traces`.
 //!
-//! By default the server listens on loopback alone (`--health-probe-bind-address=127.0.0.1:8081`). In a pod it listens
-//! on the pod's address, where the kubelet probes it. Anyone who reaches that address learns whether the checks pass,
-//! and no more: the reasons of failed checks, and traces, are shown only to requests on a loopback connection with a
-//! loopback `Host`. For these a manager listens at the same port of loopback as well, which `kubectl port-forward`
-//! leads to.
+//! By default the server listens only on loopback (`--health-probe-bind-address=127.0.0.1:8081`). In a pod it listens
+//! on the pod's address, where the kubelet probes it. Clients that reach that address learn only whether the checks
+//! pass: the reasons of failed checks, and traces, are shown only to requests on a loopback connection with a loopback
+//! `Host`. For these a manager also listens on loopback at the same port, which `kubectl port-forward` connects to.
 
 mod checks;
 mod traces;

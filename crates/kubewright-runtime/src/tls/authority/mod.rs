@@ -1,10 +1,11 @@
 //! The content of a Secret with self-managed certificates, computed from its present content and the time, without I/O.
 //!
-//! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its time
-//! is left. A new authority precedes the old one, and signs nothing for an hour, in which all clients learn to trust
-//! it. The old one is trusted until it expires, long after everything that it signed has been replaced.
+//! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its
+//! lifetime is left. A new authority is trusted before it is used: it signs nothing for an hour, during which all
+//! clients learn to trust it. The old one stays trusted until it expires, long after every certificate that it signed
+//! has been replaced.
 //!
-//! Broken, foreign and expired certificates are replaced at once. Known and valid authorities stay trusted, so that
+//! Malformed, expired and foreign certificates are replaced at once. Known and valid authorities stay trusted, so that
 //! clients still trust replicas that serve older certificates.
 
 use std::{
@@ -232,8 +233,8 @@ fn plain(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
-/// Joins the wanted names with those in the present certificate, so that replicas of two versions don't remove each
-/// other's.
+/// Merges the wanted names with those in the present certificate, so that replicas of two versions don't remove each
+/// other's names.
 fn all_names(wanted: &[String], others: BTreeSet<String>) -> Vec<String> {
     let mut names: Vec<String> = wanted.iter().map(|name| plain(name)).collect();
     let room = MAX_NAMES.saturating_sub(names.len());
