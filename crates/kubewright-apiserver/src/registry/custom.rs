@@ -1,4 +1,4 @@
-//! The entries of custom resources, which come and go with their definitions.
+//! The entries of custom resources, which are added and removed with their CRDs.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::resource::Resource;
 
-/// The custom resources that are served at the moment. Readers see one state of all and lock nothing.
+/// The custom resources that are currently served. Readers get a consistent snapshot without locking.
 #[derive(Debug, Default)]
 pub(crate) struct CustomResources {
     entries: ArcSwap<Vec<Arc<Resource>>>,
@@ -15,17 +15,17 @@ pub(crate) struct CustomResources {
 }
 
 impl CustomResources {
-    /// A snapshot of all entries.
+    /// Returns a snapshot of all entries.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Resource>>> {
         self.entries.load_full()
     }
 
-    /// The first entry that matches.
+    /// Returns the first matching entry.
     pub(crate) fn find(&self, matches: impl Fn(&Resource) -> bool) -> Option<Arc<Resource>> {
         self.entries.load().iter().find(|entry| matches(entry)).cloned()
     }
 
-    /// Replaces all entries of a stored resource (`group/plural`) in one step; an empty list stops serving it.
+    /// Atomically replaces all entries of a stored resource (`group/plural`). An empty list stops serving it.
     pub(crate) fn replace(&self, storage: &str, entries: Vec<Resource>) {
         let entries: Vec<_> = entries.into_iter().map(Arc::new).collect();
         self.entries.rcu(|present| {
@@ -35,7 +35,7 @@ impl CustomResources {
         self.changed.send_replace(());
     }
 
-    /// A receiver that is notified of every change.
+    /// Returns a receiver that is notified of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Entries of the registry: everything that the server knows of a served resource.
+//! Registry entries, which describe everything about a served resource.
 
 use std::sync::Arc;
 
@@ -14,34 +14,34 @@ pub struct Resource {
     pub group: Arc<str>,
     /// The served version.
     pub version: Arc<str>,
-    /// `Pod`
+    /// The kind, such as `Pod`.
     pub kind: Arc<str>,
-    /// `PodList`
+    /// The kind of its lists, such as `PodList`.
     pub list_kind: Arc<str>,
-    /// `pods`: the name in paths.
+    /// The plural name, as used in paths, such as `pods`.
     pub plural: Arc<str>,
-    /// `pod`
+    /// The singular name, such as `pod`.
     pub singular: Arc<str>,
-    /// `po`
+    /// The short names, such as `po`.
     pub short_names: Vec<String>,
-    /// `all`
+    /// The categories, such as `all`.
     pub categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether the objects are namespaced.
     pub namespaced: bool,
-    /// The verbs that are served: `get`, `list`, `watch`, `create`, …
+    /// The served verbs: `get`, `list`, `watch`, `create`, …
     pub verbs: Vec<&'static str>,
-    /// The stored resource, `group/plural`. Entries with the same one serve the same objects.
+    /// The stored resource, `group/plural`. Entries with the same value serve the same objects.
     pub storage: Arc<str>,
-    /// The `(group, version, kind)` in which objects are stored. [`Strategy::decode`] and [`Strategy::encode`] convert
-    /// between it and the served one, or [`Self::versions`] do.
+    /// The `(group, version, kind)` in which objects are stored. [`Strategy::decode`] and [`Strategy::encode`], or
+    /// [`Self::versions`], convert between the stored and the served form.
     pub stored_as: (Arc<str>, Arc<str>, Arc<str>),
-    /// The versions of a custom kind, and the conversion between them.
+    /// The versions of a custom kind, with the conversion between them.
     pub versions: Option<Arc<Versions>>,
     /// The schema of the kind.
     pub schema: Arc<ResourceSchema>,
     /// The rules of the kind.
     pub strategy: Arc<dyn Strategy>,
-    /// Whether `/status` is served, and the status isolated.
+    /// Whether `/status` is served and the status is isolated from other writes.
     pub status: bool,
     /// The paths of `/scale`, if it is served.
     pub scale: Option<Scale>,
@@ -49,9 +49,9 @@ pub struct Resource {
     pub subresources: Vec<Subresource>,
     /// The columns of `kubectl get`. A column `Name` precedes them, unless one has the format `name`.
     pub columns: Vec<Column>,
-    /// The fields that field selectors may name, beside `metadata.name` and `metadata.namespace`.
+    /// The fields for field selectors, in addition to `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
-    /// The warning of a deprecated version.
+    /// The warning for a deprecated version.
     pub deprecated: Option<String>,
 }
 
@@ -69,19 +69,20 @@ pub struct Scale {
 /// A subresource other than `status` and `scale`.
 #[derive(Clone, Debug)]
 pub struct Subresource {
-    /// `exec`
+    /// The name, such as `exec`.
     pub name: &'static str,
-    /// The `(group, version, kind)` of its request and response bodies; for a connection that of the parent.
+    /// The `(group, version, kind)` of the request and response bodies; for a connection, that of the parent.
     pub kind: (&'static str, &'static str, &'static str),
-    /// The verbs that are served.
+    /// The served verbs.
     pub verbs: Vec<&'static str>,
-    /// The operation of the server itself; `None` for subresources of an attached [`Action`](crate::Action).
+    /// The operation, if the server itself implements it; `None` for subresources of an attached
+    /// [`Action`](crate::Action).
     pub operation: Option<Operation>,
-    /// The function that makes the options object of a connection, which webhooks see.
+    /// The function that creates the options object of a connection, which webhooks receive.
     pub connection: Option<ConnectionOptions>,
 }
 
-/// Makes the options object of a connection from its query parameters.
+/// Creates the options object of a connection from its query parameters.
 pub type ConnectionOptions = fn(&[(String, String)]) -> Value;
 
 /// An operation of a subresource that the server itself implements.
@@ -91,9 +92,9 @@ pub enum Operation {
     Finalize,
     /// An assignment of the object to a node, by [`Strategy::bind`].
     Bind,
-    /// An eviction.
+    /// The eviction of a pod.
     Evict,
-    /// A token for a service account.
+    /// The creation of a token for a service account.
     Token,
 }
 
@@ -108,14 +109,14 @@ pub struct Column {
     pub format: String,
     /// The description, for documentation.
     pub description: String,
-    /// 0 for columns that are always printed, more for those of `-o wide`.
+    /// 0 for columns that are always printed; greater for columns of `-o wide`.
     pub priority: i32,
     /// The source of the cells.
     pub cell: Cell,
 }
 
 impl Column {
-    /// Returns the column printed only with `-o wide`.
+    /// Makes the column appear only with `-o wide`.
     #[must_use]
     pub fn wide(mut self) -> Self {
         self.priority = 1;
@@ -128,16 +129,16 @@ impl Column {
 pub enum Cell {
     /// A JSON path such as `.status.phase`.
     Path(String),
-    /// A function of the object and the present time, which ages need.
+    /// A function of the object and the current time, which ages need.
     Computed(fn(&Value, jiff::Timestamp) -> Value),
 }
 
-/// A field that field selectors may name.
+/// A field for field selectors.
 #[derive(Clone, Debug)]
 pub struct Selectable {
     /// The label, such as `status.phase`.
     pub label: String,
-    /// The source of its value in a stored object. A missing field counts as the empty string.
+    /// The source of the value in a stored object. An absent field counts as the empty string.
     pub value: SelectableValue,
 }
 

@@ -7,18 +7,19 @@ use kubewright_apimachinery::schema::{Definitions, Node, Schema};
 /// The schema of a kind.
 #[derive(Debug)]
 pub struct ResourceSchema {
-    /// The root of the kind.
+    /// The root schema of the kind.
     pub root: Schema,
-    /// The definitions that references resolve to. Built-in kinds share one table.
+    /// The definitions in which references resolve. Built-in kinds share one table.
     pub definitions: Arc<Definitions>,
     /// The root's name in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
     pub name: String,
-    /// Whether this is a custom kind: those are pruned, defaulted and validated by schema, built-in ones decoded by type.
+    /// Whether this is a custom kind. Custom kinds are pruned, defaulted and validated by schema; built-in ones are
+    /// decoded by type.
     pub custom: bool,
 }
 
 impl ResourceSchema {
-    /// The root node.
+    /// Returns the root node.
     pub fn node(&self) -> Node<'_> {
         Node::new(&self.root, &self.definitions)
     }

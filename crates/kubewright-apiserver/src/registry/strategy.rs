@@ -1,4 +1,4 @@
-//! The rules of a kind.
+//! The kind-specific rules of resources.
 
 use std::fmt::Debug;
 
@@ -10,99 +10,99 @@ use serde_json::Value;
 
 use crate::auth::requester::Requester;
 
-/// The rules of a kind. The provided methods are right for most custom kinds.
+/// The rules of a kind. The default methods are suitable for most custom kinds.
 ///
-/// On create the handlers call: `decode`, schema defaulting, `default`, `prepare_create`, schema validation, `validate`;
-/// on update the same with `prepare_update`. They also handle metadata (UID, creation time, generation, managed fields,
-/// finalizers) and the isolation of the status: where [`Resource::status`] is set, create and update drop or keep the
-/// status, and a status update keeps everything else but the metadata that may change.
+/// On create, the handlers call `decode`, schema defaulting, `default`, `prepare_create`, schema validation and
+/// `validate`, in this order. On update, they call `prepare_update` instead of `prepare_create`. The handlers also
+/// manage metadata (UID, creation time, generation, managed fields, finalizers) and isolate the status: if
+/// [`Resource::status`] is set, create drops and update preserves the status, and a status update preserves everything
+/// except the status and the mutable metadata.
 pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
     fn default(&self, _object: &mut Value) {}
 
-    /// Sets the fields that the server itself decides at creation.
+    /// Sets the fields that the server determines at creation.
     fn prepare_create(&self, _object: &mut Value) {}
 
-    /// Sets or restores the fields that an update may not change. `old` and `new` are in stored form.
+    /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
 
-    /// Checks rules that a schema can't express. `old` is present on update.
+    /// Checks rules that a schema can't express. `old` is set on update.
     fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The rule for `metadata.name`: returns the errors of a name.
+    /// Returns the rule for `metadata.name`, which maps a name to its errors.
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
         name::dns1123_subdomain
     }
 
-    /// The default grace period in seconds, for kinds that are deleted gracefully.
+    /// Returns the default grace period in seconds, for kinds that are deleted gracefully.
     fn grace_period(&self, _object: &Value) -> Option<i64> {
         None
     }
 
-    /// The reason why an object may not be deleted, if it may not.
+    /// Returns the reason why an object must not be deleted, if there is one.
     fn forbids_deletion(&self, _object: &Value) -> Option<&'static str> {
         None
     }
 
-    /// Changes an object that is marked for deletion and isn't removed at once.
+    /// Modifies an object that is marked for deletion but not removed immediately.
     fn prepare_delete(&self, _object: &mut Value) {}
 
-    /// Whether an object that is being deleted has to stay for another reason than `metadata.finalizers` and its grace
-    /// period. It is removed by the first update after which this is false.
+    /// Returns whether an object that is being deleted must be kept for a reason other than `metadata.finalizers` and
+    /// its grace period. The first update after which this is false removes it.
     fn is_held(&self, _object: &Value) -> bool {
         false
     }
 
-    /// Assigns the object to a node, once, at a time in its text form.
+    /// Assigns the object to a node, which is possible only once. `time` is in text form.
     ///
-    /// # Errors
-    /// The reason why it can't be assigned.
+    /// Returns the reason why the object can't be assigned.
     fn bind(&self, _object: &mut Value, _node: &str, _time: &Value) -> Result<(), String> {
         Err("objects of this kind are not assigned to nodes".into())
     }
 
-    /// The reason why an action such as `log` can't reach the object, if it can't.
+    /// Returns the reason why an action such as `log` can't reach the object, if there is one.
     fn unreachable(&self, _object: &Value) -> Option<String> {
         None
     }
 
-    /// Whether objects have a `metadata.generation`, which counts changes other than of metadata and status.
+    /// Returns whether objects have a `metadata.generation`, which counts changes except those of metadata and status.
     fn has_generation(&self) -> bool {
         true
     }
 
-    /// Converts from the served to the stored form, for built-in kinds where they differ.
+    /// Converts from the served to the stored form, for built-in kinds in which they differ.
     fn decode(&self, _object: &mut Value) {}
 
-    /// Converts from the stored to the served form, for built-in kinds where they differ.
+    /// Converts from the stored to the served form, for built-in kinds in which they differ.
     fn encode(&self, _object: &mut Value) {}
 
-    /// The `status` of a review, such as a `SelfSubjectReview`, which is answered and not stored. It is returned only if
-    /// [`Self::validate`] finds no errors. `None` for all other kinds.
+    /// Returns the `status` of a review, such as a `SelfSubjectReview`, which is answered but not stored. The response
+    /// contains it only if [`Self::validate`] finds no errors. Returns `None` for all other kinds.
     fn review(&self, _review: &Value, _requester: &Requester<'_>) -> Option<Result<Value, Status>> {
         None
     }
 
-    /// Checks rights to write an object that depend on its content: nobody may grant rights that they don't have. `old` is
-    /// present on update.
+    /// Checks permissions that depend on the content of a written object: users must not grant permissions that they
+    /// don't have. `old` is set on update.
     fn check_access(&self, _requester: &Requester<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
         Ok(())
     }
 
-    /// Whether admission webhooks are called for objects of this kind. They aren't for their own configurations, or a
-    /// broken one could never be repaired.
+    /// Returns whether admission webhooks are called for objects of this kind. They aren't called for webhook
+    /// configurations, since a broken one could otherwise never be repaired.
     fn is_admitted(&self) -> bool {
         true
     }
 
-    /// Observes every committed change, in revision order and before any watcher: without an object before it is a creation,
-    /// without one after it a removal. For kinds whose objects change how the server works: definitions, roles, webhooks.
+    /// Observes every committed change, in revision order and before any watcher. `before` is absent for a creation,
+    /// `after` for a removal. Kinds that affect how the server works implement it: CRDs, roles, webhook configurations.
     fn committed(&self, _before: Option<&Value>, _after: Option<&Value>) {}
 }
 
-/// The strategy of a kind without rules of its own.
+/// The strategy of a kind without specific rules.
 #[derive(Debug)]
 pub struct Plain;
 

@@ -1,4 +1,4 @@
-//! Roles and their bindings: their validation, the prevention of privilege escalation, and their index for the authorizer
+//! Roles and role bindings: validation, prevention of privilege escalation, and their index for the authorizer
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// The selectors of the roles that a role is aggregated from.
+/// The pointer to the selectors of the roles that a role aggregates.
 const AGGREGATION: &str = "/aggregationRule/clusterRoleSelectors";
 
 /// The scope of roles and bindings: one namespace or the whole cluster.
@@ -33,7 +33,7 @@ fn key(object: &Value) -> RoleKey {
     (text(object, "/metadata/namespace").into(), text(object, "/metadata/name").into())
 }
 
-/// Whether a write changes more than the fields that the garbage collector needs to change.
+/// Returns whether a write changes more than the fields that the garbage collector changes.
 fn changes_content(old: Option<&Value>, new: &Value) -> bool {
     let content = |object: &Value| {
         let mut object = object.clone();
@@ -47,7 +47,7 @@ fn changes_content(old: Option<&Value>, new: &Value) -> bool {
     old.is_none_or(|old| content(old) != content(new))
 }
 
-/// Refuses to grant rules that the requester doesn't hold.
+/// Rejects a grant of rules that the requester doesn't hold.
 fn check_escalation(
     requester: &Requester<'_>,
     resource: &str,
@@ -71,7 +71,7 @@ fn check_escalation(
     Err(Status::forbidden(GROUP, resource, text(object, "/metadata/name"), &why))
 }
 
-/// The strategy of roles. It reports them to the authorizer.
+/// The strategy of roles. It reports committed roles to the authorizer.
 #[derive(Debug)]
 pub(super) struct RoleStrategy {
     pub(super) scope: Scope,
@@ -110,8 +110,8 @@ impl Strategy for RoleStrategy {
             return Ok(());
         }
         check_escalation(requester, self.resource(), new, &rules(new))?;
-        // An aggregation rule can add any rule to the role, and its removal takes rules from it. So a change of a role that
-        // has or had one needs all rights.
+        // An aggregation rule can add any rule to the role, and removing it takes rules away. Changing a role that has
+        // or had one therefore requires all permissions.
         if [old, Some(new)].into_iter().flatten().any(|role| !list(role, AGGREGATION).is_empty()) {
             let held = requester.effective_rules(requester.user(), "").rules;
             if !uncovered(&held, &PolicyRule::full_authority()).is_empty() {
@@ -179,7 +179,7 @@ fn check_aggregation(rule: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The strategy of bindings. It reports them to the authorizer.
+/// The strategy of role bindings. It reports committed bindings to the authorizer.
 #[derive(Debug)]
 pub(super) struct BindingStrategy {
     pub(super) scope: Scope,
@@ -272,7 +272,8 @@ impl BindingStrategy {
     }
 }
 
-/// Reads a subject, with its name in messages. A service account without a namespace is in that of the binding.
+/// Parses a subject. Returns it with its name in messages. A service account without a namespace is in that of the
+/// binding.
 fn parse_subject(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
     let (kind, name) = (text(subject, "/kind"), text(subject, "/name"));
     match kind {

@@ -17,7 +17,7 @@ pub(super) struct ApiResource<'a> {
     pub(super) subresources: BTreeMap<&'a str, Exchange<'a>>,
 }
 
-/// The kind that a subresource takes and returns, and its verbs.
+/// The kind of a subresource's requests and responses, and its verbs.
 #[derive(Deserialize)]
 pub(super) struct Exchange<'a> {
     pub(super) group: &'a str,
@@ -33,10 +33,10 @@ struct File<'a> {
     resources: Vec<ApiResource<'a>>,
 }
 
-/// The metadata of a resource; `None` for one that Kubernetes doesn't publish.
+/// Returns the metadata of a resource, or `None` if Kubernetes doesn't publish any.
 pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<&'static ApiResource<'static>> {
     static FILE: LazyLock<File<'static>> = LazyLock::new(|| {
-        // A test parses the embedded file.
+        // A test checks that the embedded file can be parsed.
         serde_json::from_str(include_str!("../../../data/resources.json")).unwrap_or(File { resources: Vec::new() })
     });
     FILE.resources.iter().find(|found| (found.group, found.version, found.resource) == (group, version, plural))

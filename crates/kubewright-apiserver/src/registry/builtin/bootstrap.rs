@@ -1,4 +1,4 @@
-//! The objects that every cluster has from its start.
+//! The objects that exist in every new cluster.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 
 const ACCESS: &str = "rbac.authorization.k8s.io";
 
-/// The objects that a new server stores, each with its group and resource.
+/// Returns the objects that a new server stores, each with its group and resource.
 pub(crate) fn bootstrap_objects() -> Vec<(&'static str, &'static str, Value)> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
@@ -24,7 +24,7 @@ fn namespace(name: &str) -> Value {
     })
 }
 
-/// The service under which pods reach the API server.
+/// Returns the service through which pods reach the API server.
 fn kubernetes() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",

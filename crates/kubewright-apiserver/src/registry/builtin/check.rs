@@ -1,4 +1,4 @@
-//! Validation that many kinds share, worded as in Kubernetes.
+//! Validation shared by several kinds, in Kubernetes' wording.
 
 use crate::fields::entries;
 use kubewright_apimachinery::{selector::LabelSelector, status::Cause};
@@ -16,7 +16,7 @@ pub(super) fn one_of(object: &Value, path: &str, field: &str, allowed: &[&str], 
     }
 }
 
-/// Checks a string field, if it isn't empty, by a rule.
+/// Checks a string field by a rule, unless it is empty.
 pub(super) fn each_sentence(
     object: &Value,
     path: &str,
@@ -41,7 +41,7 @@ pub(super) fn at_least(object: &Value, path: &str, field: &str, least: i64, caus
     }
 }
 
-/// Checks the number of a port.
+/// Checks a port number.
 pub(super) fn positive_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     if !value.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
         causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));

@@ -12,7 +12,7 @@ use crate::{
 /// The namespaces that can't be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// The strategy of namespaces. The finalizer in their spec waits for a controller that deletes their content.
+/// The strategy of namespaces. The finalizer in `spec` keeps a namespace until a controller has deleted its content.
 #[derive(Debug)]
 pub(super) struct NamespaceStrategy;
 
@@ -38,7 +38,7 @@ impl Strategy for NamespaceStrategy {
         set(object, "status", json!({"phase": "Active"}));
     }
 
-    /// Keeps the finalizers, which only the `finalize` subresource changes.
+    /// Preserves the finalizers, which only the `finalize` subresource changes.
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         set(new, "spec", old["spec"].clone());
         within(new, "status", |status| fill(status, "phase", "Active"));
@@ -52,7 +52,7 @@ impl Strategy for NamespaceStrategy {
         within(object, "status", |status| set(status, "phase", "Terminating"));
     }
 
-    /// A namespace stays until its controller has deleted its content.
+    /// Keeps a namespace until its controller has deleted its content.
     fn is_held(&self, object: &Value) -> bool {
         !list(object, "/spec/finalizers").is_empty()
     }
@@ -158,7 +158,7 @@ fn node_address(node: &Value, kind: &str) -> Value {
 pub(super) struct ServiceAccountStrategy;
 
 impl Strategy for ServiceAccountStrategy {
-    /// Removes empty lists, as the real API server does.
+    /// Removes empty lists, as kube-apiserver does.
     fn default(&self, object: &mut Value) {
         if has(object, "/secrets") && list(object, "/secrets").is_empty() {
             remove(object, "secrets");

@@ -1,4 +1,4 @@
-//! Columns that many kinds share.
+//! Columns shared by several kinds.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,12 +12,12 @@ use crate::{
 /// The text of cells without a value.
 pub(super) const NONE: &str = "<none>";
 
-/// A column of text.
+/// Returns a column of text.
 pub(super) fn string(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     column(name, "string", cell)
 }
 
-/// A column of whole numbers.
+/// Returns a column of whole numbers.
 pub(super) fn integer(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     column(name, "integer", cell)
 }
@@ -33,17 +33,17 @@ fn column(name: &str, kind: &str, cell: fn(&Value, Timestamp) -> Value) -> Colum
     }
 }
 
-/// The column `Age`.
+/// Returns the column `Age`.
 pub(super) fn age() -> Column {
     string("Age", |object, now| age_of(object.pointer("/metadata/creationTimestamp"), now).into())
 }
 
-/// The column `Created At`, of kinds without columns of their own.
+/// Returns the column `Created At`, for kinds without specific columns.
 pub(super) fn created_at() -> Column {
     column("Created At", "date", |object, _| text(object, "/metadata/creationTimestamp").into())
 }
 
-/// The columns `Containers`, `Images` and `Selector` of kinds with a pod template, only with `-o wide`.
+/// Returns the columns `Containers`, `Images` and `Selector` of kinds with a pod template, shown only with `-o wide`.
 pub(super) fn of_template() -> Vec<Column> {
     vec![
         string("Containers", |object, _| container_fields(object, "/spec/template/spec/containers", "name")).wide(),
@@ -52,18 +52,18 @@ pub(super) fn of_template() -> Vec<Column> {
     ]
 }
 
-/// A field of all containers, joined by commas.
+/// Returns a field of all containers, joined by commas.
 pub(super) fn container_fields(object: &Value, containers: &str, field: &str) -> Value {
     let names: Vec<_> = list(object, containers).iter().filter_map(|container| container[field].as_str()).collect();
     names.join(",").into()
 }
 
-/// A cell such as `3/5`.
+/// Returns a cell such as `3/5`.
 pub(super) fn ratio(object: &Value, part: &str, whole: &str) -> Value {
     format!("{}/{}", int(object, part), int(object, whole)).into()
 }
 
-/// A `LabelSelector` as text, as kubectl takes it.
+/// Formats a `LabelSelector` in the syntax that kubectl accepts.
 pub(super) fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return NONE.into() };
     let mut parts: Vec<_> = entries(selector, "/matchLabels")
@@ -82,24 +82,24 @@ pub(super) fn selector(selector: Option<&Value>) -> String {
     or_none(&parts.join(","))
 }
 
-/// A map of labels as `key=value`, joined by commas.
+/// Formats a map of labels as `key=value`, joined by commas.
 pub(super) fn labels(object: &Value, pointer: &str) -> Value {
     let parts: Vec<_> =
         entries(object, pointer).map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     or_none(&parts.join(",")).into()
 }
 
-/// The text, or `<none>`.
+/// Returns the text, or `<none>` if it is empty.
 pub(super) fn or_none(text: &str) -> String {
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
-/// The value at a pointer, or a replacement.
+/// Returns the value at a pointer, or `none` if it is absent.
 pub(super) fn value_or(object: &Value, pointer: &str, none: &str) -> Value {
     if has(object, pointer) { object.pointer(pointer).cloned().unwrap_or_default() } else { json!(none) }
 }
 
-/// The number of entries of maps, or elements of lists, at several pointers.
+/// Returns the total number of map entries or list elements at several pointers.
 pub(super) fn count(object: &Value, pointers: &[&str]) -> Value {
     let count = |pointer: &&str| match object.pointer(pointer) {
         Some(Value::Object(map)) => map.len(),
@@ -109,7 +109,7 @@ pub(super) fn count(object: &Value, pointers: &[&str]) -> Value {
     pointers.iter().map(count).sum::<usize>().into()
 }
 
-/// `True`, `False`, or a replacement.
+/// Returns `True`, `False`, or `none` if the value is absent.
 pub(super) fn boolean(object: &Value, pointer: &str, none: &str) -> Value {
     match object.pointer(pointer) {
         Some(Value::Bool(true)) => "True".into(),

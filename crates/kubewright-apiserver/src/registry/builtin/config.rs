@@ -15,10 +15,10 @@ use crate::{
     registry::{Column, Strategy},
 };
 
-/// The most bytes of all values together.
+/// The maximum size of all values together, in bytes.
 const LIMIT: usize = 1024 * 1024;
 
-/// The strategy of config maps.
+/// The strategy of ConfigMaps.
 #[derive(Debug)]
 pub(super) struct ConfigMapStrategy;
 
@@ -49,11 +49,11 @@ impl Strategy for ConfigMapStrategy {
     }
 }
 
-/// The strategy of secrets.
+/// The strategy of Secrets.
 #[derive(Debug)]
 pub(super) struct SecretStrategy;
 
-/// The keys that secrets of a type must have.
+/// The required keys of Secrets by type.
 const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
     ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
@@ -67,7 +67,7 @@ impl Strategy for SecretStrategy {
         let Some(Value::Object(plain)) = remove(object, "stringData") else { return };
         within(object, "data", |data| {
             for (key, value) in plain {
-                // Values of other types stay, and fail the check of the schema.
+                // Values of other types are kept, and then fail schema validation.
                 let encoded = value.as_str().map(|text| BASE64_STANDARD.encode(text).into());
                 set(data, &key, encoded.unwrap_or(value));
             }
@@ -107,7 +107,7 @@ fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
     causes.extend(sentences.iter().map(|why| Cause::invalid(format!("{field}[{key}]"), &json!(key), why)));
 }
 
-/// The bytes of a value. Of a base64 value this is about the number of decoded bytes.
+/// Returns the size of a value in bytes. For a base64 value this is approximately the decoded size.
 fn value_size(encoded: bool, value: &Value) -> usize {
     let length = value.as_str().map_or(0, str::len);
     if encoded { length / 4 * 3 } else { length }
@@ -116,13 +116,13 @@ fn value_size(encoded: bool, value: &Value) -> usize {
 fn check_size(field: &str, size: usize, causes: &mut Vec<Cause>) {
     if size > LIMIT {
         let message = format!("Too long: may not be more than {LIMIT} bytes");
-        // Kubernetes names the whole object this way.
+        // Kubernetes uses this name for the whole object.
         let field = if field.is_empty() { "[]" } else { field };
         causes.push(Cause::new("FieldValueTooLong", field, message));
     }
 }
 
-/// Checks that an immutable object stays immutable and keeps its data.
+/// Checks that an immutable object remains immutable and keeps its data.
 fn check_frozen(old: &Value, new: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
     if !flag(old, "/immutable") {
         return;

@@ -1,4 +1,4 @@
-//! The entries of built-in kinds.
+//! The registry entries of built-in kinds.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct Indexes {
     pub(crate) custom: Arc<CustomResources>,
 }
 
-/// A built-in kind, before it becomes an entry of the registry.
+/// A built-in kind, from which a registry entry is created.
 pub(super) struct Entry {
     pub(super) builtin: BuiltinType,
     short_names: &'static [&'static str],
@@ -43,12 +43,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A kind whose objects are stored, without rules of its own.
+    /// Creates a kind whose objects are stored, without specific rules.
     pub(super) fn of<T: k8s_openapi::Resource + ListableResource + JsonSchema>() -> Self {
         Self::new(BuiltinType::of::<T>())
     }
 
-    /// A kind whose objects aren't stored, and of which there are no lists.
+    /// Creates a kind whose objects aren't stored and have no lists.
     pub(super) fn unlisted<T: k8s_openapi::Resource + JsonSchema>() -> Self {
         Self::new(BuiltinType::unlisted::<T>())
     }
@@ -71,7 +71,7 @@ impl Entry {
         self
     }
 
-    /// Puts the kind in the category `all`, which `kubectl get all` prints.
+    /// Adds the kind to the category `all`, which `kubectl get all` prints.
     pub(super) fn in_all(mut self) -> Self {
         self.categories = &["all"];
         self
@@ -92,7 +92,7 @@ impl Entry {
         self
     }
 
-    /// Adds fields that field selectors may name, read at the path of the same name.
+    /// Adds fields for field selectors. A field's path equals its label.
     pub(super) fn select(mut self, labels: &[&str]) -> Self {
         self.selectable.extend(
             labels
@@ -102,7 +102,7 @@ impl Entry {
         self
     }
 
-    /// Adds fields that are stored under other names than they are served; `served` returns the label.
+    /// Adds fields whose stored names differ from the served ones; `served` returns the label.
     pub(super) fn select_stored(mut self, labels: &[&str], served: fn(&str) -> String) -> Self {
         self.selectable.extend(
             labels
@@ -112,7 +112,7 @@ impl Entry {
         self
     }
 
-    /// Adds a field that field selectors may name, read by a function.
+    /// Adds a field for field selectors whose value a function reads.
     pub(super) fn select_by(mut self, label: &str, read: fn(&Value) -> String) -> Self {
         self.selectable.push(Selectable { label: label.into(), value: SelectableValue::Computed(read) });
         self
@@ -124,13 +124,14 @@ impl Entry {
         self
     }
 
-    /// Stores the objects as the kind of another group with the same plural.
+    /// Stores the objects as a kind of another group with the same plural name.
     pub(super) fn stored_as(mut self, group: &'static str, version: &'static str, kind: &'static str) -> Self {
         self.stored_as = (group, version, kind);
         self
     }
 
-    /// The entry of the registry. `None` for a kind without published metadata, which a test rules out.
+    /// Creates the registry entry. Returns `None` for a kind without published metadata; a test checks that there is
+    /// none.
     pub(super) fn into_resource(self) -> Option<Resource> {
         let BuiltinType { group, version, kind, list_kind, plural, schema_name, .. } = self.builtin;
         let schema_name = schema_name();
@@ -186,7 +187,7 @@ impl Entry {
     }
 }
 
-/// The subresources that are served beside `status` and `scale`: resource, subresource and operation.
+/// The subresources served in addition to `status` and `scale`: resource, subresource and operation.
 const SERVED: &[(&str, &str, Option<Operation>)] = &[
     ("namespaces", "finalize", Some(Operation::Finalize)),
     ("pods", "attach", None),

@@ -1,4 +1,4 @@
-//! Events. `v1` and `events.k8s.io/v1` serve the same stored objects, which have the form of `v1`.
+//! Events. `v1` and `events.k8s.io/v1` serve the same objects, which are stored in the form of `v1`.
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{name, status::Cause};
@@ -14,7 +14,7 @@ use crate::{
     table::age_of,
 };
 
-/// The fields that field selectors may name, by their name in `v1`, which is also their path.
+/// The fields for field selectors, by their `v1` name, which is also their path.
 pub(super) const SELECTABLE: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -28,7 +28,7 @@ pub(super) const SELECTABLE: &[&str] = &[
     "type",
 ];
 
-/// The fields that `events.k8s.io/v1` names differently, with their stored names.
+/// The fields with other names in `events.k8s.io/v1`, and their stored names.
 const RENAMED: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -39,14 +39,14 @@ const RENAMED: &[(&str, &str)] = &[
     ("deprecatedCount", "count"),
 ];
 
-/// The name in `events.k8s.io/v1` of a selectable field.
+/// Returns the name of a selectable field in `events.k8s.io/v1`.
 pub(super) fn served_name(stored: &str) -> String {
     let (first, rest) = stored.split_at(stored.find('.').unwrap_or(stored.len()));
     let served = RENAMED.iter().find(|(_, name)| *name == first).map_or(first, |(served, _)| served);
     format!("{served}{rest}")
 }
 
-/// The value of the field selector `source`: the component, whichever field names it.
+/// Returns the value for the field selector `source`: the component, from either field that may contain it.
 pub(super) fn source(event: &Value) -> String {
     let legacy = text(event, "/source/component");
     if legacy.is_empty() { text(event, "/reportingComponent").into() } else { legacy.into() }
@@ -60,7 +60,7 @@ impl Strategy for CoreEvents {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         check_namespace(new, "involvedObject.namespace", &mut causes);
-        // Events with an `eventTime` follow the rules of the newer API.
+        // The rules of the newer API apply to events with an `eventTime`.
         if has(new, "/eventTime") {
             check_modern(new, "reportingComponent", "message", &mut causes);
         }
@@ -80,7 +80,7 @@ impl Strategy for ModernEvents {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         check_namespace(new, "regarding.namespace", &mut causes);
-        // Events of older clients stay as they are.
+        // Events of older clients are left unchanged.
         if old.is_some_and(|old| !has(old, "/eventTime")) {
             return causes;
         }
@@ -114,7 +114,7 @@ impl Strategy for ModernEvents {
     }
 }
 
-/// Checks that an event is in the namespace of its object, or in a system namespace if the object has none.
+/// Checks that an event is in the namespace of its object or, if the object has none, in a system namespace.
 fn check_namespace(event: &Value, field: &str, causes: &mut Vec<Cause>) {
     let (own, about) = (text(event, "/metadata/namespace"), text(event, "/involvedObject/namespace"));
     let fits = if about.is_empty() { matches!(own, "default" | "kube-system" | "") } else { about == own };
@@ -149,7 +149,7 @@ fn check_modern(event: &Value, controller: &str, note: &str, causes: &mut Vec<Ca
     causes.iter_mut().for_each(|cause| cause.field = cause.field.trim_start_matches('.').into());
 }
 
-/// The columns of events of either API. There is no leading column with the name.
+/// Returns the columns of events in both APIs. They have no leading name column.
 pub(super) fn columns() -> Vec<Column> {
     let mut name = string("Name", |event, _| show(event, "/metadata/name").into()).wide();
     name.format = "name".into();
@@ -167,7 +167,7 @@ pub(super) fn columns() -> Vec<Column> {
     ]
 }
 
-/// The value at a pointer of the stored form, of an event in either form.
+/// Returns the value at a pointer of the stored form, for an event in either form.
 fn look<'a>(event: &'a Value, pointer: &str) -> Option<&'a Value> {
     let found = event.pointer(pointer).or_else(|| {
         let (field, rest) =

@@ -16,7 +16,7 @@ use crate::{
     table::{age_of, human_duration},
 };
 
-/// The strategy of jobs. The server gives each job a selector of its own, so that no two jobs adopt each other's pods.
+/// The strategy of jobs. The server gives each job a unique selector, so that no two jobs adopt each other's pods.
 #[derive(Debug)]
 pub(super) struct JobStrategy;
 
@@ -73,7 +73,7 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// Sets the defaults of a job's spec, also in a cron job.
+/// Sets the defaults of a job's spec, including that in a cron job.
 fn default_spec(spec: &mut Value) {
     default_template(spec);
     if !has(spec, "/completions") && !has(spec, "/parallelism") {
@@ -107,7 +107,7 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<Cause> {
 #[derive(Debug)]
 pub(super) struct CronJobStrategy;
 
-/// The most characters of a name: those of the jobs are eleven characters longer.
+/// The maximum length of a name in characters. The names of the jobs are eleven characters longer.
 const CRON_JOB_NAME_LIMIT: usize = 52;
 
 impl Strategy for CronJobStrategy {
@@ -140,7 +140,7 @@ impl Strategy for CronJobStrategy {
     }
 }
 
-/// The value of the field selector `status.successful`.
+/// Returns the value for the field selector `status.successful`.
 pub(super) fn successful(job: &Value) -> String {
     int(job, "/status/succeeded").to_string()
 }

@@ -1,4 +1,4 @@
-//! The built-in kinds: each with its strategy, columns and selectable fields, in the order of Kubernetes' groups.
+//! The built-in kinds with their strategies, columns and selectable fields, in the order of Kubernetes' groups.
 
 use k8s_openapi::{
     api::{
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{admission::Phase, fields::flag};
 
-/// Every built-in kind.
+/// Returns all built-in kinds.
 pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
     let groups = [core_group(random), workload_groups(), policy_groups(indexes), machinery_groups(indexes), reviews()];
     groups.into_iter().flatten().collect()

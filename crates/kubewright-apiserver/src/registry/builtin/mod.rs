@@ -1,5 +1,5 @@
-//! The built-in kinds. Each is one entry of the registry: its names and schema come from its k8s-openapi type, its scope,
-//! verbs and subresources from the published API metadata, and its own defaults, rules and columns from the file named
+//! The built-in kinds. Each is one registry entry: its names and schema come from its k8s-openapi type; its scope,
+//! verbs and subresources from the published API metadata; and its defaults, rules and columns from the file named
 //! after it.
 
 mod access;
@@ -31,7 +31,8 @@ pub(crate) use self::{bootstrap::bootstrap_objects, entry::Indexes, schemas::ref
 pub use self::{crd::check_definition, schemas::definitions};
 use super::{Registry, Resource};
 
-/// A registry of all built-in resources, whose strategies keep these indexes. Strategies that allocate use `random`.
+/// Creates a registry of all built-in resources, whose strategies maintain `indexes`. Allocating strategies use
+/// `random`.
 pub(crate) fn registry(random: &Random, indexes: &Indexes) -> Registry {
     Registry::new(resources(random, indexes), indexes.custom.clone())
 }
@@ -55,7 +56,7 @@ mod tests {
         resources(&Random::seeded(1), &Indexes::default())
     }
 
-    /// An object with most of the fields that any strategy or column reads.
+    /// Returns an object with most of the fields that any strategy or column reads.
     fn busy() -> Value {
         let pod = json!({
             "metadata": {"labels": {"a": "b"}},
@@ -148,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Strategies set defaults before the types of a body are checked.
+    /// Strategies set defaults before the types in a body are checked.
     #[test]
     fn no_kind_panics_on_fields_of_wrong_types() {
         let odd = [json!(null), json!(-1), json!("x"), json!([null]), json!({"x": 1})];

@@ -1,4 +1,4 @@
-//! Kinds with few rules of their own.
+//! Kinds with few specific rules.
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::{
     registry::{Column, Strategy},
 };
 
-/// The strategy of kinds whose only rules are for names and generations.
+/// The strategy of kinds that only have rules for names and generations.
 #[derive(Debug)]
 pub(super) struct Simple {
     names: fn(&str) -> Vec<String>,
@@ -47,7 +47,7 @@ impl Strategy for LeaseStrategy {
         {
             causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
         }
-        // An empty holder is valid: a leader releases its lease that way.
+        // An empty holder is valid: a leader releases its lease by setting it.
         causes
     }
 
@@ -83,7 +83,7 @@ pub(super) fn endpoints_columns() -> Vec<Column> {
     vec![string("Endpoints", |object, _| endpoints(object).into()), age()]
 }
 
-/// The most addresses that a cell lists; further ones are counted.
+/// The maximum number of addresses in a cell. Further ones are only counted.
 const SHOWN: usize = 3;
 
 fn endpoints(object: &Value) -> String {

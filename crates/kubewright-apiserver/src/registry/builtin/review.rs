@@ -1,4 +1,4 @@
-//! Reviews of users, tokens and rights, which are answered and not stored
+//! Reviews of users, tokens and permissions. They are answered but not stored
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
 use kubewright_apimachinery::status::{Cause, Status};
@@ -22,7 +22,7 @@ pub(super) enum Subject {
     Local,
 }
 
-/// `SelfSubjectAccessReview`, `SubjectAccessReview` and `LocalSubjectAccessReview`.
+/// The strategy of `SelfSubjectAccessReview`, `SubjectAccessReview` and `LocalSubjectAccessReview`.
 #[derive(Debug)]
 pub(super) struct AccessReview(pub(super) Subject);
 
@@ -78,7 +78,7 @@ impl Strategy for AccessReview {
     }
 }
 
-/// The user that a review names.
+/// Returns the user that a review names.
 fn named_user(review: &Value) -> UserInfo {
     let strings = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -92,7 +92,7 @@ fn named_user(review: &Value) -> UserInfo {
     }
 }
 
-/// The attributes that a review asks about.
+/// Returns the attributes of the request that a review describes.
 fn attributes(review: &Value) -> Attributes {
     if has(review, "/spec/nonResourceAttributes") {
         let spec = &review["spec"]["nonResourceAttributes"];
@@ -115,7 +115,7 @@ fn attributes(review: &Value) -> Attributes {
     }
 }
 
-/// `SelfSubjectRulesReview`.
+/// The strategy of `SelfSubjectRulesReview`.
 #[derive(Debug)]
 pub(super) struct RulesReview;
 
@@ -138,7 +138,7 @@ impl Strategy for RulesReview {
     }
 }
 
-/// `SelfSubjectReview`.
+/// The strategy of `SelfSubjectReview`.
 #[derive(Debug)]
 pub(super) struct SelfReview;
 
@@ -148,7 +148,7 @@ impl Strategy for SelfReview {
     }
 }
 
-/// `TokenReview`.
+/// The strategy of `TokenReview`.
 #[derive(Debug)]
 pub(super) struct TokenReview;
 

@@ -1,4 +1,4 @@
-//! The default roles that users of an embedded cluster rely on, and their bindings
+//! The default roles that users of an embedded cluster need, and their bindings
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings>).
 
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ fn label(role: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{role}")
 }
 
-/// A cluster role; with a target it is aggregated to the role of that name.
+/// Returns a cluster role. With `part_of`, it is aggregated into the role of that name.
 fn role(name: &str, part_of: Option<&str>, rules: Vec<Value>) -> Value {
     let mut role = object("ClusterRole", name);
     if let Some(target) = part_of {
@@ -176,7 +176,7 @@ fn role(name: &str, part_of: Option<&str>, rules: Vec<Value>) -> Value {
     role
 }
 
-/// An aggregated role. It has its rules from the start; a controller updates them later.
+/// Returns an aggregated role. It contains its rules from the start; a controller updates them later.
 fn aggregated(name: &str, part_of: Option<&str>, parts: [Vec<Value>; 2]) -> Value {
     let mut role = role(name, part_of, parts.concat());
     role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]});
@@ -192,13 +192,13 @@ fn binding(role: &str, groups: &[&str]) -> Value {
     binding
 }
 
-/// The default cluster roles.
+/// Returns the default cluster roles.
 pub(super) fn roles() -> Vec<Value> {
     let everything = vec![
         json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
         json!({"nonResourceURLs": ["*"], "verbs": ["*"]}),
     ];
-    // Rules are in the order of the names of the aggregated roles, as the controller sorts them.
+    // Rules are in the order of the aggregated roles' names, as the controller sorts them.
     let view = rules(VIEW);
     let edit = [rules(EDIT), view.clone()];
     let admin = [edit.concat(), rules(ADMIN)];
@@ -218,7 +218,7 @@ pub(super) fn roles() -> Vec<Value> {
     ]
 }
 
-/// The bindings of the default cluster roles.
+/// Returns the bindings of the default cluster roles.
 pub(super) fn bindings() -> Vec<Value> {
     vec![
         binding("cluster-admin", &["system:masters"]),

@@ -1,6 +1,6 @@
-//! The schemas of the built-in kinds: those of k8s-openapi with the published list and patch markers.
+//! The schemas of the built-in kinds: those of k8s-openapi, with the published list and patch markers.
 //!
-//! All servers of a process share one table, which is built at its first use.
+//! All servers of a process share one table, which is built on first use.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use super::types::{TYPES, collect};
 
-/// The shared table of every built-in type by its OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
+/// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
 pub fn definitions() -> Arc<Definitions> {
     static TABLE: LazyLock<Arc<Definitions>> = LazyLock::new(|| Arc::new(build()));
     TABLE.clone()
 }
 
-/// A schema that refers to a named definition.
+/// Returns a schema that refers to a named definition.
 pub(crate) fn reference(name: &str) -> Schema {
     Schema { reference: Some(name.into()), ..Schema::default() }
 }
@@ -48,14 +48,14 @@ fn build() -> Definitions {
         if let Some(root) = table.get_mut(&*(builtin.schema_name)()) {
             let (group, version, kind) = (builtin.group, builtin.version, builtin.kind);
             root.group_version_kind.push((group.into(), version.into(), kind.into()));
-            // The crate always writes metadata; the published schema doesn't require it.
+            // k8s-openapi always writes metadata, but the published schema doesn't require it.
             root.required.retain(|field| field != "metadata");
         }
     }
     Definitions(table)
 }
 
-/// Request bodies that aren't kinds with objects.
+/// Request bodies that aren't kinds of stored objects.
 const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<Binding>,
     collect::<DeleteOptions>,
@@ -67,7 +67,7 @@ const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<TokenRequest>,
 ];
 
-/// Types for which the schema of the crate is too narrow.
+/// Types for which k8s-openapi's schema is too narrow.
 const FREE_FORM: &[&str] = &[
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
@@ -86,7 +86,7 @@ fn convert(name: &str, document: &Value) -> Schema {
     schema
 }
 
-/// The published markers of a type or field, which the crate doesn't have.
+/// The published markers of a type or field, which k8s-openapi lacks.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Markers<'a> {
@@ -109,7 +109,7 @@ const MARKERS: &str = include_str!("../../../data/schema-extensions.json");
 
 /// Adds the published list types, keys and patch strategies.
 fn mark_lists(table: &mut BTreeMap<Arc<str>, Schema>) {
-    // A test parses the embedded file.
+    // A test checks that the embedded file can be parsed.
     let Ok(file) = serde_json::from_str::<MarkerFile<'_>>(MARKERS) else { return };
     for (name, markers) in file.types {
         let Some(schema) = table.get_mut(name) else { continue };
@@ -134,7 +134,7 @@ fn mark(schema: &mut Schema, markers: Markers<'_>) {
     schema.patch_merge_key = markers.patch_merge_key;
 }
 
-/// Adds the published defaults of list keys. Without them, elements that leave out a key couldn't be told apart.
+/// Adds the published defaults of list keys. Without them, elements that omit a key couldn't be distinguished.
 fn complete(table: &mut BTreeMap<Arc<str>, Schema>) {
     for name in ["io.k8s.api.core.v1.ContainerPort", "io.k8s.api.core.v1.ServicePort"] {
         if let Some(protocol) = table.get_mut(name).and_then(|port| port.properties.get_mut("protocol")) {

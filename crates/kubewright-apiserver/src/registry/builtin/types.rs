@@ -1,6 +1,6 @@
-//! The types of the built-in kinds: their names, and the schema that k8s-openapi has of each.
+//! The types of the built-in kinds: their names, and their k8s-openapi schemas.
 //!
-//! Nothing here says how a kind behaves; [`super::kinds`] adds that.
+//! Their behavior is defined in [`super::kinds`].
 
 use k8s_openapi::{
     ListableResource, Resource,
@@ -29,17 +29,17 @@ pub(super) struct BuiltinType {
     pub(super) plural: &'static str,
     /// The schema's name in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
     pub(super) schema_name: fn() -> String,
-    /// Adds the schema, and all that it refers to, to a generator's definitions.
+    /// Adds the schema and all schemas that it refers to to a generator's definitions.
     pub(super) collect_schema: fn(&mut SchemaGenerator),
 }
 
 impl BuiltinType {
-    /// A kind whose objects are stored.
+    /// Creates the type of a kind whose objects are stored.
     pub(super) const fn of<T: Resource + ListableResource + JsonSchema>() -> Self {
         Self { list_kind: T::LIST_KIND, ..Self::unlisted::<T>() }
     }
 
-    /// A kind whose objects aren't stored, and of which there are no lists.
+    /// Creates the type of a kind whose objects aren't stored and have no lists.
     pub(super) const fn unlisted<T: Resource + JsonSchema>() -> Self {
         Self {
             group: T::GROUP,
@@ -53,22 +53,22 @@ impl BuiltinType {
     }
 }
 
-/// Adds a type, and all that it refers to, to a generator's definitions.
+/// Adds a type and all types that it refers to to a generator's definitions.
 pub(super) fn collect<T: JsonSchema>(generator: &mut SchemaGenerator) {
     generator.subschema_for::<T>();
 }
 
-/// Whether the server itself serves this group and version.
+/// Returns whether the server itself serves this group and version.
 pub(super) fn is_builtin_version(group: &str, version: &str) -> bool {
     TYPES.iter().any(|builtin| (builtin.group, builtin.version) == (group, version))
 }
 
-/// Whether the server itself serves this resource, in any version.
+/// Returns whether the server itself serves this resource, in any version.
 pub(super) fn is_builtin_resource(group: &str, plural: &str) -> bool {
     TYPES.iter().any(|builtin| (builtin.group, builtin.plural) == (group, plural))
 }
 
-/// Every built-in type, in the order of Kubernetes' groups.
+/// All built-in types, in the order of Kubernetes' groups.
 pub(super) const TYPES: &[BuiltinType] = &[
     BuiltinType::of::<core::ConfigMap>(),
     BuiltinType::of::<core::Endpoints>(),

@@ -19,12 +19,12 @@ use crate::{
     registry::{Column, Strategy},
 };
 
-/// The only supported version of reviews.
+/// The only supported version of admission reviews.
 const REVIEWS: &str = "v1";
-/// The most match conditions of a webhook.
+/// The maximum number of match conditions of a webhook.
 const MAX_CONDITIONS: usize = 64;
 
-/// The strategy of configurations. It keeps the list of webhooks.
+/// The strategy of webhook configurations. It maintains the list of webhooks.
 #[derive(Debug)]
 pub(super) struct WebhookStrategy {
     pub(super) phase: Phase,
@@ -168,7 +168,7 @@ fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks the client configuration of a webhook, also of a conversion webhook.
+/// Checks the client configuration of an admission or conversion webhook.
 pub(super) fn check_client(config: &Value, path: &str, causes: &mut Vec<Cause>) {
     match (has(config, "/url"), has(config, "/service")) {
         (true, false) => check_url(text(config, "/url"), &format!("{path}.url"), causes),

@@ -87,7 +87,7 @@ impl Strategy for ReplicaSetStrategy {
 pub(super) struct ReplicationControllerStrategy;
 
 impl Strategy for ReplicationControllerStrategy {
-    /// Labels and selector default to the labels of the template.
+    /// Defaults labels and selector to the labels of the template.
     fn default(&self, object: &mut Value) {
         ReplicaSetStrategy.default(object);
         let labels = object.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
@@ -175,7 +175,7 @@ pub(super) fn default_template(spec: &mut Value) {
     });
 }
 
-/// Sets the default rollout strategy, `RollingUpdate` with these numbers.
+/// Sets the default update strategy: `RollingUpdate` with these parameters.
 fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
     within(spec, field, |strategy| {
         fill(strategy, "type", "RollingUpdate");
@@ -190,7 +190,7 @@ fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
     });
 }
 
-/// Checks the rules of all kinds that run pods of a template.
+/// Checks the rules common to all kinds that run pods from a template.
 fn validate_workload(old: Option<&Value>, new: &Value, kind: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     at_least(&new["spec"], "spec", "replicas", 0, &mut causes);
@@ -244,7 +244,7 @@ pub(super) fn replication_controller_columns() -> Vec<Column> {
 pub(super) fn stateful_set_columns() -> Vec<Column> {
     let mut columns =
         vec![string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")), age()];
-    // All columns of the template but the selector.
+    // Adds all columns of the template except the selector.
     columns.extend(of_template().into_iter().take(2));
     columns
 }

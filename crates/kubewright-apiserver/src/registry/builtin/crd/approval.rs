@@ -1,4 +1,4 @@
-//! The approval that definitions in Kubernetes' own groups need
+//! The approval required for CRDs in Kubernetes' API groups
 //! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/2337-k8s.io-group-protection>).
 
 use crate::fields::text;
@@ -13,13 +13,13 @@ const ANNOTATION: &str = "api-approved.kubernetes.io";
 enum Approval {
     Missing,
     Invalid,
-    /// A URL, of the pull request that approved the definition.
+    /// A URL: the pull request that approved the CRD.
     Approved,
     /// A reason that begins with `unapproved`.
     Unapproved,
 }
 
-/// Whether the definition's group belongs to the Kubernetes project.
+/// Returns whether the CRD's group belongs to the Kubernetes project.
 fn is_protected(definition: &Value) -> bool {
     let group = format!(".{}", text(definition, "/spec/group"));
     [".k8s.io", ".kubernetes.io"].iter().any(|suffix| group.ends_with(suffix))
@@ -51,7 +51,7 @@ fn message(definition: &Value) -> String {
     }
 }
 
-/// Refuses a definition in a protected group without an approval, unless it was as unapproved before.
+/// Rejects a CRD in a protected group without approval, unless its approval was the same before the update.
 pub(super) fn check(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     let state = approval(new);
     if !is_protected(new) || old.is_some_and(|old| approval(old) == state) {
@@ -65,8 +65,8 @@ pub(super) fn check(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The condition `KubernetesAPIApprovalPolicyConformant` of a definition in a protected group: whether it holds, its
-/// reason and message.
+/// Returns the condition `KubernetesAPIApprovalPolicyConformant` of a CRD in a protected group: its status, reason and
+/// message.
 pub(super) fn condition(definition: &Value) -> Option<(bool, &'static str, String)> {
     let (holds, reason) = match approval(definition) {
         _ if !is_protected(definition) => return None,

@@ -1,4 +1,4 @@
-//! The entries of the registry for a definition.
+//! The registry entries for a CRD.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::{
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// The verbs while the definition is being deleted: no object can be created, but finalizers can be removed.
+/// The verbs while the CRD is being deleted: objects can't be created, but finalizers can be removed.
 const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The stored resource of a definition.
+/// Returns the stored resource of a CRD.
 pub(super) fn storage(definition: &Value) -> String {
     format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
 }
 
-/// An entry for each served version. There is none for a built-in resource or group version: a definition that names one
-/// isn't established, but clients can write its status.
+/// Returns an entry for each served version. Omits built-in resources and group versions: a CRD for one of them isn't
+/// established, but clients can write its status.
 pub(super) fn entries(definition: &Value) -> Vec<Resource> {
     let versions = Arc::new(versions(definition));
     let all = list(definition, "/spec/versions");
@@ -44,7 +44,7 @@ pub(super) fn entries(definition: &Value) -> Vec<Resource> {
     served.filter_map(|version| entry(definition, version, stored, &versions)).collect()
 }
 
-/// All versions, served or not: objects may still be stored in any of them.
+/// Returns all versions, served or not, since objects may still be stored in any of them.
 fn versions(definition: &Value) -> Versions {
     let (group, kind) = (text(definition, "/spec/group"), text(definition, "/status/acceptedNames/kind"));
     let schema = |version: &Value| {
@@ -99,7 +99,8 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
     })
 }
 
-/// The warning of a deprecated version without one of its own. It names the preferred newer version that isn't deprecated.
+/// Returns the default warning of a deprecated version. It recommends the preferred newer version that isn't
+/// deprecated.
 fn deprecation(definition: &Value, deprecated: &str, kind: &str) -> String {
     let group = text(definition, "/spec/group");
     let warning = format!("{group}/{deprecated} {kind} is deprecated");
@@ -112,13 +113,13 @@ fn deprecation(definition: &Value, deprecated: &str, kind: &str) -> String {
     }
 }
 
-/// The kind's name in OpenAPI documents: `com.example.app.v1alpha1.PodSet`.
+/// Returns the kind's name in OpenAPI documents: `com.example.app.v1alpha1.PodSet`.
 fn schema_name(group: &str, version: &str, kind: &str) -> String {
     let reversed: Vec<_> = group.rsplit('.').collect();
     format!("{}.{version}.{kind}", reversed.join("."))
 }
 
-/// The schema of the kind with the fields that every object has. Invalid schemas have been refused before.
+/// Returns the schema of the kind, with the fields that every object has. Invalid schemas were rejected earlier.
 fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
     let mut root = structural::parse(document).unwrap_or_default();
     let text = |description: &str| Schema {
@@ -129,7 +130,7 @@ fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
     let fields = &mut root.properties;
     fields.entry("apiVersion".into()).or_insert_with(|| text("The group and version of this representation."));
     fields.entry("kind".into()).or_insert_with(|| text("The kind of the object."));
-    // A definition may restrict the name in `metadata`, and nothing else of it.
+    // A CRD may only restrict the name in `metadata`.
     if fields.get("metadata").is_none_or(|metadata| metadata.properties.is_empty()) {
         fields.insert("metadata".into(), reference(OBJECT_META));
     }

@@ -1,7 +1,7 @@
-//! Custom resource definitions.
+//! CustomResourceDefinitions (CRDs).
 //!
-//! A definition is validated and gets its status in the same write. Once it is established, [`entries`] makes an entry of the
-//! registry for each served version. All of them serve the same stored objects, which [`crate::codec`] converts.
+//! A CRD is validated and its status is set in the same write. Once it is established, [`entries`] creates a registry
+//! entry for each served version. All versions serve the same stored objects, which [`crate::codec`] converts.
 
 mod approval;
 mod entries;
@@ -22,10 +22,10 @@ use crate::{
     registry::{CustomResources, Strategy},
 };
 
-/// The finalizer that keeps a definition until a controller has deleted its objects.
+/// The finalizer that keeps a CRD until a controller has deleted its objects.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The strategy of custom resource definitions. It keeps the names of all definitions, and the entries of their resources.
+/// The strategy of CRDs. It maintains the names of all CRDs and the registry entries of their resources.
 #[derive(Debug, Default)]
 pub(super) struct CrdStrategy {
     names: Mutex<Names>,
@@ -33,7 +33,7 @@ pub(super) struct CrdStrategy {
 }
 
 impl CrdStrategy {
-    /// A strategy that keeps the entries of these custom resources.
+    /// Creates a strategy that maintains the entries of these custom resources.
     pub(super) fn new(custom: Arc<CustomResources>) -> Self {
         Self { names: Mutex::default(), custom }
     }
@@ -103,7 +103,7 @@ impl Strategy for CrdStrategy {
     }
 }
 
-/// Validates a new definition as an API server would. Returns all errors; empty if it is valid. It needs no server.
+/// Validates a new CRD as kube-apiserver does, without a server. Returns all errors; empty if the CRD is valid.
 ///
 /// ```
 /// let errors = kubewright_apiserver::registry::builtin::check_definition(&serde_json::json!({
@@ -124,7 +124,7 @@ pub fn check_definition(definition: &Value) -> Vec<Cause> {
     strategy.validate(None, &definition)
 }
 
-/// The parts of a definition that its entries depend on.
+/// Returns the parts of a CRD on which its entries depend.
 fn served_part(definition: &Value) -> (&Value, &Value, bool, bool) {
     let holds = |condition| status::holds(definition, condition);
     (&definition["spec"], &definition["status"]["acceptedNames"], holds("Established"), holds("Terminating"))

@@ -1,7 +1,7 @@
-//! The status of a definition: the names that it was given, whether it is served, and the versions in which objects may be
-//! stored.
+//! The status of a CRD: its accepted names, whether it is served, and the versions in which objects may be stored.
 //!
-//! The server sets it in the same write that changes the spec, so a definition is established as soon as it is created.
+//! The server sets the status in the same write that changes the spec, so a CRD is established as soon as it is
+//! created.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::{
     registry::builtin::types::{TYPES, is_builtin_version},
 };
 
-/// The group and names of each definition whose names were accepted, by the definition's name.
+/// The group and names of each CRD whose names were accepted, by the CRD's name.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeMap<String, (String, Value)>);
 
 impl Names {
-    /// Updates the names of a definition.
+    /// Updates the names of a CRD.
     pub(super) fn replace(&mut self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(before) = before {
             self.0.remove(text(before, "/metadata/name"));
@@ -29,8 +29,8 @@ impl Names {
         }
     }
 
-    /// The reason and message why a definition's names can't be accepted: a built-in kind or another definition of its
-    /// group has one of them.
+    /// Returns the reason and message of a name conflict: a built-in kind, or another CRD of the same group, already
+    /// uses one of the CRD's names.
     fn conflict(&self, definition: &Value) -> Option<(&'static str, String)> {
         let (own, group) = (text(definition, "/metadata/name"), text(definition, "/spec/group"));
         let others: Vec<_> = self.0.iter().filter(|(name, (of, _))| *name != own && of == group).collect();
@@ -71,7 +71,7 @@ impl Names {
     }
 }
 
-/// Sets names, conditions and stored versions by the spec and the other definitions.
+/// Sets names, conditions and stored versions from the spec and the other CRDs.
 pub(super) fn settle(definition: &mut Value, names: &Names) {
     if let Some((conforms, reason, message)) = approval::condition(definition) {
         condition(definition, "KubernetesAPIApprovalPolicyConformant", conforms, reason, &message);
@@ -105,7 +105,7 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
         }
         Some((reason, message)) => {
             condition(definition, "NamesAccepted", false, reason, &message);
-            // An established definition stays so, under the names that it has.
+            // An established CRD remains established, under its accepted names.
             if !holds(definition, "Established") {
                 condition(definition, "Established", false, "NotAccepted", "not all names are accepted");
             }
@@ -113,8 +113,8 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
     }
 }
 
-/// The message about a version of a definition that the server itself serves. Kubernetes never serves such a version of a
-/// definition, and doesn't say so.
+/// Returns the message about a version of a CRD that the server itself serves. Kubernetes never serves such a version,
+/// but doesn't report it.
 fn builtin_version(definition: &Value) -> Option<String> {
     let group = text(definition, "/spec/group");
     let versions = list(definition, "/spec/versions").iter().map(|version| text(version, "/name"));
@@ -122,20 +122,20 @@ fn builtin_version(definition: &Value) -> Option<String> {
     Some(format!("{group}/{version} is served by the API server itself; use another version or another group"))
 }
 
-/// Marks a definition that is being deleted.
+/// Marks a CRD that is being deleted.
 pub(super) fn terminate(definition: &mut Value) {
     let message = "CustomResource deletion is in progress";
     condition(definition, "Terminating", true, "InstanceDeletionInProgress", message);
 }
 
-/// Whether a condition is true.
+/// Returns whether a condition is true.
 pub(super) fn holds(definition: &Value, kind: &str) -> bool {
     list(definition, "/status/conditions")
         .iter()
         .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
 }
 
-/// Sets a condition. The time of a transition is that of the object's deletion or creation.
+/// Sets a condition. Its transition time is that of the object's deletion or creation.
 fn condition(definition: &mut Value, kind: &str, holds: bool, reason: &str, message: &str) {
     let times = ["/metadata/deletionTimestamp", "/metadata/creationTimestamp"];
     let time = times.iter().map(|pointer| text(definition, pointer)).find(|time| !time.is_empty());

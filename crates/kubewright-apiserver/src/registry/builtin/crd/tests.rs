@@ -24,7 +24,7 @@ fn definition() -> Value {
     })
 }
 
-/// A strategy to which definitions are written.
+/// A strategy with the CRDs written to it.
 #[derive(Default)]
 struct Server {
     strategy: CrdStrategy,

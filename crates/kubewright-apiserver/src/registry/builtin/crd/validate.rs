@@ -1,4 +1,4 @@
-//! The validation of definitions, worded as in Kubernetes
+//! Validation of CRDs, in Kubernetes' wording
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/custom-resource-definition-v1/>).
 
 use std::collections::BTreeSet;
@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// The most selectable fields of a version.
+/// The maximum number of selectable fields of a version.
 const MAX_SELECTABLE: usize = 8;
 
-/// Checks a definition; `old` is what it replaces.
+/// Checks a CRD. `old` is the replaced CRD.
 pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let spec = &new["spec"];
@@ -118,7 +118,7 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::required(format!("{path}.name"), ""));
         }
         each_sentence(version, &path, "name", name::dns1035_label, causes);
-        // Kubernetes reports the fields of a single version as if they were fields of the spec.
+        // Kubernetes reports the fields of a CRD's only version as if they were fields of the spec.
         let single = versions.len() == 1;
         let place = if single { "spec".to_owned() } else { path };
         schema(version, &place, single, causes);
@@ -302,7 +302,7 @@ fn update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     stored_versions(new, causes);
 }
 
-/// Objects may be stored in any of the stored versions, so none may be removed from the spec.
+/// Checks that no stored version is removed from the spec, since objects may be stored in any of them.
 fn stored_versions(definition: &Value, causes: &mut Vec<Cause>) {
     const PATH: &str = "status.storedVersions";
     let (versions, stored) = (list(definition, "/spec/versions"), list(definition, "/status/storedVersions"));

@@ -1,4 +1,4 @@
-//! The columns of pods, with the rules that derive the status of a pod.
+//! The columns of pods, and the rules that derive a pod's displayed status.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::{
     table::age_of,
 };
 
-/// The columns of pods.
+/// Returns the columns of pods.
 pub(in crate::registry::builtin) fn columns() -> Vec<Column> {
     vec![
         string("Ready", |pod, _| {
@@ -102,7 +102,8 @@ impl Summary {
         summary
     }
 
-    /// Evaluates the init containers. Returns whether all have finished; if not, the status names the first one that hasn't.
+    /// Evaluates the init containers. Returns whether all have finished. If not, the first unfinished one determines
+    /// the status.
     fn initialize(&mut self, pod: &Value) -> bool {
         for (index, container) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
             self.restarts.add(container);
@@ -155,12 +156,12 @@ impl Summary {
     }
 }
 
-/// Whether an init container is a sidecar, which keeps running.
+/// Returns whether an init container is a sidecar, which keeps running.
 fn is_sidecar(container: &Value) -> bool {
     text(container, "/restartPolicy") == "Always"
 }
 
-/// Whether a container status is that of a sidecar.
+/// Returns whether a container status belongs to a sidecar.
 fn stays(pod: &Value, status: &Value) -> bool {
     let name = text(status, "/name");
     list(pod, "/spec/initContainers").iter().any(|spec| text(spec, "/name") == name && is_sidecar(spec))
@@ -175,7 +176,7 @@ fn restarts_of_sidecars(pod: &Value) -> Restarts {
     restarts
 }
 
-/// The reason of a container's termination.
+/// Returns the reason of a container's termination.
 fn end_of(container: &Value) -> String {
     let reason = text(container, "/state/terminated/reason");
     let signal = int(container, "/state/terminated/signal");

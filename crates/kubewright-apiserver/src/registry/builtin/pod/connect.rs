@@ -1,4 +1,4 @@
-//! The options of connections to pods, as webhooks see them.
+//! The options of connections to pods, which admission webhooks receive.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::registry::ConnectionOptions;
 
 const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
-/// The function that makes the options object of a subresource from query parameters.
+/// Returns the function that creates a subresource's options object from query parameters.
 pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     match subresource {
         "attach" => Some(|parameters| options("PodAttachOptions", parameters)),
@@ -16,7 +16,7 @@ pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     }
 }
 
-/// Adds the parameters that all three have in common. Missing parameters are left out.
+/// Creates an options object with the parameters that all three subresources have. Missing parameters are omitted.
 fn options(kind: &str, parameters: &[(String, String)]) -> Value {
     let all =
         |name: &'static str| parameters.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str());

@@ -4,10 +4,10 @@
 use crate::fields::{each, fill, list, present, set, text, within};
 use serde_json::{Map, Value, json};
 
-/// The file mode of projected files: 0644.
+/// The default mode of projected files: 0644.
 const FILE_MODE: i64 = 0o644;
 
-/// Sets the defaults of a pod's spec, also in a template.
+/// Sets the defaults of a pod's spec, including that in a template.
 pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
     fill(spec, "restartPolicy", "Always");
     fill(spec, "dnsPolicy", "ClusterFirst");
@@ -34,7 +34,7 @@ fn mirror_service_account(spec: &mut Value) {
     }
 }
 
-/// Sets what admission adds to new pods: service account, priority, and tolerations of failing nodes.
+/// Sets the fields that admission adds to new pods: service account, priority, and tolerations of failing nodes.
 pub(super) fn admitted(spec: &mut Value) {
     fill(spec, "serviceAccountName", "default");
     mirror_service_account(spec);
@@ -96,7 +96,7 @@ fn container(container: &mut Value, host_network: bool) {
     });
 }
 
-/// Whether an image has the tag `latest`, also by default, which may change.
+/// Returns the default pull policy: an image tagged `latest`, explicitly or by default, may change.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let tag = if name.contains('@') { Some("digest") } else { name.split_once(':').map(|(_, tag)| tag) };

@@ -19,7 +19,7 @@ use crate::{
     registry::Strategy,
 };
 
-/// The fields that field selectors may name, each read at the path of its name.
+/// The fields for field selectors. The path of each equals its name.
 pub(super) const SELECTABLE: &[&str] = &[
     "spec.nodeName",
     "spec.restartPolicy",
@@ -63,7 +63,8 @@ impl Strategy for PodStrategy {
         causes
     }
 
-    /// A pod that isn't scheduled or has terminated gets no grace period: no node would confirm its termination.
+    /// Returns no grace period for a pod that isn't scheduled or has terminated, since no node would confirm its
+    /// termination.
     fn grace_period(&self, object: &Value) -> Option<i64> {
         let ended = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
         if ended || text(object, "/spec/nodeName").is_empty() {
@@ -94,7 +95,7 @@ impl Strategy for PodStrategy {
     }
 }
 
-/// The quality of service class, by which nodes evict pods
+/// Returns the quality of service class, which determines the order of eviction
 /// (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
 fn quality_of_service(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];

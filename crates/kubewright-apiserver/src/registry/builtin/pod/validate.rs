@@ -1,4 +1,4 @@
-//! The validation of pods and pod templates beyond their schema, worded as in Kubernetes.
+//! Validation of pods and pod templates beyond their schema, in Kubernetes' wording.
 
 use std::collections::BTreeSet;
 
@@ -153,7 +153,7 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.con
      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
      tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Checks an update of a pod's spec, of which only few fields may change.
+/// Checks an update of a pod's spec. Only a few fields may change.
 pub(super) fn update(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (before, after) = (list(old, "/tolerations"), list(new, "/tolerations"));
@@ -190,7 +190,7 @@ fn deadline(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The spec without the fields that may change.
+/// Returns the spec without the fields that may change.
 fn unchangeable(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for field in ["containers", "initContainers"] {
@@ -202,7 +202,7 @@ fn unchangeable(spec: &Value) -> Value {
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
         set(&mut spec, "terminationGracePeriodSeconds", 1);
     }
-    // Scheduling gates may be removed. A missing list counts as an empty one.
+    // Scheduling gates may be removed. An absent list counts as empty.
     set(&mut spec, "schedulingGates", Value::Null);
     spec
 }

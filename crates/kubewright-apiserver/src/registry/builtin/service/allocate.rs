@@ -1,16 +1,16 @@
-//! Allocation of numbers: addresses and ports.
+//! Allocation of addresses and ports from a range.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-/// A range of numbers, of which some are in use.
+/// A range of numbers, some of which are in use.
 ///
-/// Each allocation continues after the former one, and a number counts as used only once its object is committed. So a
-/// failed creation loses no number, and two concurrent creations don't get the same one.
+/// Each allocation continues after the previous one, and a number counts as used only after its object is committed. So
+/// a failed creation loses no number, and concurrent creations get different ones.
 #[derive(Debug)]
 pub(super) struct Pool {
     range: RangeInclusive<u32>,
     next: u32,
-    /// The number of users of each number. There can be several if they asked for it at the same time.
+    /// The number of users of each number. It can exceed one if several requested it at the same time.
     used: BTreeMap<u32, usize>,
 }
 
@@ -19,10 +19,10 @@ impl Pool {
         Self { range, next: first, used: BTreeMap::new() }
     }
 
-    /// Returns a free number; `None` if all are in use.
+    /// Returns a free number, or `None` if all are in use.
     pub(super) fn next(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
-        // One more candidate than there are used numbers includes a free one.
+        // Tries one more candidate than there are used numbers, so at least one candidate is free.
         for _ in 0..=self.used.len() {
             let number = self.next;
             self.next = if number >= last { first } else { number + 1 };
@@ -37,7 +37,7 @@ impl Pool {
         self.used.contains_key(&number)
     }
 
-    /// Releases some numbers and marks others as used.
+    /// Releases some numbers, and marks others as used.
     pub(super) fn replace(&mut self, released: &[u32], taken: &[u32]) {
         for number in taken {
             *self.used.entry(*number).or_default() += 1;

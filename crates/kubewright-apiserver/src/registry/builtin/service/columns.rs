@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// The columns of services.
+/// Returns the columns of services.
 pub(in crate::registry::builtin) fn columns() -> Vec<Column> {
     vec![
         string("Type", |service, _| text(service, "/spec/type").into()),

@@ -9,8 +9,8 @@ use crate::{
     storage::{Key, Store},
 };
 
-/// The addresses of the ready endpoints behind a port of a service, from its endpoint slices. The error says, in
-/// Kubernetes' words, why there are none.
+/// Returns the addresses of the ready endpoints for a port of a service, from its endpoint slices. If there are none,
+/// the error gives the reason in Kubernetes' wording.
 pub(crate) fn service_endpoints(
     store: &Store,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! Services, with the allocation of their addresses and node ports.
+//! Services, including the allocation of their addresses and node ports.
 
 mod allocate;
 mod columns;
@@ -19,17 +19,17 @@ use crate::{
     registry::Strategy,
 };
 
-/// The range of node ports, Kubernetes' default.
+/// The range of node ports, as by default in Kubernetes.
 const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
-/// The range of addresses as text. It is part of the loopback network, so that a node on Linux can listen there.
+/// The address range as text. It is part of the loopback network, so that a node on Linux can listen on its addresses.
 const RANGE: &str = "127.96.0.0/12";
-/// The range without its first and last address.
+/// The address range without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
-/// The number of lowest addresses and ports that are allocated only if all others are in use, so that services can ask for
-/// them; the same as in Kubernetes (KEP-3070, KEP-3668).
+/// The number of lowest addresses and ports that are allocated only if all others are in use, so that services can
+/// request them explicitly, as in Kubernetes (KEP-3070, KEP-3668).
 const ASKED_FOR: (u32, u32) = (256, 86);
 
-/// The strategy of services. It allocates addresses and ports, and observes in [`Strategy::committed`] which are in use.
+/// The strategy of services. It allocates addresses and ports, and tracks those in use in [`Strategy::committed`].
 #[derive(Debug)]
 pub(super) struct ServiceStrategy {
     addresses: Mutex<Pool>,
@@ -37,7 +37,8 @@ pub(super) struct ServiceStrategy {
 }
 
 impl ServiceStrategy {
-    /// A strategy whose allocation starts at random numbers: all clusters of a machine share its loopback network.
+    /// Creates a strategy whose allocation starts at random numbers, since all clusters on a machine share its loopback
+    /// network.
     pub(super) fn new(random: &Random) -> Self {
         let pool = |range: RangeInclusive<u32>, asked_for: u32| {
             let least = range.start() + asked_for;
@@ -115,7 +116,7 @@ impl Strategy for ServiceStrategy {
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = validate::service(old, new);
-        // Numbers that the old object has don't conflict, however often they are in use.
+        // Numbers of the old object don't conflict, however often they are in use.
         let addresses = self.addresses.lock();
         let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
         let address = text(new, "/spec/clusterIP");
@@ -175,7 +176,7 @@ fn node_ports_of(service: &Value) -> Vec<u32> {
     list(service, "/spec/ports").iter().filter_map(node_port).collect()
 }
 
-/// Keeps allocated addresses and ports that an update doesn't set, as long as the type of the service needs them.
+/// Preserves allocated addresses and ports that an update doesn't set, as long as the type of the service needs them.
 fn carry_over(old: &Value, new: &mut Value) {
     let kind = text(new, "/spec/type").to_owned();
     let (old_spec, Some(spec)) = (&old["spec"], new.get_mut("spec")) else { return };
@@ -192,7 +193,7 @@ fn carry_over(old: &Value, new: &mut Value) {
         set(spec, "clusterIPs", old_spec["clusterIPs"].clone());
     }
     if !has_node_ports(&kind) {
-        // A client that changes the type back rarely removes the node ports itself.
+        // Clients that change the type back rarely remove the node ports themselves.
         if has_node_ports(text(old_spec, "/type")) {
             let given: Vec<_> = node_ports_of(old);
             for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number)))

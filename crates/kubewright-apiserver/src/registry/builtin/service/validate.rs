@@ -1,4 +1,4 @@
-//! The validation of services beyond their schema, worded as in Kubernetes.
+//! Validation of services beyond their schema, in Kubernetes' wording.
 
 use std::collections::BTreeSet;
 
