@@ -32,42 +32,42 @@ use crate::{convergence::Contest, report::Report};
 /// Benchmarks of the embedded cluster and the runtime.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Only the benchmarks whose name contains this; the results file is then left alone.
+    /// Run only the benchmarks whose name contains this text, and leave the results file unchanged
     filter: Option<String>,
 
-    /// The Markdown file that keeps the results of a whole run.
+    /// Markdown file for the results of a complete run
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 
-    /// The `kubewright` command to measure.
+    /// The `kubewright` command to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/kubewright")]
     kubewright: PathBuf,
 
-    /// The operators' programs to measure are in this folder.
+    /// Directory of the operators' programs to measure
     #[arg(long, value_name = "FOLDER", default_value = "target/release")]
     operators: PathBuf,
 
-    /// The program of the five operators, as it is shipped.
+    /// Program with the five operators, built as for a release
     #[arg(long, value_name = "FILE", default_value = "target/dist/five-operators")]
     shipped: PathBuf,
 
-    /// How many PodSets have to converge; fewer are for a first look, not for the results.
+    /// Number of PodSets that have to converge; use the default for results
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     podsets: usize,
 
-    /// Start a cluster, print the milliseconds to its first answer, end: one cold start, in a process of its own.
+    /// Start a cluster, print the milliseconds until its first response, and exit: one cold start
     #[arg(long, hide = true)]
     cold_start: bool,
 
-    /// Fill a cache with pods, print the bytes that one takes, end: in a process of its own.
+    /// Fill a cache with pods, print the bytes per pod, and exit
     #[arg(long, hide = true, value_name = "STORE")]
     cache_pods: Option<memory::Store>,
 
-    /// Measure the overhead of a reconcile with so many cached objects, print it, end.
+    /// Measure the overhead of a reconcile with this number of cached objects, print it, and exit
     #[arg(long, hide = true, value_name = "NUMBER")]
     overhead: Option<usize>,
 
-    /// By which runtime.
+    /// Runtime for --overhead
     #[arg(long, hide = true, value_name = "RUNTIME", default_value = "kubewright")]
     by: overhead::Runtime,
 }

@@ -28,16 +28,16 @@ const POD: &str = include_str!("pod.json");
 const PER_OWNER: usize = 10;
 const PER_NAMESPACE: usize = 1000;
 
-/// What caches the pods.
+/// The cache to measure.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Store {
-    /// This runtime, whole pods.
+    /// Kubewright's cache, with whole pods
     Full,
-    /// This runtime, a view of them.
+    /// Kubewright's cache, with a view of the pods
     View,
-    /// kube-runtime's reflector.
+    /// kube-runtime's reflector
     Peer,
-    /// kube-runtime's reflector, managed fields taken off.
+    /// kube-runtime's reflector, with managed fields removed
     PeerStripped,
 }
 

@@ -47,12 +47,12 @@ const RESTED: usize = 2_000;
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Who calls the reconciler.
+/// The runtime that calls the reconciler.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Runtime {
-    /// A manager of this runtime.
+    /// A Kubewright manager
     Kubewright,
-    /// kube-runtime's `Controller`.
+    /// kube-runtime's `Controller`
     KubeRuntime,
 }
 

@@ -15,7 +15,8 @@ use kube::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The clock ticks per second in /proc/PID/stat (`USER_HZ`), the same on every architecture that Kubewright is built for.
+/// The clock ticks per second in /proc/PID/stat (`USER_HZ`). The same on every architecture that Kubewright is built
+/// for.
 const TICKS: f64 = 100.0;
 
 /// A process that is killed on drop unless it has ended.

@@ -40,7 +40,7 @@ use crate::{
     object_client::ObjectClient,
 };
 
-/// How the node runs pods.
+/// The way in which the node runs pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pods {

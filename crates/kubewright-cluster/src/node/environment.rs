@@ -212,7 +212,8 @@ fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| (' '..='~').contains(&c) && c != '=')
 }
 
-/// Replaces `$(NAME)` by the variable's value. `$$` stands for a dollar sign, and an unknown reference stays as it is.
+/// Replaces `$(NAME)` with the variable's value. `$$` stands for a dollar sign, and an unknown reference is left
+/// unchanged.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

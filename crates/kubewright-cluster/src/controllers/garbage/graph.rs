@@ -131,7 +131,7 @@ enum Owner {
     Solid,
     /// It is being deleted in the foreground, and waits for its dependents.
     Waiting,
-    /// It is being deleted, and its dependents are to be orphaned.
+    /// It is being deleted, and its dependents will be orphaned.
     Orphaning,
     Absent,
     Unverified(OwnerIdentity),

@@ -127,7 +127,7 @@ impl View<'_> {
     }
 }
 
-/// Decides what a job needs.
+/// Decides the next steps for a job.
 fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
     let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
     if holds(job, "Complete") || holds(job, "Failed") {

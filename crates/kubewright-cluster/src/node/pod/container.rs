@@ -48,7 +48,7 @@ pub(crate) enum State {
 pub(crate) struct Running {
     /// The ID, as in `containerID`.
     pub(crate) id: String,
-    /// When it started.
+    /// The time at which it started.
     pub(crate) since: Timestamp,
     /// The monotonic time at which it will be killed, once it was asked to end.
     pub(crate) kill_at: Option<Duration>,
@@ -82,9 +82,9 @@ pub(crate) struct Ended {
     pub(crate) reason: &'static str,
     /// The error that prevented its start.
     pub(crate) message: Option<String>,
-    /// When it started.
+    /// The time at which it started.
     pub(crate) started: Timestamp,
-    /// When it ended.
+    /// The time at which it ended.
     pub(crate) finished: Timestamp,
 }
 

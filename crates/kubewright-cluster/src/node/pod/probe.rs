@@ -17,11 +17,11 @@ use k8s_openapi::api::core::v1::{Container, Probe};
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeType {
-    /// Whether the container has started.
+    /// Determines whether the container has started.
     Startup,
-    /// Whether it is to be restarted.
+    /// Determines whether the container has to be restarted.
     Liveness,
-    /// Whether it can serve.
+    /// Determines whether the container can serve.
     Readiness,
 }
 
