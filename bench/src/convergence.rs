@@ -220,7 +220,7 @@ async fn end_state(client: &Client) -> Result<EndState> {
         }
         status.pod_names.clear();
         let mut status = serde_json::to_value(status).context("write a status")?;
-        // Transition times differ from run to run.
+        // Transition times are not compared.
         for condition in status["conditions"].as_array_mut().into_iter().flatten() {
             condition["lastTransitionTime"].take();
         }

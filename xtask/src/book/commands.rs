@@ -16,9 +16,9 @@
 //! while, as a reader would.
 //!
 //! `kubewright`, `cargo run -p` and `cargo demo` run the programs that the tests have built; everything else runs as
-//! written. In a project that the page has created, which it indicates with `$SDK` for this repository, cargo is the
-//! real cargo. It runs offline and shares the tests' build directory, so that of the crates that both use only those
-//! with different features are compiled again.
+//! written. In a project that the page has created, with `$SDK` as the path of this repository, cargo is the real
+//! cargo. It runs offline and shares the tests' build directory, so that of the crates that both use only those with
+//! different features are compiled again.
 
 use std::{
     fs,

@@ -39,9 +39,9 @@ impl ApplyOptions {
 /// An object, and its state in the cluster.
 struct Found<'a> {
     object: &'a Value,
-    /// Its location; `None` until its kind is installed.
+    /// The location; `None` until its kind is installed.
     place: Option<Located>,
-    /// Its current resource version.
+    /// The current resource version.
     before: Option<String>,
 }
 

@@ -83,7 +83,7 @@ impl Simulation {
                     Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
                     Err(lagged) => {
                         tracing::info!(%lagged, "the simulated node restarts from a snapshot");
-                        // It is unknown which pods are gone. Addresses are only reused after all others.
+                        // It is unknown which pods are gone. Addresses are only reused after all others have been used.
                         self.leases.lock().clear();
                     }
                 },

@@ -18,7 +18,7 @@ pub(super) fn find(name: &str) -> Option<TimeZone> {
 
 /// The interval between two jumps of the clock.
 struct Stretch {
-    /// Its first second.
+    /// The first second.
     begin: i64,
     /// The first second after it.
     end: i64,

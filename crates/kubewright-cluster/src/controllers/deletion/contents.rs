@@ -16,7 +16,7 @@ pub(crate) enum Scope {
 /// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
-    /// Its UID.
+    /// The UID.
     pub(crate) uid: Arc<str>,
     /// The stored resource, `group/plural`, of an object of a custom kind.
     pub(crate) custom_kind: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Item {
     pub(crate) address: ObjectPath,
     /// Whether it is being deleted.
     pub(crate) deleting: bool,
-    /// Its finalizers.
+    /// The finalizers.
     pub(crate) finalizers: Vec<String>,
 }
 

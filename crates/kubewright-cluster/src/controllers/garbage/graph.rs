@@ -26,17 +26,17 @@ pub(crate) type Uid = Arc<str>;
 /// The parts of an object that the graph needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
-    /// Its UID.
+    /// The UID.
     pub(crate) uid: Uid,
-    /// Its API path.
+    /// The API path.
     pub(crate) address: ObjectPath,
-    /// Its kind.
+    /// The kind.
     pub(crate) kind: Arc<str>,
-    /// Its resource version.
+    /// The resource version.
     pub(crate) version: String,
-    /// Its owners.
+    /// The owners.
     pub(crate) owners: Vec<OwnerReference>,
-    /// Its finalizers.
+    /// The finalizers.
     pub(crate) finalizers: Vec<String>,
     /// Whether it is being deleted.
     pub(crate) deleting: bool,

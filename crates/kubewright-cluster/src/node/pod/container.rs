@@ -91,7 +91,7 @@ pub(crate) struct Ended {
 /// The record of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
     /// The role.
     pub(crate) role: Role,

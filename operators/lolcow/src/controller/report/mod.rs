@@ -26,7 +26,7 @@ use crate::api::v1alpha1::{Lolcow, LolcowStatus};
 pub(crate) struct Child<T> {
     /// The present object, if the Lolcow controls it.
     pub(crate) object: Option<Arc<T>>,
-    /// Its state.
+    /// The state.
     pub(crate) state: State,
 }
 
