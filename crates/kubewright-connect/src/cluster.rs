@@ -14,14 +14,15 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer, util::BoxService};
 
 use crate::{Connector, Proxies};
 
-/// The service below a client.
+/// The service underlying a client.
 pub type GenericService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// Stands for the proxies of the environment while kube reads a kubeconfig: it would take one of them for loopback too.
+/// A placeholder proxy, set while kube reads a kubeconfig. Otherwise kube would use a proxy of the environment, even
+/// for loopback addresses.
 const PLACEHOLDER: &str = "http://proxy.invalid";
 
-/// Returns the configuration of a kubeconfig's context, by default its current one. Its
-/// [`proxy_url`](Config::proxy_url) is that of the kubeconfig alone.
+/// Returns the configuration of a kubeconfig's context, by default the current context. Its
+/// [`proxy_url`](Config::proxy_url) is set only by the kubeconfig, never by the environment.
 ///
 /// # Errors
 /// Those of [`Config::from_custom_kubeconfig`].
@@ -46,11 +47,11 @@ pub async fn config(mut kubeconfig: Kubeconfig, context: Option<&str>) -> Result
     Ok(config)
 }
 
-/// Returns the builder of a client: through the configuration's [`proxy_url`](Config::proxy_url), else through the
-/// environment's proxy for the API server's address, else directly. Nothing is connected yet.
+/// Returns the builder of a client. The client connects through the configuration's [`proxy_url`](Config::proxy_url),
+/// else through the environment's proxy for the API server's address, else directly. This function doesn't connect yet.
 ///
 /// # Errors
-/// If certificates or credentials can't be used, or the proxy has an unknown scheme.
+/// If certificates or credentials can't be used, or the proxy's scheme is not supported.
 pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService>, Error> {
     let proxies = match config.proxy_url.take() {
         Some(url) => Proxies::fixed(&url).map_err(|error| Error::Service(error.into()))?,
@@ -59,7 +60,7 @@ pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService
     if !proxies.intercepts(&config.cluster_url) {
         return ClientBuilder::try_from(config);
     }
-    // The proxy's certificate is verified as one of a cluster without an authority of its own: by the system's authorities.
+    // The proxy's certificate is verified against the system's certificate authorities, not the cluster's.
     let connector = Connector::new(proxies, Config::new(config.cluster_url.clone()).rustls_client_config()?);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -80,7 +81,7 @@ pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService
     Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace))
 }
 
-/// Returns a client: see [`client_builder`].
+/// Returns a client; see [`client_builder`].
 ///
 /// # Errors
 /// Those of [`client_builder`].

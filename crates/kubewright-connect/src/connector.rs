@@ -1,4 +1,4 @@
-//! A connector for hyper's client.
+//! A connector for hyper clients.
 
 use std::{
     error::Error as StdError,
@@ -26,37 +26,37 @@ use tower::{BoxError, Service};
 
 use crate::Proxies;
 
-/// The port of SOCKS proxies.
+/// The default port of SOCKS proxies.
 const SOCKS_PORT: u16 = 1080;
 
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// A connection that could not be made.
+/// An error while connecting.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The destination could not be reached.
     #[error(transparent)]
     Direct(BoxError),
-    /// The proxy could not be reached, or did not lead to the destination.
+    /// The proxy could not be reached, or did not connect to the destination.
     #[error("through the proxy {proxy}")]
     Proxy {
         /// The proxy's URL, without user and password.
         proxy: Uri,
-        /// What failed.
+        /// The cause.
         #[source]
         source: BoxError,
     },
 }
 
-/// Opens TCP connections, directly or through the proxy that leads to the destination.
+/// A connector that opens TCP connections, directly or through the proxy for the destination.
 ///
-/// TLS to the destination is the business of whoever wraps it, such as [`hyper_rustls::HttpsConnector`]. Through an HTTP
-/// proxy each connection is a tunnel, whatever the scheme.
+/// TLS to the destination is left to a wrapping connector, such as [`hyper_rustls::HttpsConnector`]. Through an HTTP
+/// proxy each connection is a tunnel, regardless of the scheme.
 #[derive(Clone)]
 pub struct Connector {
     direct: HttpConnector,
-    /// For connections to HTTP proxies, which may speak TLS.
+    /// The connector to HTTP proxies, which may use TLS.
     to_proxy: HttpsConnector<HttpConnector>,
     proxies: Proxies,
 }
@@ -68,10 +68,10 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// A connector with these proxies. `tls` is how it verifies `https://` proxies.
+    /// Creates a connector with these proxies. `tls` is used for connections to `https://` proxies.
     pub fn new(proxies: Proxies, tls: ClientConfig) -> Self {
         let mut direct = HttpConnector::new();
-        // The scheme of the destination says whether the wrapping connector adds TLS.
+        // The wrapping connector adds TLS for `https`, so both schemes are accepted here.
         direct.enforce_http(false);
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         Self { to_proxy: builder.wrap_connector(direct.clone()), direct, proxies }
@@ -84,7 +84,7 @@ impl Service<Uri> for Connector {
     type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        // Both inner connectors are always ready.
+        // The inner connectors are always ready.
         Poll::Ready(Ok(()))
     }
 
@@ -128,7 +128,7 @@ fn boxed(error: impl StdError + Send + Sync + 'static) -> BoxError {
     error.into()
 }
 
-/// The URL with its port, that of its scheme or else `usual`.
+/// Returns the URL with an explicit port: 80 for `http`, otherwise `usual`.
 fn with_port(url: Uri, usual: u16) -> Uri {
     let Some(host) = url.host().filter(|_| url.port().is_none()) else { return url };
     let port = if url.scheme_str() == Some("http") { 80 } else { usual };

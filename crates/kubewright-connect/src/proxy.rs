@@ -1,4 +1,4 @@
-//! Which proxy leads to a destination.
+//! Selection of the proxy for a destination.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -6,7 +6,7 @@ use http::Uri;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use thiserror::Error;
 
-/// A proxy that can't be used.
+/// The error of an unusable proxy URL.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the proxy {url} is not supported: use http://, https:// or socks5://, with a host")]
 pub struct ProxyError {
@@ -18,13 +18,13 @@ pub struct ProxyError {
 #[derive(Clone, Debug)]
 pub struct Proxies {
     matcher: Arc<Matcher>,
-    /// True if loopback addresses are asked through a proxy too.
+    /// True if connections to loopback addresses use the proxy too.
     for_loopback: bool,
 }
 
 impl Proxies {
-    /// The proxies that the environment names: see the [crate's documentation](crate). A value that is not the URL of a
-    /// supported proxy counts as if it were not set.
+    /// Returns the proxies of the environment; see the [crate's documentation](crate). A value that is not the URL of a
+    /// supported proxy is ignored.
     pub fn from_env() -> Self {
         Self::environment(Matcher::from_env())
     }
@@ -33,17 +33,17 @@ impl Proxies {
         Self { matcher: Arc::new(matcher), for_loopback: false }
     }
 
-    /// One proxy for all destinations, also on loopback.
+    /// Returns one proxy for all destinations, including loopback addresses.
     ///
     /// # Errors
-    /// If the URL is not that of a supported proxy.
+    /// If the URL is not the URL of a supported proxy.
     pub fn fixed(url: &Uri) -> Result<Self, ProxyError> {
         let proxies = Self { matcher: Arc::new(Matcher::builder().all(url.to_string()).build()), for_loopback: true };
         let is_usable = proxies.lookup(&Uri::from_static("https://destination")).is_some();
         if is_usable { Ok(proxies) } else { Err(ProxyError { url: without_user(url) }) }
     }
 
-    /// Returns whether a destination is asked through a proxy.
+    /// Returns whether connections to a destination use a proxy.
     pub fn intercepts(&self, destination: &Uri) -> bool {
         self.lookup(destination).is_some()
     }
@@ -57,7 +57,7 @@ impl Proxies {
     }
 }
 
-/// Returns whether a host, as it stands in a URL, is a loopback address or `localhost`.
+/// Returns whether a host in URL notation is a loopback address or `localhost`.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {

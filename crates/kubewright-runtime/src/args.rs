@@ -1,4 +1,5 @@
-//! The flags and environment variables of an operator's binary, named as kubebuilder's, and the connection to the cluster.
+//! The flags and environment variables of an operator's binary, named as kubebuilder's, and the connection to the
+//! cluster.
 
 use std::{
     env, io,
@@ -141,12 +142,12 @@ pub struct ManagerArgs {
     pub log: LogArgs,
 }
 
-/// Checks the name of an object.
+/// Validates an object name.
 fn object_name(text: &str) -> Result<String, String> {
     named(text, name::dns1123_subdomain(text))
 }
 
-/// Checks the name of a namespace.
+/// Validates a namespace name.
 fn namespace(text: &str) -> Result<String, String> {
     named(text, name::dns1123_label(text))
 }
@@ -155,7 +156,8 @@ fn named(text: &str, wrong: Vec<String>) -> Result<String, String> {
     if wrong.is_empty() { Ok(text.into()) } else { Err(format!("invalid name {text:?}: {}", wrong.join("; "))) }
 }
 
-/// Checks a list of namespaces, which is empty for all. Nothing would be watched in a misspelt one.
+/// Validates a list of namespaces, which is empty for all. Without validation, an invalid name would go unnoticed and
+/// nothing would be watched.
 fn namespace_list(text: &str) -> Result<String, String> {
     let names: Vec<_> = names(text).collect();
     if names.is_empty() && !text.trim().is_empty() {
@@ -169,37 +171,37 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// How long a read from the API server may receive nothing.
+/// The read timeout: the maximum time without data from the API server.
 const SILENCE: Duration = Duration::from_secs(310);
 
 /// An error while connecting to the cluster.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No configuration names a cluster.
+    /// No configuration for a cluster was found.
     #[error(
         "no cluster: --kubeconfig and KUBECONFIG are not set, this is not a pod, and {} doesn't exist; \
          name a kubeconfig with --kubeconfig, or start a cluster with `kubewright cluster`",
         .home.as_deref().map_or("~/.kube/config".into(), |home| home.display().to_string())
     )]
     NotFound {
-        /// The default kubeconfig, if there is a home directory.
+        /// The path of the default kubeconfig, if there is a home directory.
         home: Option<PathBuf>,
     },
     /// A kubeconfig can't be used.
     #[error("{from}: {error}; {hint}", hint = kubeconfig_hint(.error))]
     Kubeconfig {
-        /// The file, or `KUBECONFIG`.
+        /// The source: a file, or `KUBECONFIG`.
         from: String,
         /// The error.
         error: KubeconfigError,
     },
-    /// The process runs in a pod whose service account can't be used.
+    /// The process runs in a pod, and the pod's service account can't be used.
     #[error(
         "the pod's service account: {0}; mount its token (automountServiceAccountToken), or name a kubeconfig with --kubeconfig"
     )]
     InCluster(InClusterError),
-    /// No client can be made from the configuration, mostly because of its certificates or proxy.
+    /// No client can be created from the configuration, usually because of its certificates or proxy.
     #[error("can't make a client for {url}: {}", explain(.error))]
     Client {
         /// The API server's URL.
@@ -237,11 +239,11 @@ impl ManagerArgs {
         names
     }
 
-    /// Returns the configuration of a client: from `--kubeconfig`, else `KUBECONFIG`, else the pod's service account, else
-    /// `~/.kube/config`. This is controller-runtime's order. The first source that exists is used, even if it is broken.
+    /// Returns the client configuration from the first source that exists, even if it is invalid: `--kubeconfig`,
+    /// `KUBECONFIG`, the pod's service account, `~/.kube/config`. This is controller-runtime's order.
     ///
     /// # Errors
-    /// [`ConnectError`]; the message says what to do.
+    /// [`ConnectError`], with a message that suggests a fix.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let home = env::home_dir().map(|home| home.join(".kube/config"));
         let source = self.source(|name| env::var_os(name).is_some_and(|value| !value.is_empty()), home.as_deref());
@@ -253,19 +255,20 @@ impl ManagerArgs {
             }
             Source::File(path) => self.config_of(Kubeconfig::read_from(&path), path.display().to_string()).await?,
         };
-        // Reconciles, watches, the election and the event recorder retry by themselves, and know what may be sent twice.
+        // Reconciles, watches, the leader election and the event recorder do their own retries, since only they know
+        // which requests may be repeated.
         config.default_retry = false;
-        // The API server ends watches before that: a connection that is silent for longer is dead.
+        // The API server ends watches earlier, so a connection without data for this long is dead.
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
         Ok(config)
     }
 
-    /// Returns a client whose requests are counted. It reaches the API server directly or through a proxy: see
-    /// [`kubewright_connect`] for which. It doesn't connect yet.
+    /// Returns a client whose requests are counted. It connects directly or through a proxy; see [`kubewright_connect`]
+    /// for the rules. This method doesn't connect yet.
     ///
     /// # Errors
-    /// [`ConnectError`]; the message says what to do.
+    /// [`ConnectError`], with a message that suggests a fix.
     pub async fn client(&self, metrics: &Metrics) -> Result<Client, ConnectError> {
         let config = self.config().await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();

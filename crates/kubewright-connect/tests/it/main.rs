@@ -1,4 +1,4 @@
-//! Clients against a server that only a proxy can reach.
+//! Clients of a server that can be reached only through a proxy.
 
 mod scene;
 
@@ -9,7 +9,7 @@ use kubewright_connect::{client, config};
 
 use self::scene::{Proxy, Server};
 
-/// A kubeconfig whose cluster is at this address, which no resolver knows.
+/// Returns the configuration for a cluster whose host name can't be resolved, through this proxy.
 async fn configured(server: &Server, proxy: Option<&str>) -> Config {
     let proxy = proxy.map(|url| format!(", proxy-url: '{url}'")).unwrap_or_default();
     let kubeconfig = Kubeconfig::from_yaml(&format!(
@@ -29,7 +29,7 @@ async fn version(config: Config) -> Result<String, String> {
     Ok(version.git_version)
 }
 
-/// The error and its causes.
+/// Formats an error and its causes.
 fn chain(error: &dyn Error) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {}", chain(cause)),

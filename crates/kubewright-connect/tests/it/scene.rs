@@ -1,4 +1,4 @@
-//! A server by TLS, and proxies that lead every name to it.
+//! A TLS server, and proxies that connect every name to it.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Answers every request with the version of an API server.
+/// A server that responds to every request with the version of an API server.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) certificate: CertificateDer<'static>,
@@ -68,7 +68,7 @@ impl Server {
         Self { address, certificate, tokens, task }
     }
 
-    /// The credentials of the requests.
+    /// Returns the credentials of the requests.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().expect("a lock").clone()
     }
@@ -85,7 +85,7 @@ async fn answer(stream: tokio_rustls::server::TlsStream<TcpStream>, tokens: &Not
     stream.shutdown().await
 }
 
-/// The lines of a request's head.
+/// Reads the lines of a request's head.
 async fn head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     loop {
@@ -97,7 +97,7 @@ async fn head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Vec<Str
     }
 }
 
-/// A proxy. Dropped, it ends.
+/// A proxy that stops when it is dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     asked: Notes,
@@ -111,7 +111,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// A proxy that opens tunnels, to anyone or to one user.
+    /// Starts an HTTP proxy that opens tunnels, for any client or only for one user.
     pub(crate) async fn http(to: SocketAddr, user: Option<(&str, &str)>) -> Self {
         let (listener, address) = listen().await;
         let asked = Notes::default();
@@ -128,7 +128,7 @@ impl Proxy {
         Self { address, asked, task }
     }
 
-    /// A SOCKS proxy of version 5 (RFC 1928), for anyone or for one user (RFC 1929).
+    /// Starts a SOCKS 5 proxy (RFC 1928), for any client or only for one user (RFC 1929).
     pub(crate) async fn socks(to: SocketAddr, user: Option<(&str, &str)>) -> Self {
         let (listener, address) = listen().await;
         let asked = Notes::default();
@@ -143,7 +143,7 @@ impl Proxy {
         Self { address, asked, task }
     }
 
-    /// The destinations that it was asked for.
+    /// Returns the requested destinations.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("a lock").clone()
     }
@@ -193,7 +193,7 @@ async fn socks(
     copy_bidirectional(&mut stream, &mut upstream).await.map(drop)
 }
 
-/// A text behind its length.
+/// Reads a length-prefixed string.
 async fn text(stream: &mut TcpStream) -> io::Result<String> {
     let length = stream.read_u8().await?;
     let mut text = vec![0; length.into()];

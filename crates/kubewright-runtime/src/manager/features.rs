@@ -1,4 +1,4 @@
-//! The rights that the manager's own features need.
+//! RBAC rules for the manager's own features.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::{
     webhook::{Role, WebhookDescription},
 };
 
-/// The rules of the manager's own features, by role: `leader-election`, `metrics-auth`, `metrics-reader` (for clients that read
-/// the metrics) and, with webhooks or conversions, `webhook` (for self-managed certificates). Names of objects lack the prefix
-/// that kustomize adds.
+/// Returns the rules of the manager's own features, by role: `leader-election`, `metrics-auth`, `metrics-reader` (for
+/// clients that read the metrics) and, with webhooks or conversions, `webhook` (for self-managed certificates). Object
+/// names are without the prefix that kustomize adds.
 pub(super) fn rules(
     webhooks: &[WebhookDescription],
     conversions: &[ConversionDescription],

@@ -1,4 +1,4 @@
-//! The lifecycle of controllers and runnables: those on every replica, those that need the lease, and how both stop.
+//! The lifecycle of controllers and runnables: start on every replica or with the lease, and shutdown.
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     shard::Membership,
 };
 
-/// A task that works until the first token is cancelled, and ends at once when the second is.
+/// A task that stops gracefully when the first token is cancelled, and ends at once when the second is cancelled.
 pub(super) type Task =
     Box<dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
 
@@ -37,7 +37,7 @@ enum Holding {
 }
 
 impl LeaseHold {
-    /// Starts to acquire the lease; `None` if none is needed.
+    /// Starts acquiring the lease; `None` if no lease is needed.
     pub(super) fn start(replicas: Replicas, environment: &Environment<'_>) -> Result<Option<Self>, ManagerError> {
         let Environment { client, clock, random, metrics, share, fence, .. } = environment;
         let (client, clock, random, fence) = (client.clone(), clock.clone(), random.clone(), fence.clone());
@@ -76,21 +76,22 @@ impl LeaseHold {
     }
 }
 
-/// The tasks of a manager, and when they run.
+/// The tasks of a manager, by the time at which they run.
 pub(super) struct Lifecycle {
     /// Tasks that run on every replica from the start.
     pub(super) everywhere: Vec<Task>,
     /// Tasks that run while the lease is held.
     pub(super) elected: Vec<Task>,
     pub(super) hold: Option<LeaseHold>,
-    /// Cancelled when these start.
+    /// Cancelled when the `elected` tasks start.
     pub(super) begun: CancellationToken,
-    /// How long all tasks may take to end.
+    /// The grace period for all tasks to end.
     pub(super) grace: Duration,
 }
 
 impl Lifecycle {
-    /// Runs the tasks until `shutdown`, until one fails, or until the lease is lost. Returns once all have ended.
+    /// Runs the tasks until `shutdown` completes, a task fails, or the lease is lost. Returns after all tasks have
+    /// ended.
     pub(super) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
         let Self { everywhere, elected, hold, begun, grace } = self;
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
@@ -113,7 +114,7 @@ impl Lifecycle {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => break Ok(()),
-                // Cancelled by a task that can't continue, whose error follows.
+                // Cancelled by a task that can't continue; its error is returned below.
                 () = stop.cancelled() => break Ok(()),
                 () = &mut shutdown => {
                     info!("stopping");
@@ -141,7 +142,7 @@ impl Lifecycle {
         loop {
             tokio::select! {
                 biased;
-                // Other replicas may start now, so nothing may continue.
+                // Other replicas may take over now, so all tasks must end at once.
                 () = &mut patience, if !abort.is_cancelled() => {
                     if !running.is_empty() {
                         was_aborted = true;
@@ -171,7 +172,7 @@ impl Lifecycle {
     }
 }
 
-/// A runnable as a part of the lifecycle. A panic in it is an error.
+/// Returns the task of a runnable. A panic is returned as an error.
 pub(super) fn runnable_task(runnable: Runnable, environment: &Environment<'_>) -> Task {
     let Runnable { name, needs_leader, run, .. } = runnable;
     let Environment { client, fenced, clock, random, metrics, .. } = environment;

@@ -1,8 +1,8 @@
-//! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
+//! The manager: the client, cache, clock and source of randomness shared by all controllers, and their lifecycle.
 //!
-//! As in controller-runtime it starts the HTTP servers, the webhooks, the caches, what runs on every replica and, with
-//! leader election once it leads, the rest. It stops them in reverse order. A replica that doesn't lead fills its
-//! caches and queues too, so that it can take over at once.
+//! As in controller-runtime, it starts the HTTP servers, the webhooks, the caches, the tasks that run on every replica
+//! and, with leader election when it becomes the leader, the remaining tasks. It stops them in reverse order. Replicas
+//! that don't lead also fill their caches and queues, so that they can take over at once.
 
 mod describe;
 mod features;
@@ -60,17 +60,17 @@ use crate::{
     webhook::{self, ClientAuthoritiesError, Content, Surroundings, Webhook, WebhookServer},
 };
 
-/// How long tasks may take to end when the manager stops, as in controller-runtime.
+/// The default grace period for tasks to end when the manager stops, as in controller-runtime.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How long recorded events may take to be written at the end.
+/// The grace period for writing the remaining events after the tasks have ended.
 const EVENT_GRACE: Duration = Duration::from_secs(2);
 
 /// An error that ends a manager.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The cluster can't be connected to.
+    /// The connection to the cluster can't be set up.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// A server can't listen.
@@ -82,7 +82,7 @@ pub enum ManagerError {
     /// The signal handlers can't be installed.
     #[error("can't install the signal handlers")]
     Signals(#[source] io::Error),
-    /// Two controllers have the same name, which their metrics, events and field ownership would share.
+    /// Two controllers have the same name, so their metrics, events and field ownership would be shared.
     #[error("two controllers have the name {0:?}: rename one with Controller::name")]
     SameName(String),
     /// Two indexes of one kind have the same name.
@@ -94,12 +94,12 @@ pub enum ManagerError {
         kind: String,
         /// The name of the index.
         index: String,
-        /// The controller that declares it first.
+        /// The controller with the first declaration.
         first: String,
-        /// The controller that declares it again, possibly the same.
+        /// The controller with the second declaration, possibly the same controller.
         second: String,
     },
-    /// A version is declared of a kind that is not declared.
+    /// A version of a kind is declared, but not the kind itself.
     #[error(
         "{0} is declared as a version of a kind that is not declared: declare the stored version with Manager::kind"
     )]
@@ -131,18 +131,18 @@ pub enum ManagerError {
     /// A runnable failed.
     #[error("the runnable {name} failed")]
     Runnable {
-        /// Its name.
+        /// The runnable's name.
         name: String,
         /// The error.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A runnable needs a leader, and replicas that divide the keys have none.
+    /// A runnable needs a leader, which doesn't exist with sharding.
     #[error(
         "the runnable {0} needs a leader, and with sharding there is none: run it on every replica with Runnable::needs_leader(false)"
     )]
     NoLeader(String),
-    /// The certificate authorities of the webhooks' clients can't be read.
+    /// The certificate authorities for webhook clients can't be read.
     #[error(transparent)]
     ClientAuthorities(#[from] ClientAuthoritiesError),
     /// A task of the manager panicked.
@@ -158,7 +158,7 @@ pub enum ManagerError {
         "invalid path {0:?} of a webhook: begin it with a slash, without braces, blanks, or segments that begin with ':' or '*'"
     )]
     BadPath(String),
-    /// The durations of the leader election can't work together.
+    /// The durations of the leader election are inconsistent.
     #[error(transparent)]
     LeaderOptions(#[from] LeaderOptionsError),
     /// Leader election and sharding are both requested.
@@ -169,16 +169,16 @@ pub enum ManagerError {
     /// The options of sharding are invalid.
     #[error(transparent)]
     Shards(#[from] ShardError),
-    /// Leadership is lost. The process should exit and be restarted.
+    /// Leadership was lost. The process should exit and be restarted.
     #[error("leadership lost: the lease {lease} could not be renewed in time: {why}")]
     LeadershipLost {
-        /// Its namespace and name.
+        /// The namespace and name of the lease.
         lease: String,
         /// The last error, or the identity of the new leader.
         why: String,
     },
-    /// Membership in the group of shards is lost, and the other replicas take over its keys. The process should exit
-    /// and be restarted.
+    /// Membership in the shard group was lost, and the other replicas take over its keys. The process should exit and
+    /// be restarted.
     #[error("shard membership lost: the lease {0} could not be renewed in time")]
     ShardLost(String),
 }
@@ -218,16 +218,16 @@ pub struct Manager {
     webhooks: Content,
 }
 
-/// The relation of this process to its other replicas.
+/// The coordination mode of this process with other replicas.
 #[derive(Debug)]
 enum Replicas {
-    /// None: its controllers work in any case.
+    /// No coordination: the controllers always run.
     Alone,
-    /// Its controllers work only while it leads.
+    /// Leader election: the controllers run only on the leader.
     Lead(LeaderOptions),
-    /// Its controllers work on a part of the keys.
+    /// Sharding: the controllers reconcile a part of the keys.
     Shard(ShardOptions),
-    /// As the flags say. The default namespace is known only with the client.
+    /// Set by flags. Resolved when the client exists, since the default namespace depends on it.
     Args { is_sharded: bool, namespace: Option<String>, name: String },
 }
 
@@ -283,18 +283,18 @@ struct Program {
 }
 
 impl Manager {
-    /// Creates a manager of all namespaces, with the machine's clock and without HTTP servers.
+    /// Creates a manager for all namespaces, with the system clock and without HTTP servers.
     ///
-    /// The client's configuration should have `default_retry = false`, as that of [`ManagerArgs::config`]. Otherwise
-    /// kube's client repeats a request after a gateway timeout, and a creation with a generated name may be done twice,
-    /// the first unknown to anyone.
+    /// The client's configuration should have `default_retry = false`, as in [`ManagerArgs::config`]. Otherwise kube's
+    /// client repeats a request after a gateway timeout. A create with a generated name may then take effect twice, and
+    /// leave an object that no controller knows of.
     pub fn new(client: Client) -> Self {
         let metrics = MetricsServer::new(BindAddress::Disabled);
         Self::with(Connection::Client(client), metrics, BindAddress::Disabled)
     }
 
-    /// Creates a manager from the flags and environment variables of the program, which also set up logging. An invalid
-    /// flag, or `--help`, exits the process.
+    /// Creates a manager from the program's flags and environment variables, and sets up logging. The process exits on
+    /// an invalid flag and on `--help`.
     ///
     /// # Errors
     /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
@@ -302,7 +302,7 @@ impl Manager {
         Self::with_args(Program::parse().manager)
     }
 
-    /// [`Manager::from_args`] for a program that has flags of its own, and has parsed them.
+    /// Like [`Manager::from_args`], for a program that defines further flags and has parsed them.
     ///
     /// # Errors
     /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
@@ -351,8 +351,8 @@ impl Manager {
         }
     }
 
-    /// Declares a kind that the operator defines, in its stored version. `kubewright manifests` makes the
-    /// CustomResourceDefinition from it; at run time it has no effect.
+    /// Declares a kind that the operator defines, in its stored version. `kubewright manifests` generates the
+    /// CustomResourceDefinition from it. It has no effect at run time.
     ///
     /// ```
     /// # use kube::CustomResource;
@@ -387,7 +387,7 @@ impl Manager {
         self
     }
 
-    /// Adds a rule to the operator's role for requests that the program makes outside its controllers; see
+    /// Adds a rule to the operator's role, for requests that the program makes outside its controllers; see
     /// [`crate::rbac`].
     pub fn policy_rule(mut self, rule: PolicyRule) -> Self {
         self.policy_rules.push(rule);
@@ -400,30 +400,30 @@ impl Manager {
         self
     }
 
-    /// Adds the webhooks of a kind. [`Manager::webhook_server`] or the flags say where they are served.
+    /// Adds the webhooks of a kind. They are served by the server set with [`Manager::webhook_server`] or by flags.
     pub fn webhook<K: Object>(mut self, webhook: Webhook<K>) -> Self {
         self.webhooks.webhooks.extend(webhook.endpoints());
         self
     }
 
-    /// Adds the conversion between the versions of a kind. It is served beside the webhooks.
+    /// Adds the conversion between the versions of a kind. It is served by the webhook server.
     pub fn conversion<K: Object>(mut self, hub: Hub<K>) -> Self {
         self.webhooks.hubs.push(Arc::new(hub));
         self
     }
 
-    /// Sets the webhook server. Without it, a manager that wasn't made from flags serves no webhooks.
+    /// Sets the webhook server. By default, a manager that wasn't created from flags serves no webhooks.
     pub fn webhook_server(self, server: WebhookServer) -> Self {
         Self { webhook_server: Some(server), ..self }
     }
 
-    /// Watches only these namespaces; an empty list means all. Cluster-scoped kinds are always watched whole.
+    /// Watches only these namespaces; an empty list means all. Cluster-scoped kinds are not affected.
     pub fn namespaces(self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { namespaces: namespaces.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets how many keys controllers work on at once, by kind and group, such as `PodSet.app.example.com` or `Pod`. It
-    /// is for configuration from outside; [`Controller::concurrency`] takes precedence.
+    /// Sets the number of concurrent reconciles of controllers by kind and group, such as `PodSet.app.example.com` or
+    /// `Pod`. It is meant for external configuration; [`Controller::concurrency`] takes precedence.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -435,27 +435,28 @@ impl Manager {
         Self { concurrency: workers.into_iter().map(|(kind, workers)| (kind.into(), workers)).collect(), ..self }
     }
 
-    /// Sets what the cache watches and keeps of each kind.
+    /// Sets the options of the cache: the objects that it watches and the parts that it keeps of each kind.
     pub fn cache(self, cache: CacheOptions) -> Self {
         Self { cache, ..self }
     }
 
-    /// Sets the clock, for simulations. Default: the machine's.
+    /// Sets the clock, for simulations. Default: the system clock.
     pub fn clock(self, clock: SharedClock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Sets the source of randomness, such as a seeded one for simulations. Default: the machine's.
+    /// Sets the source of randomness, such as a seeded one for simulations. Default: the system's.
     pub fn random(self, random: Random) -> Self {
         Self { random, ..self }
     }
 
-    /// Sets the metrics. Default: a new set. Pass one to add metric families to its registry.
+    /// Sets the metrics. Default: a new set. Pass a set to add metric families to its registry.
     pub fn metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Serves `/metrics` at this address by plain HTTP, for everyone. See [`Manager::metrics_server`] for more.
+    /// Serves `/metrics` at this address over plain HTTP, without authentication. See [`Manager::metrics_server`] for
+    /// TLS and authentication.
     pub fn metrics_address(self, metrics_address: BindAddress) -> Self {
         self.metrics_server(MetricsServer::new(metrics_address))
     }
@@ -465,8 +466,8 @@ impl Manager {
         Self { metrics_server, ..self }
     }
 
-    /// Adds a handler to the metrics server, such as for profiles or build information. A guarded server authorizes its
-    /// requests too. The path begins with a slash.
+    /// Adds a handler to the metrics server, such as for profiles or build information. A guarded server also
+    /// authorizes requests for it. The path must begin with a slash.
     ///
     /// ```no_run
     /// # use kubewright_runtime::manager::Manager;
@@ -479,54 +480,52 @@ impl Manager {
         self
     }
 
-    /// Adds a task that runs beside the controllers.
+    /// Adds a task that runs alongside the controllers.
     pub fn runnable(mut self, runnable: Runnable) -> Self {
         self.runnables.push(runnable);
         self
     }
 
-    /// Sets how long reconciles and runnables may take to end when the manager stops, before they are aborted. Default:
-    /// 30 s; [`Duration::ZERO`] aborts at once. A pod's `terminationGracePeriodSeconds` should be longer.
+    /// Sets the grace period for reconciles and runnables to end when the manager stops, after which they are aborted.
+    /// Default: 30 s; [`Duration::ZERO`] aborts at once. The pod's `terminationGracePeriodSeconds` should be longer.
     pub fn graceful_shutdown(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Returns a token that is cancelled when this replica starts to work: at once, or with leader election when it is
-    /// elected, or with sharding when it has joined the group.
+    /// Returns a token that is cancelled when this replica becomes active: with leader election when it is elected,
+    /// with sharding when it has joined the group, otherwise at the start.
     pub fn elected(&self) -> CancellationToken {
         self.elected.clone()
     }
 
-    /// Sets where traces of reconciles are kept, or [`Traces::off`]. By default they are kept and served on loopback:
-    /// see [`crate::trace`].
+    /// Sets the store of reconcile traces, or disables them with [`Traces::off`]. By default they are kept and served
+    /// on loopback: see [`crate::trace`].
     pub fn traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
     }
 
-    /// Sets the address of `/healthz` and `/readyz`; see [`crate::probe`] for who is shown what.
+    /// Sets the address of `/healthz` and `/readyz`; see [`crate::probe`] for their content and its restrictions.
     pub fn probe_address(self, probe_address: BindAddress) -> Self {
         Self { probe_address, ..self }
     }
 
-    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that
-    /// takes over can start at once. The last call of this and [`Manager::sharding`] counts.
+    /// Enables leader election: the controllers run only while this lease is held. Caches are filled in the meantime,
+    /// so that a replica can take over at once. Of this method and [`Manager::sharding`], the last call takes effect.
     pub fn leader_election(self, options: LeaderOptions) -> Self {
         Self { replicas: Replicas::Lead(options), ..self }
     }
 
-    /// Lets the replicas divide the keys, so that all of them are active: see [`crate::shard`]. The last call of this
-    /// and
-    /// [`Manager::leader_election`] counts.
+    /// Enables sharding: the keys are divided among the replicas, so that all of them are active; see [`crate::shard`].
+    /// Of this method and [`Manager::leader_election`], the last call takes effect.
     pub fn sharding(self, options: ShardOptions) -> Self {
         Self { replicas: Replicas::Shard(options), ..self }
     }
 
-    /// Returns a client of the manager's cluster, for what a program does besides its controllers. Its requests are
-    /// counted if
+    /// Returns a client of the manager's cluster, for use outside the controllers. Its requests are counted if
     /// [`Manager::metrics`] is set.
     ///
     /// # Errors
-    /// [`ManagerError::Connect`]. It doesn't connect yet.
+    /// [`ManagerError::Connect`] if the configuration is missing or invalid. This method doesn't connect yet.
     pub async fn client(&self) -> Result<client::Client, ManagerError> {
         let kube = match &self.connection {
             Connection::Client(client) => client.clone(),
@@ -538,17 +537,18 @@ impl Manager {
         Ok(client::Client::new(kube))
     }
 
-    /// Returns the health and readiness checks, to add further ones. Those of the manager are `ping`, `caches`, with
-    /// webhooks `webhook`, and with sharding `shards`: whether this replica is a member and sees the others.
+    /// Returns the health and readiness checks, for adding further ones. The manager's own checks are `ping`, `caches`,
+    /// `webhook` (with webhooks), and `shards` (with sharding), which checks that this replica is a member and sees the
+    /// others.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`] does. A second signal exits the process at
-    /// once.
+    /// Runs until SIGTERM or SIGINT, then shuts down as [`Manager::run_until`] does. A second signal exits the process
+    /// at once.
     ///
-    /// With `KUBEWRIGHT_DESCRIBE=<file>` in the environment it only writes its [description](Manager::describe) to that
-    /// file, as JSON, and returns. `kubewright manifests` runs programs so.
+    /// If the environment variable `KUBEWRIGHT_DESCRIBE` is set to a file, it only writes the
+    /// [description](Manager::describe) to that file as JSON and returns. `kubewright manifests` uses this.
     ///
     /// # Errors
     /// Those of [`Manager::run_until`], and [`ManagerError::Describe`].
@@ -561,17 +561,18 @@ impl Manager {
         self.run_until(signals.shutdown().cancelled_owned()).await
     }
 
-    /// Runs until `shutdown` completes. Then it takes no more keys, cancels [`crate::context::Context::cancelled`], and
-    /// gives reconciles in flight [some time](Manager::graceful_shutdown) before it aborts them. When it returns, none
-    /// of its tasks is left.
+    /// Runs until `shutdown` completes. It then takes no more keys, cancels [`crate::context::Context::cancelled`], and
+    /// aborts reconciles in flight after a [grace period](Manager::graceful_shutdown). When it returns, all its tasks
+    /// have ended.
     ///
-    /// A kind that can't be watched doesn't end it. The error is logged and makes `/readyz` fail, and the controllers
-    /// that need the kind start once it can be watched, unless they have a [`Controller::cache_sync_timeout`].
+    /// The manager keeps running if a kind can't be watched. The error is logged and makes `/readyz` fail. The
+    /// controllers that need the kind start when it can be watched, unless they have a
+    /// [`Controller::cache_sync_timeout`].
     ///
     /// # Errors
-    /// If it can't start, such as without a cluster, with an address in use, or with two controllers of the same name.
-    /// If a runnable fails, or a controller [can't continue](ControllerError). And if leadership or shard membership is
-    /// lost: all work is then aborted at once, since another replica may start.
+    /// If the manager can't start, for example without a cluster, with an address in use, or with two controllers of
+    /// the same name; if a runnable fails or a controller [can't continue](ControllerError); and if leadership or shard
+    /// membership is lost. All tasks are then aborted at once, since another replica may take over.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
@@ -705,7 +706,7 @@ impl Manager {
 }
 
 impl Replicas {
-    /// Resolves flags into options, with the defaults that depend on the client.
+    /// Resolves flags into options, including the defaults that depend on the client.
     fn resolve(self, environment: &Environment<'_>) -> Self {
         let Self::Args { is_sharded, namespace, name } = self else { return self };
         let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
@@ -717,14 +718,14 @@ impl Replicas {
     }
 }
 
-/// Starts the server of checks and traces. Traces are shown on loopback alone, so if the address is not on loopback,
-/// the second server listens there at the same port.
+/// Starts the server of checks and traces. Traces are shown only on loopback. If the address is not a loopback address,
+/// a second server listens on loopback at the same port.
 async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -> Result<Vec<Server>, BindError> {
     const FLAG: &str = "--health-probe-bind-address";
     let router = || probes.router().merge(probe::local_traces_router(traces.clone()));
     let Some(server) = Server::start("probes", FLAG, address, router()).await? else { return Ok(Vec::new()) };
     let bound = server.address();
-    // A server on all interfaces answers on loopback too.
+    // A server on all interfaces listens on loopback too.
     if bound.ip().to_canonical().is_loopback() || bound.ip().is_unspecified() {
         return Ok(vec![server]);
     }
@@ -733,25 +734,25 @@ async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -
     match Server::start("traces", FLAG, &local, router()).await {
         Ok(local) => Ok([server].into_iter().chain(local).collect()),
         Err(error) => {
-            // In a pod the port is free. Elsewhere it may be another program's, and the probes work all the same.
+            // In a pod the port is free. Elsewhere another program may use it; the probes still work without traces.
             warn!(%error, "traces are not served");
             Ok(vec![server])
         }
     }
 }
 
-/// Returns whether a path contains no patterns.
+/// Returns whether a path contains no route patterns.
 fn is_plain(path: &str) -> bool {
     let has_odd_part = path.split('/').any(|part| part.starts_with([':', '*']));
     path.starts_with('/') && !path.contains(['{', '}', ' ', '?', '#']) && !has_odd_part
 }
 
-/// A controller as a task of the lifecycle.
+/// Returns the task of a controller.
 fn controller_task(controller: Prepared) -> Task {
     Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
-/// Adds the manager's own checks: whether it responds, has filled its caches, and has its share of the keys.
+/// Adds the manager's own checks: it responds, its caches are filled, and it has its share of the keys.
 fn add_checks(probes: &Probes, cache: &Cache, share: &Share) {
     if share.is_of_a_group() {
         let share = share.clone();

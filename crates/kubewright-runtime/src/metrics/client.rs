@@ -85,7 +85,7 @@ impl ClientMetricsLayer {
     }
 }
 
-/// Returns whether the request is a watch, which is a response without a fixed end.
+/// Returns whether the request is a watch, whose response is an open-ended stream.
 fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
 }
