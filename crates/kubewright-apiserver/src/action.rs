@@ -15,41 +15,41 @@ use crate::{auth::UserInfo, body::Body, registry::Resource};
 pub struct ActionRequest {
     /// The resource of the object.
     pub resource: Arc<Resource>,
-    /// The object's namespace; empty for resources without.
+    /// The object's namespace; empty for cluster-scoped resources.
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The subresource, such as `log`, with the rest of the path, such as `proxy/a/b`.
+    /// The subresource, such as `log`, including the rest of the path, such as `proxy/a/b`.
     pub subresource: String,
     /// The parameters, in the order sent.
     pub query: Vec<(String, String)>,
-    /// The object, in its stored form.
+    /// The object in its stored form.
     pub object: Arc<Value>,
     /// The user behind the request.
     pub user: UserInfo,
-    /// The method and headers, and in the extensions hyper's upgrade for protocols other than HTTP.
+    /// The method and headers. The extensions contain hyper's upgrade for protocols other than HTTP.
     pub parts: Parts,
     /// The body.
     pub body: Bytes,
 }
 
 impl ActionRequest {
-    /// The first value of a parameter; an empty one counts as absent.
+    /// Returns the first value of a parameter. An empty value counts as absent.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Whether a parameter is set and neither `false` nor `0`.
+    /// Returns whether a parameter is set to a value other than `false` and `0`.
     pub fn flag(&self, name: &str) -> bool {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.is_some_and(|(_, value)| !matches!(value.as_str(), "false" | "0"))
     }
 }
 
-/// Handles a subresource. The response may be a stream; when the reader disconnects, its body is dropped.
+/// Handles a subresource. The response may be a stream, whose body is dropped when the client disconnects.
 pub trait Action: Debug + Send + Sync + 'static {
-    /// Handles one request. An error becomes the response.
+    /// Handles one request. An error is sent as the response.
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>>;
 }
 
@@ -62,7 +62,7 @@ impl Actions {
         self.0.insert(key.map(str::to_owned), action);
     }
 
-    /// The action of a subresource, which is found by the first segment of its path.
+    /// Returns the action of a subresource, looked up by the first segment of its path.
     pub(crate) fn find(&self, resource: &Resource, subresource: &str) -> Option<Arc<dyn Action>> {
         let first = subresource.split('/').next().unwrap_or_default();
         let key = [&resource.group, &resource.version, &resource.plural, first].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Which requests each user made, and whether they were allowed: for tests of how much of its rights a user needs.
+//! Records the allowed and denied requests of each user, for tests of the permissions that a user needs.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 
 use crate::auth::{attributes::Attributes, user::UserInfo};
 
-/// The most users that are remembered.
+/// The maximum number of users in the record.
 const MAX_USERS: usize = 1_000;
-/// The most different requests of one user that are remembered, of those allowed and of those denied.
+/// The maximum number of distinct requests per user, separately for allowed and denied ones.
 const MAX_REQUESTS: usize = 1_000;
-/// The most different requests of all users together.
+/// The maximum number of distinct requests of all users together.
 const MAX_ENTRIES: usize = 20_000;
-/// Longer names can't be those of anything that exists; they are cut.
+/// The maximum length of names. Longer ones can't belong to anything that exists, and are truncated.
 const MAX_NAME: usize = 253;
 
-/// The requests of a user, each with how often it was made.
+/// The requests of a user, with the number of occurrences of each.
 ///
-/// Objects' names are left out, and of paths that aren't a resource's all but the first segment: `/openapi/*`.
+/// Object names are omitted, as are all but the first segment of non-resource paths: `/openapi/*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Requests that were allowed.
@@ -32,8 +32,8 @@ impl Usage {
     }
 }
 
-/// The usage of all users but those who may do everything, in bounded memory: where it is full, the users that have
-/// made no request for the longest time are forgotten.
+/// The usage of all users except those with unrestricted access, in bounded memory. If it is full, the least recently
+/// active users are removed.
 #[derive(Debug, Default)]
 pub(crate) struct Audit(Mutex<State>);
 
@@ -42,7 +42,7 @@ struct State {
     users: BTreeMap<String, Recorded>,
     /// The sum of all users' entries.
     entries: usize,
-    /// Counts requests, to tell which user was seen last.
+    /// Counts requests, to determine when each user was last active.
     clock: u64,
 }
 
@@ -73,7 +73,7 @@ impl Audit {
         state.shrink();
     }
 
-    /// The requests of this user so far.
+    /// Returns the requests of this user so far.
     pub(crate) fn of(&self, user: &str) -> Usage {
         self.0.lock().users.get(user).map(|recorded| recorded.usage.clone()).unwrap_or_default()
     }
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// A request without what makes each one different: the object's name, and the rest of a path.
+/// Returns a request without its unique parts: the object's name, or the rest of a path.
 fn normalized(attributes: &Attributes) -> Attributes {
     let cut = |text: &str| text[..text.floor_char_boundary(MAX_NAME)].to_owned();
     let mut segments = attributes.path.split('/').filter(|segment| !segment.is_empty());

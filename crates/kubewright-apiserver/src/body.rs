@@ -14,7 +14,7 @@ use http_body::{Frame, SizeHint};
 /// The error of a stream.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a response. A stream is produced as it is read, so a slow reader costs no memory.
+/// The body of a response. A stream is produced while it is read, so a slow reader costs no memory.
 pub struct Body(Kind);
 
 enum Kind {
@@ -23,12 +23,13 @@ enum Kind {
 }
 
 impl Body {
-    /// An empty body.
+    /// Returns an empty body.
     pub fn empty() -> Self {
         Self(Kind::Whole(None))
     }
 
-    /// A streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends this body only.
+    /// Returns a streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends only
+    /// this body.
     pub fn stream(chunks: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
         let chunks = AssertUnwindSafe(chunks).catch_unwind().map(|chunk| {
             chunk.unwrap_or_else(|panic| Err(format!("the server panicked: {}", panic_message(&*panic)).into()))
@@ -37,7 +38,7 @@ impl Body {
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("")
 }

@@ -1,9 +1,9 @@
 //! Conversion between the stored form of objects and the version in which they are served.
 //!
-//! There are two ways. A built-in kind that is served in two groups converts in its strategy ([`to_stored`],
-//! [`to_served`]): that costs nothing, and its rules see the stored form. The versions of a custom kind are converted
-//! where objects leave the store and enter it ([`load`], [`save`]), since a webhook may have to be called; all code in
-//! between sees the version of the request, as in Kubernetes.
+//! A built-in kind that is served in two groups is converted by its strategy ([`to_stored`], [`to_served`]). This is
+//! cheap, and the kind's rules get the stored form. The versions of a custom kind are converted when objects are read
+//! from or written to the store ([`load`], [`save`]), since this may require a call of a webhook. All code in between
+//! works with the version of the request, as in Kubernetes.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use serde_json::Value;
 
 use crate::{group_version::group_version, registry::Resource, storage::Stored, webhook_client::WebhookClient};
 
-/// Whether the rules of the kind see objects as they are served.
+/// Returns whether the rules of the kind get objects in served form.
 pub(crate) fn is_stored_form(resource: &Resource) -> bool {
     let (group, version, kind) = &resource.stored_as;
     resource.versions.is_some() || (group, version, kind) == (&resource.group, &resource.version, &resource.kind)
 }
 
-/// Whether objects are stored in the version of this resource.
+/// Returns whether objects are stored in the version of this resource.
 pub(crate) fn is_storage_version(resource: &Resource) -> bool {
     let (group, version, kind) = &resource.stored_as;
     (group, version, kind) == (&resource.group, &resource.version, &resource.kind)
 }
 
-/// Whether a stored object can be served without conversion. Objects of a custom kind keep the storage version of the time
-/// when they were written.
+/// Returns whether a stored object can be served without conversion. Objects of a custom kind keep the storage version
+/// in which they were written.
 pub(crate) fn is_served_form(resource: &Resource, stored: &Stored) -> bool {
     let written_in = stored.api_version().split_once('/').unwrap_or(("", stored.api_version()));
     is_stored_form(resource) && written_in == (&*resource.group, &*resource.version)
 }
 
-/// Converts stored objects of a custom kind to the version of the resource, in their order; others stay as they are. If the
-/// definition has a webhook, this costs one call of it for some hundred objects.
+/// Converts stored objects of a custom kind to the version of the resource, preserving their order. Other objects are
+/// unchanged. With a conversion webhook, this costs one call for several hundred objects.
 pub(crate) async fn load(
     client: &WebhookClient,
     resource: &Resource,
@@ -62,7 +62,7 @@ pub(crate) async fn load_one(
     converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }
 
-/// Converts an object of a custom kind to the storage version; others stay as they are.
+/// Converts an object of a custom kind to the storage version. Other objects are unchanged.
 pub(crate) async fn save(client: &WebhookClient, resource: &Resource, object: Value) -> Result<Value, Status> {
     let (group, version, _) = &resource.stored_as;
     match &resource.versions {
@@ -85,7 +85,7 @@ pub(crate) async fn between(
     Ok(Arc::unwrap_or_clone(to_served(to, &Arc::new(object))))
 }
 
-/// Converts an object from the served version to the form that the rules of the kind see.
+/// Converts an object from the served version to the form that the rules of the kind expect.
 pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
     if !is_stored_form(resource) {
         let (group, version, kind) = &resource.stored_as;
@@ -94,7 +94,7 @@ pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Converts an object to the served version from the form that the rules of the kind see.
+/// Converts an object to the served version from the form that the rules of the kind expect.
 pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
     if is_stored_form(resource) {
         return stored.clone();
@@ -105,12 +105,13 @@ pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> 
     Arc::new(object)
 }
 
-/// The JSON text of a [loaded](load) object in the served version.
+/// Returns the JSON text of a [loaded](load) object in the served version.
 pub(crate) fn served_text(resource: &Resource, loaded: &Stored) -> Bytes {
     if is_stored_form(resource) { loaded.json() } else { to_served(resource, &loaded.value()).to_string().into() }
 }
 
-/// The watch event of a [loaded](load) object that all watchers share, if the served version is the stored form.
+/// Returns the watch event of a [loaded](load) object that all watchers share, if the served version is the stored
+/// form.
 pub(crate) fn served_frame(resource: &Resource, loaded: &Stored) -> Option<Bytes> {
     is_stored_form(resource).then(|| loaded.frame())
 }

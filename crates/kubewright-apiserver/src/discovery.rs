@@ -1,7 +1,7 @@
 //! Discovery documents, in plain and in aggregated form
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>).
 //!
-//! Pure functions of the registry. The handlers negotiate the form.
+//! These are pure functions of the registry. The handlers negotiate the format.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ pub enum Aggregated {
 }
 
 impl Aggregated {
-    /// The name of the version, as `v=` in `Accept` and `Content-Type`.
+    /// Returns the version's name, the value of `v=` in `Accept` and `Content-Type`.
     pub fn version(self) -> &'static str {
         match self {
             Self::V2 => "v2",
@@ -49,7 +49,7 @@ struct Group {
     versions: Vec<(Arc<str>, Version)>,
 }
 
-/// `/api`: the versions of the core group. `address` is the `host:port` at which the client reached the server.
+/// Returns `/api`, the versions of the core group. `address` is the `host:port` at which the client reached the server.
 pub fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -58,13 +58,13 @@ pub fn core_versions(address: &str) -> Value {
     })
 }
 
-/// `/apis`: every other group.
+/// Returns `/apis`, all other groups.
 pub fn group_list(registry: &Registry) -> Value {
     let groups: Vec<_> = groups(registry).iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/G`: one group; `None` if it has no resources.
+/// Returns `/apis/G`, one group, or `None` if it has no resources.
 pub fn group(registry: &Registry, name: &str) -> Option<Value> {
     let groups = groups(registry);
     let mut document = group_value(groups.iter().find(|group| &*group.name == name && !name.is_empty())?);
@@ -73,7 +73,7 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
     Some(document)
 }
 
-/// `/api/v1` and `/apis/G/V`: the resources of one version; `None` if it has none.
+/// Returns `/api/v1` or `/apis/G/V`, the resources of one version, or `None` if it has none.
 pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let all = registry.all();
     let mut resources: Vec<_> =
@@ -88,7 +88,7 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
     }))
 }
 
-/// The aggregated document of `/api` (for `core`) or `/apis`, and its quoted entity tag.
+/// Returns the aggregated document of `/api` (for `core`) or `/apis`, and its quoted entity tag.
 pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, String) {
     let items: Vec<_> = groups(registry)
         .iter()
@@ -109,7 +109,7 @@ pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, 
     (document, tag)
 }
 
-/// Kubernetes' own groups in the order in which clients look up kinds. All other groups follow by name.
+/// Kubernetes' groups, in the order in which clients look up kinds. All other groups follow by name.
 const GROUP_ORDER: &[&str] = &[
     "",
     "apiregistration.k8s.io",
@@ -147,7 +147,7 @@ fn groups(registry: &Registry) -> Vec<Group> {
             Group { name, versions }
         })
         .collect();
-    // The sort is stable, and the groups come sorted by name.
+    // The sort is stable, and the groups are already sorted by name.
     groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| *known == &*group.name).unwrap_or(usize::MAX));
     groups
 }
@@ -184,7 +184,7 @@ fn subresources(resource: &Resource) -> Vec<Sub<'_>> {
     list
 }
 
-/// The entries of an `APIResourceList` for a resource and its subresources.
+/// Returns the entries of an `APIResourceList` for a resource and its subresources.
 fn plain_entries(resource: &Resource) -> Vec<Value> {
     let mut main = json!({
         "name": &*resource.plural, "singularName": &*resource.singular, "namespaced": resource.namespaced,

@@ -1,4 +1,4 @@
-//! The feed of all changes, for controllers in the server's own process.
+//! A feed of all changes, for controllers in the server's process.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,7 +13,7 @@ use crate::{
     storage::{ChangeKind, Cursor, Store, Stored},
 };
 
-/// The most events that are read from the log at once.
+/// The maximum number of events that are read from the log at once.
 const BATCH: usize = 256;
 
 /// A change of an object.
@@ -23,21 +23,21 @@ pub struct Change {
     pub kind: ChangeKind,
     /// The revision of the change.
     pub revision: u64,
-    /// An entry of the registry that serves the object; that of the storage version, if it is served.
+    /// A registry entry that serves the object: that of the storage version, if it is served.
     pub resource: Arc<Resource>,
-    /// The object after the change, in its stored form; after a removal, as it was last.
+    /// The object after the change, in its stored form; for a removal, its last state.
     pub object: Arc<Value>,
     /// The object before the change. Absent for additions, and for the objects of a snapshot.
     pub previous: Option<Arc<Value>>,
 }
 
-/// The error of a reader that was too slow, so that changes were lost. The feed restarts with a snapshot of all objects,
-/// which replaces everything that the reader knows.
+/// The error that a reader was too slow and missed changes. The feed restarts with a snapshot of all objects, which
+/// replaces everything that the reader has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reader of the feed was too slow and has to start over")]
 pub struct Lagged;
 
-/// All changes of all objects in the order of their revisions, beginning with a snapshot of all objects.
+/// All changes of all objects in revision order, starting with a snapshot of all objects.
 #[derive(Debug)]
 pub struct Feed {
     store: Arc<Store>,
@@ -46,11 +46,11 @@ pub struct Feed {
     ready: VecDeque<Pending>,
     /// The number of entries of `ready` that belong to the snapshot.
     snapshot: usize,
-    /// The entries seen so far: the change of an object may be read after its kind has gone.
+    /// The entries seen so far. A change of an object may be read after its kind was removed.
     resources: BTreeMap<Arc<str>, Arc<Resource>>,
 }
 
-/// A change that hasn't been returned yet.
+/// A change that has not been returned yet.
 #[derive(Debug)]
 struct Pending {
     storage: Arc<str>,
@@ -68,15 +68,15 @@ impl Feed {
         feed
     }
 
-    /// Whether the whole snapshot has been returned.
+    /// Returns whether the whole snapshot has been returned.
     pub fn is_synced(&self) -> bool {
         self.snapshot == 0
     }
 
-    /// Waits for the next change. Cancelling it loses no change.
+    /// Waits for the next change. Cancel safe: no change is lost.
     ///
     /// # Errors
-    /// [`Lagged`] if the reader was too slow. The next call begins a new snapshot.
+    /// Returns [`Lagged`] if the reader was too slow. The next call begins a new snapshot.
     pub async fn next(&mut self) -> Result<Change, Lagged> {
         loop {
             if let Some(change) = self.try_next()? {
@@ -89,10 +89,10 @@ impl Feed {
         }
     }
 
-    /// The next change, without waiting.
+    /// Returns the next change, without waiting.
     ///
     /// # Errors
-    /// The same as of [`Feed::next`].
+    /// The same as those of [`Feed::next`].
     pub fn try_next(&mut self) -> Result<Option<Change>, Lagged> {
         loop {
             while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
@@ -146,7 +146,7 @@ impl Feed {
     }
 }
 
-/// The entry of a stored resource: that of its storage version, or else the first one.
+/// Returns the entry of a stored resource: that of its storage version or, if there is none, the first.
 fn entry(registry: &Registry, storage: &str) -> Option<Arc<Resource>> {
     let is_stored = |entry: &Resource| &*entry.storage == storage && codec::is_storage_version(entry);
     registry.first(is_stored).or_else(|| registry.first(|entry| &*entry.storage == storage))

@@ -1,48 +1,48 @@
 //! Access to the fields of untyped objects.
 //!
-//! Defaults are set before the schema is checked, so a value may have any type: one of the wrong type is read as absent and
-//! stays unchanged.
+//! Defaults are set before the schema is checked, so a value may have any type. A value of the wrong type is read as
+//! absent and left unchanged.
 
 use serde_json::{Map, Value};
 
 static EMPTY: Vec<Value> = Vec::new();
 
-/// The string at a JSON pointer; empty when absent.
+/// Returns the string at a JSON pointer, empty if absent.
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The number at a JSON pointer; 0 when absent.
+/// Returns the number at a JSON pointer, 0 if absent.
 pub(crate) fn int(value: &Value, pointer: &str) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The boolean at a JSON pointer; false when absent.
+/// Returns the boolean at a JSON pointer, false if absent.
 pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer) == Some(&Value::Bool(true))
 }
 
-/// The list at a JSON pointer; empty when absent.
+/// Returns the list at a JSON pointer, empty if absent.
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
 }
 
-/// Whether there is something other than null at a JSON pointer.
+/// Returns whether the value at a JSON pointer exists and is not null.
 pub(crate) fn has(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).is_some_and(|value| !value.is_null())
 }
 
-/// The entries of the map at a JSON pointer.
+/// Returns the entries of the map at a JSON pointer.
 pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The elements of a list field, mutable.
+/// Returns the elements of a list field for modification.
 pub(crate) fn each<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Sets a field that is missing or null.
+/// Sets a field that is absent or null.
 pub(crate) fn fill(value: &mut Value, field: &str, default: impl Into<Value>) {
     if let Value::Object(map) = value
         && map.get(field).is_none_or(Value::is_null)
@@ -63,13 +63,13 @@ pub(crate) fn remove(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut()?.remove(field)
 }
 
-/// Changes an object field, which is added if it is missing.
+/// Modifies an object field, which is added if absent.
 pub(crate) fn within(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
     fill(value, field, Map::new());
     present(value, field, change);
 }
 
-/// Changes a field that is present and not null.
+/// Modifies a field that is present and not null.
 pub(crate) fn present(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
     if let Some(child) = value.get_mut(field).filter(|child| !child.is_null()) {
         change(child);

@@ -2,19 +2,19 @@
 
 use std::cmp::Reverse;
 
-/// The `apiVersion` of a group and version: `v1` or `apps/v1`.
+/// Returns the `apiVersion` of a group and version: `v1` or `apps/v1`.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.into() } else { format!("{group}/{version}") }
 }
 
-/// A key that sorts versions by Kubernetes' preference: stable before beta before alpha, each newest first, then all others
-/// by name.
+/// Returns a key that sorts versions by Kubernetes' preference: stable before beta before alpha, newest first within
+/// each, followed by all others by name.
 pub(crate) fn version_priority(version: &str) -> impl Ord + use<> {
     let parsed = parse_version(version);
     (parsed.is_none(), Reverse(parsed), version.to_owned())
 }
 
-/// `v2beta1` as (stability, major, minor).
+/// Parses `v2beta1` as (stability, major, minor).
 fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! The attributes of a request, as webhooks see them.
+//! The attributes of a request that webhooks receive.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{auth::UserInfo, registry::Resource};
 
-/// The operation of a request, as webhooks see it.
+/// The operation of a request in admission reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -27,30 +27,30 @@ impl Operation {
     }
 }
 
-/// The attributes of a request that webhooks see
+/// The attributes of a request that webhooks receive
 /// (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>).
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes {
     pub(crate) operation: Operation,
     pub(crate) resource: Arc<Resource>,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub(crate) subresource: String,
-    /// The `(group, version, kind)` of the request's object, if a subresource takes another kind.
+    /// The `(group, version, kind)` of the request's object, if a subresource takes a different kind.
     pub(crate) subresource_kind: Option<(String, String, String)>,
-    /// Empty for objects without a namespace.
+    /// The namespace; empty for cluster-scoped objects.
     pub(crate) namespace: String,
-    /// Empty if the name is yet to be generated.
+    /// The name; empty if it has not been generated yet.
     pub(crate) name: String,
     /// The options of the request, such as `CreateOptions`.
     pub(crate) options: Value,
     pub(crate) dry_run: bool,
     pub(crate) user: UserInfo,
-    /// Collects the warnings of webhooks that refuse the request.
+    /// Collects the warnings of webhooks that deny the request.
     pub(crate) warnings: Warnings,
 }
 
-/// Warnings that are collected in several places.
+/// Warnings collected from several sources.
 pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
-/// The storage of namespaces, whose own labels count for namespace selectors.
+/// The storage of namespaces. Namespace selectors match a namespace by its own labels.
 pub(crate) const NAMESPACES: &str = "/namespaces";

@@ -9,7 +9,7 @@ use crate::registry::Resource;
 #[derive(Clone, Debug)]
 pub(super) struct Match {
     pub(super) webhook: Arc<Webhook>,
-    /// The version of the resource that its rules name, and in which the object is sent.
+    /// The version of the resource that the rules name, and in which the object is sent.
     pub(super) resource: Arc<Resource>,
 }
 

@@ -1,11 +1,12 @@
 //! Admission by webhooks
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>).
 //!
-//! Mutating webhooks are called one after the other and may change the object; validating ones are called all at once and
-//! may only refuse the request. The strategies of the configurations keep the list of [`Webhooks`]; this module doesn't
-//! know those objects. A request that matches no webhook costs one look at that list.
+//! Mutating webhooks are called one after the other and may change the object. Validating webhooks are called
+//! concurrently and may only deny the request. The strategies of the webhook configurations maintain the list of
+//! [`Webhooks`]; this module doesn't know those objects. A request that matches no webhook costs one lookup in that
+//! list.
 //!
-//! Webhooks are called without any lock held. The caller makes sure that the object is unchanged afterwards.
+//! No lock is held while webhooks are called. The caller ensures that the object is unchanged afterwards.
 
 mod attributes;
 mod matching;

@@ -20,13 +20,13 @@ pub(super) struct Allowed {
 /// The failure of a call, or a response that denies the request.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// The webhook could not be called, or its response is invalid. Its failure policy decides.
+    /// The webhook could not be called, or its response is invalid. Its failure policy applies.
     Failed(String),
     /// The webhook denied the request.
     Denied { status: Status, warnings: Vec<String> },
 }
 
-/// Reads the response to the review with this UID.
+/// Parses the response to the review with this UID.
 pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallError> {
     let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
     let review =
@@ -63,7 +63,8 @@ pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallEr
     }
 }
 
-/// The webhook's own status with its name in the message. A code that doesn't mean failure becomes 400.
+/// Returns the webhook's status, with the webhook's name in the message. A code that doesn't indicate failure becomes
+/// 400.
 fn denied(name: &str, status: &Value) -> Status {
     let text = |field: &str| status[field].as_str().unwrap_or_default();
     let denied = format!("admission webhook {name:?} denied the request");
@@ -78,7 +79,7 @@ fn denied(name: &str, status: &Value) -> Status {
     Status { details: details.map(Box::new), ..Status::new(code.unwrap_or(400), text("reason"), message) }
 }
 
-/// The details of a status, without fields of wrong types.
+/// Returns the details of a status, without fields of wrong types.
 fn details(details: &Value) -> Details {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let causes = details["causes"].as_array().into_iter().flatten();

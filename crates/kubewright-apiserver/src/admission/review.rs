@@ -1,4 +1,4 @@
-//! The review of one request by the webhooks that match it.
+//! The review of one request by the matching webhooks.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use crate::{
     webhook_client::WebhookClient,
 };
 
-/// The time that all webhooks of a request have together; Kubernetes gives any request as long.
+/// The time limit for all webhooks of a request together, equal to Kubernetes' limit for any request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most characters of all warnings of a request together, and of each if those are more.
+/// The maximum length in characters of all warnings of a request together, and of each one if they exceed that.
 const MAX_WARNINGS: (usize, usize) = (4096, 256);
 
-/// The review of one request by the webhooks that match it.
+/// The review of one request by the matching webhooks.
 #[derive(Debug)]
 pub(crate) struct Review {
     client: Arc<WebhookClient>,
@@ -36,11 +36,11 @@ pub(crate) struct Review {
     mutating: Vec<Match>,
     validating: Vec<Match>,
     warnings: Mutex<Vec<String>>,
-    /// The monotonic time at which the webhooks' time is up.
+    /// The monotonic time of the deadline for the webhooks.
     deadline: Duration,
 }
 
-/// The new and old state of the object; a creation has no old one, a deletion no new one.
+/// The new and the old state of the object. A creation has no old state, a deletion no new one.
 #[derive(Clone, Copy, Debug)]
 struct Objects<'a> {
     new: Option<&'a Value>,
@@ -65,7 +65,7 @@ struct AdmissionRequest<'a> {
 }
 
 impl Review {
-    /// The review of a request by the webhooks whose rules match it; `None` if none does.
+    /// Returns the review of a request by the webhooks whose rules match it, or `None` if there are none.
     pub(crate) fn new(
         client: &Arc<WebhookClient>,
         webhooks: &Webhooks,
@@ -83,7 +83,7 @@ impl Review {
         Some(Self { client, attributes, mutating, validating, warnings: Mutex::default(), deadline })
     }
 
-    /// The warnings of the webhooks so far.
+    /// Returns the warnings of the webhooks called so far.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = std::mem::take(&mut *self.warnings.lock());
         let mut seen = BTreeSet::new();
@@ -103,8 +103,8 @@ impl Review {
         warnings
     }
 
-    /// Calls the mutating webhooks one after the other, and returns the object as they changed it. Those with a
-    /// reinvocation policy are called once more if others changed the object after them. A deletion has no object.
+    /// Calls the mutating webhooks one after the other, and returns the changed object. Webhooks with a reinvocation
+    /// policy are called again if others changed the object after them. A deletion has no object.
     pub(crate) async fn mutate(&self, object: Option<Value>, old: Option<&Value>) -> Result<Option<Value>, Status> {
         if self.mutating.is_empty() {
             return Ok(object);
@@ -130,7 +130,7 @@ impl Review {
         Ok(object)
     }
 
-    /// Calls one mutating webhook. Returns whether it changed the object; `None` if it wasn't called.
+    /// Calls one mutating webhook. Returns whether it changed the object, or `None` if it wasn't called.
     async fn mutate_by(
         &self,
         one: &Match,
@@ -161,7 +161,8 @@ impl Review {
         Ok(Some(changed))
     }
 
-    /// Calls the validating webhooks, all at once. Of several refusals the first one in their order is returned.
+    /// Calls the validating webhooks concurrently. If several deny the request, returns the denial of the first in
+    /// their order.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
         let calls = self.validating.iter().map(|one| self.call(one, Objects { new: object, old }));
         for response in join_all(calls).await {
@@ -172,8 +173,8 @@ impl Review {
         Ok(())
     }
 
-    /// Calls one webhook; `None` if its selectors or conditions exclude the object, or if the call failed and failures are
-    /// ignored.
+    /// Calls one webhook. Returns `None` if its selectors or conditions exclude the object, or if the call failed and
+    /// its failure policy is `Ignore`.
     async fn call(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
         let name = &one.webhook.name;
         if !self.selects(one, objects)? {
@@ -234,7 +235,7 @@ impl Review {
         response::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
     }
 
-    /// The request of the review, without the objects.
+    /// Returns the request of the review, without the objects.
     fn request(&self, one: &Match) -> Value {
         let Attributes { resource, subresource, subresource_kind, namespace, name, options, user, .. } =
             &self.attributes;
@@ -267,7 +268,7 @@ impl Review {
         request
     }
 
-    /// Whether the selectors of a webhook match the request.
+    /// Returns whether the selectors of a webhook match the request.
     fn selects(&self, one: &Match, objects: Objects<'_>) -> Result<bool, Status> {
         let by_labels = |selector: &kubewright_apimachinery::selector::LabelSelector| {
             let mut states = [objects.new, objects.old].into_iter().flatten();
@@ -302,7 +303,7 @@ impl Review {
         codec::between(&self.client, from, to, object).await
     }
 
-    /// Checks that a patch keeps the identity of the object. A name that isn't set yet may be set.
+    /// Checks that a patch preserves the identity of the object. A missing name may be set.
     fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
         for (field, before, after) in [
             ("apiVersion", &before["apiVersion"], &after["apiVersion"]),
@@ -318,7 +319,7 @@ impl Review {
         Ok(())
     }
 
-    /// Prunes and defaults an object by its schema, before a webhook sees it and after one changed it.
+    /// Prunes and defaults an object by its schema, before a webhook receives it and after one changed it.
     fn normalize(&self, object: &mut Value) -> Result<(), Status> {
         if self.attributes.subresource_kind.is_some() {
             return Ok(());

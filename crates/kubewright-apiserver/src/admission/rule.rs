@@ -16,7 +16,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Reads a valid rule.
+    /// Parses a valid rule.
     pub(super) fn new(rule: &Value) -> Self {
         let texts = |field: &str| {
             let items = rule[field].as_array().into_iter().flatten();

@@ -13,12 +13,12 @@ use crate::webhook_client::Endpoint;
 pub(crate) struct Webhook {
     pub(super) name: String,
     pub(super) rules: Vec<Rule>,
-    /// `matchPolicy: Exact`: the rules match only the versions that they name, not others of the same objects.
+    /// `matchPolicy: Exact`: the rules match only the versions that they name, not other versions of the same objects.
     pub(super) exact: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
     pub(super) conditions: MatchConditions,
-    /// `failurePolicy: Ignore`: the request goes on if the webhook can't be called.
+    /// `failurePolicy: Ignore`: the request continues if the webhook can't be called.
     pub(super) ignores_failure: bool,
     pub(super) timeout: Duration,
     /// The webhook has no side effects in dry runs.
@@ -29,7 +29,7 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Compiles a webhook of a valid configuration with its defaults. A selector that can't be read matches nothing.
+    /// Compiles a webhook of a valid, defaulted configuration. A selector that can't be parsed matches nothing.
     pub(crate) fn new(webhook: &Value) -> Self {
         let selector = |field: &str| match webhook.get(field).filter(|value| !value.is_null()) {
             Some(selector) => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing()),

@@ -28,14 +28,14 @@ struct Configuration {
     webhooks: Arc<[Arc<Webhook>]>,
 }
 
-/// The webhooks of all configurations, in the order of the configurations' names.
+/// The webhooks of all configurations, ordered by configuration name.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
     configurations: ArcSwap<Vec<Configuration>>,
 }
 
 impl Webhooks {
-    /// Replaces the webhooks of a configuration; an empty list removes it.
+    /// Replaces the webhooks of a configuration. An empty list removes it.
     pub(crate) fn replace(&self, phase: Phase, name: &str, webhooks: Vec<Webhook>) {
         let webhooks: Arc<[_]> = webhooks.into_iter().map(Arc::new).collect();
         self.configurations.rcu(|present| {
@@ -49,12 +49,12 @@ impl Webhooks {
         });
     }
 
-    /// Whether any webhook may match a request for this resource. Without webhooks this is a single load.
+    /// Returns whether any webhook may match a request for this resource. Without webhooks this is a single load.
     pub(crate) fn may_match(&self, resource: &Resource) -> bool {
         !self.configurations.load().is_empty() && resource.strategy.is_admitted()
     }
 
-    /// The webhooks of a phase whose rules match a request; `all` are the resources that are served.
+    /// Returns the webhooks of a phase whose rules match a request. `all` contains all served resources.
     pub(super) fn matching(&self, phase: Phase, attributes: &Attributes, all: &[Arc<Resource>]) -> Vec<Match> {
         let configurations = self.configurations.load();
         let of_phase = configurations.iter().filter(|configuration| configuration.phase == phase);

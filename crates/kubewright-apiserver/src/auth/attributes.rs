@@ -1,36 +1,37 @@
-//! The attributes of a request that authorization looks at.
+//! The attributes of a request that authorization checks.
 
 use kubewright_apimachinery::status::Status;
 
 use super::user::UserInfo;
 
-/// The attributes of a request that authorization looks at: of a request for an object or a collection, or for a path
-/// that isn't a resource's (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes>).
+/// The attributes of a request that authorization checks, either for an object or a collection, or for a non-resource
+/// path
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes>).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attributes {
-    /// `get`, `list`, `create`, …; for a path the method in lower case.
+    /// The verb: `get`, `list`, `create`, …; for a non-resource path, the method in lower case.
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The resource in the plural.
+    /// The plural name of the resource.
     pub resource: String,
     /// The subresource, or empty.
     pub subresource: String,
-    /// The namespace; empty for all, and for resources without.
+    /// The namespace; empty for all namespaces, and for cluster-scoped resources.
     pub namespace: String,
     /// The object's name; empty for a collection.
     pub name: String,
-    /// The path, if it isn't a resource's. All other fields but the verb are empty then.
+    /// The non-resource path, if any. All other fields but the verb are then empty.
     pub path: String,
 }
 
 impl Attributes {
-    /// The same attributes with another verb.
+    /// Returns the same attributes with another verb.
     pub(crate) fn with_verb(&self, verb: &str) -> Self {
         Self { verb: verb.into(), ..self.clone() }
     }
 
-    /// The resource with its subresource as roles name it: `pods/log`.
+    /// Returns the resource with its subresource, as roles name it: `pods/log`.
     pub fn full_resource(&self) -> String {
         match self.subresource.as_str() {
             "" => self.resource.clone(),
@@ -38,7 +39,7 @@ impl Attributes {
         }
     }
 
-    /// 403 with Kubernetes' own message. The reason may be empty.
+    /// Returns 403 with Kubernetes' message. The reason may be empty.
     pub(crate) fn forbidden(&self, user: &UserInfo, reason: &str) -> Status {
         let Self { verb, group, namespace, name, path, .. } = self;
         let who = format!("User {:?} cannot {verb}", user.name);

@@ -1,4 +1,4 @@
-//! Authentication: from credentials to a user.
+//! Authentication: determines the user of a request from its credentials.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::storage::{Key, Store};
 
-/// The SHA-256 digest of a token. Looking one up takes the same time however much of a token is right.
+/// The SHA-256 digest of a token. The time of a lookup doesn't depend on how much of a token is correct.
 type TokenDigest = [u8; 32];
 
 fn digest(token: &str) -> TokenDigest {
@@ -25,7 +25,7 @@ fn digest(token: &str) -> TokenDigest {
     digest
 }
 
-/// Authenticates requests by their connection, by static tokens and by the tokens of service accounts.
+/// Authenticates requests by their connection, by static tokens, and by service account tokens.
 pub(crate) struct Authenticator {
     static_tokens: RwLock<BTreeMap<TokenDigest, UserInfo>>,
     issuer: Issuer,
@@ -40,25 +40,26 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// An authenticator without static tokens, that looks for service accounts in `store`.
+    /// Creates an authenticator without static tokens. It looks up service accounts in `store`.
     pub(crate) fn new(store: Arc<Store>, clock: SharedClock) -> Self {
         Self { static_tokens: RwLock::default(), issuer: Issuer::default(), store, clock }
     }
 
-    /// Makes a bearer token stand for a user.
+    /// Adds a static bearer token for a user.
     pub(crate) fn add_token(&self, token: &str, user: UserInfo) {
         self.static_tokens.write().insert(digest(token), user);
     }
 
-    /// Makes a token that was added invalid.
+    /// Removes a static bearer token.
     pub(crate) fn remove_token(&self, token: &str) {
         self.static_tokens.write().remove(&digest(token));
     }
 
-    /// The user of a request: that of its connection, else that of its bearer token, else `system:anonymous`.
+    /// Returns the user of a request: that of its connection, otherwise that of its bearer token, otherwise
+    /// `system:anonymous`.
     ///
     /// # Errors
-    /// 401 for credentials that are invalid.
+    /// Returns 401 for invalid credentials.
     pub(crate) fn authenticate(&self, parts: &Parts) -> Result<UserInfo, Status> {
         if let Some(user) = parts.extensions.get::<UserInfo>() {
             return Ok(user.clone());
@@ -70,7 +71,8 @@ impl Authenticator {
         })
     }
 
-    /// The user of a bearer token, and those of the audiences that it is valid for; no audiences stand for this server.
+    /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
+    /// server.
     pub(crate) fn authenticate_token(
         &self,
         token: &str,
@@ -89,11 +91,11 @@ impl Authenticator {
         Ok((user, audiences))
     }
 
-    /// Signs a token of a service account, valid from `now`, as a `TokenRequest` asks for it. Returns the token and the
+    /// Signs a service account token, valid from `now`, according to a `TokenRequest`. Returns the token and the
     /// request with its defaults.
     ///
     /// # Errors
-    /// 400, 404, 409 and 422 for invalid requests; 500 when the system has no randomness.
+    /// Returns 400, 404, 409 or 422 for invalid requests, and 500 if the system provides no randomness.
     pub(crate) fn issue_token(
         &self,
         account: &Value,
@@ -112,7 +114,7 @@ impl Authenticator {
     }
 }
 
-/// The bearer token of a request, if it carries any credentials.
+/// Returns the bearer token of a request, if it has credentials.
 fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, Status> {
     let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     match header.to_str().ok().and_then(|text| text.split_once(' ')) {

@@ -1,4 +1,4 @@
-//! Authorization: whether a user may do something.
+//! Authorization of requests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     rbac::{Authorizer, Decision},
 };
 
-/// The authorizer of requests, and the record of what was allowed and denied.
+/// The authorizer of requests, with the record of allowed and denied requests.
 #[derive(Debug)]
 pub(crate) struct Authorization {
     authorizer: Arc<Authorizer>,
@@ -25,19 +25,19 @@ impl Authorization {
     /// Allows or denies a request, and records it.
     ///
     /// # Errors
-    /// 403 with Kubernetes' own message.
+    /// Returns 403 with Kubernetes' message.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
         let Decision { allowed, reason } = self.authorizer.authorize(user, attributes);
         self.audit.record(user, attributes, allowed);
         if allowed { Ok(()) } else { Err(attributes.forbidden(user, &reason)) }
     }
 
-    /// The authorizer, for decisions that aren't recorded.
+    /// Returns the authorizer, for decisions that aren't recorded.
     pub(crate) fn authorizer(&self) -> &Authorizer {
         &self.authorizer
     }
 
-    /// The requests of a user so far.
+    /// Returns the requests of a user so far.
     pub(crate) fn usage(&self, user: &str) -> Usage {
         self.audit.of(user)
     }

@@ -14,17 +14,17 @@ use super::{
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
-/// The prefix of the headers for extra fields; the key follows, percent-encoded.
+/// The prefix of the headers for extra fields, followed by the percent-encoded key.
 const EXTRA: &str = "impersonate-extra-";
 
 /// The API group of UIDs and extra fields in the attributes of an impersonation.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The user that a request acts as: the one that its headers name, if the authenticated user may impersonate it, and
-/// without such headers the authenticated user itself.
+/// Returns the effective user of a request: the user that its headers name, if the authenticated user may impersonate
+/// that user, or the authenticated user if there are no such headers.
 ///
 /// # Errors
-/// 403 if the user may not impersonate the other one, 500 (as in Kubernetes) for headers without a user.
+/// Returns 403 if the impersonation is not allowed, and 500 (as in Kubernetes) for headers without a user.
 pub(crate) fn impersonate(
     authorization: &Authorization,
     authenticated: UserInfo,
@@ -52,7 +52,7 @@ pub(crate) fn impersonate(
     Ok(user)
 }
 
-/// The user that the headers name; `None` without such headers.
+/// Returns the user that the headers name, or `None` without such headers.
 fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(None);
@@ -81,7 +81,7 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     }
 }
 
-/// The attributes of everything that one must be allowed to do to impersonate a user.
+/// Returns the attributes of all requests that must be allowed in order to impersonate a user.
 fn required(user: &UserInfo) -> Vec<Attributes> {
     let impersonate = |group: &str, resource: &str, name: &str| Attributes {
         verb: "impersonate".into(),

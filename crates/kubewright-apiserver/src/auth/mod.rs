@@ -1,8 +1,8 @@
 //! Authentication and authorization of requests.
 //!
-//! An [`Authenticator`] turns the credentials of a request into a [`UserInfo`], which may act as another user where its
-//! rights allow it ([`impersonation`]). An [`Authorization`] decides by the roles bound to the user
-//! ([`crate::rbac`]) whether the request is allowed, and records it.
+//! An [`Authenticator`] maps the credentials of a request to a [`UserInfo`]. A user with the permission may act as
+//! another user ([`impersonation`]). An [`Authorization`] decides by the roles bound to the user ([`crate::rbac`])
+//! whether the request is allowed, and records it.
 
 pub(crate) mod attributes;
 pub(crate) mod authenticator;

@@ -1,9 +1,9 @@
-//! The user behind a request, as strategies see it.
+//! The user of a request, as available to strategies.
 
 use super::{attributes::Attributes, authenticator::Authenticator, token::TokenError, user::UserInfo};
 use crate::rbac::{Authorizer, Decision, EffectiveRules, PolicyRule};
 
-/// The user behind a request, and what a [`Strategy`](crate::registry::Strategy) can find out about users and rights.
+/// The user of a request, and lookups of users and permissions for a [`Strategy`](crate::registry::Strategy).
 #[derive(Debug)]
 pub struct Requester<'a> {
     user: &'a UserInfo,
@@ -16,12 +16,13 @@ impl<'a> Requester<'a> {
         Self { user, authenticator, authorizer }
     }
 
-    /// The user behind the request.
+    /// Returns the user of the request.
     pub fn user(&self) -> &UserInfo {
         self.user
     }
 
-    /// The user of a bearer token, and those of the audiences that it is valid for; no audiences stand for this server.
+    /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
+    /// server.
     pub(crate) fn authenticate_token(
         &self,
         token: &str,
@@ -30,22 +31,22 @@ impl<'a> Requester<'a> {
         self.authenticator.authenticate_token(token, audiences)
     }
 
-    /// Whether any user may do something, and why.
+    /// Returns whether a user is allowed to make a request, and the reason.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         self.authorizer.authorize(user, attributes)
     }
 
-    /// Whether the requester may do something.
+    /// Returns whether the requester is allowed to make a request.
     pub(crate) fn may(&self, attributes: &Attributes) -> bool {
         self.authorize(self.user, attributes).allowed
     }
 
-    /// The rules bound to a user in a namespace, or with an empty one those of the whole cluster.
+    /// Returns the rules bound to a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
         self.authorizer.effective_rules(user, namespace)
     }
 
-    /// The rules of a role; without a namespace those of a cluster role.
+    /// Returns the rules of a role, or of a cluster role if there is no namespace.
     pub(crate) fn role(&self, namespace: Option<&str>, name: &str) -> Option<Vec<PolicyRule>> {
         self.authorizer.role(namespace.unwrap_or_default(), name)
     }

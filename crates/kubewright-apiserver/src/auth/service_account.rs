@@ -1,4 +1,4 @@
-//! Tokens of service accounts: their claims, and the users that they stand for
+//! Service account tokens: their claims, and the users that they identify
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 
 use std::sync::Arc;
@@ -18,19 +18,20 @@ use crate::{
 
 /// The lifetime of a token in seconds: the default, the minimum and the maximum.
 const LIFETIME: (i64, i64, i64) = (3_600, 600, 1 << 32);
-/// The time for which a token stays valid after the deletion of its object was requested: pods shut down with it.
+/// The time for which a token remains valid after the deletion of its object was requested, since pods use it during
+/// shutdown.
 const DELETION_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The storage of service accounts.
 const ACCOUNTS: &str = "/serviceaccounts";
-/// The kinds that tokens can be bound to: kind, storage, whether namespaced, and the claim that names the object.
+/// The kinds that tokens can be bound to: kind, storage, whether it is namespaced, and the claim that names the object.
 const BINDABLE: [(&str, &str, bool, &str); 3] =
     [("Pod", "/pods", true, "pod"), ("Secret", "/secrets", true, "secret"), ("Node", "/nodes", false, "node")];
 
 /// Finds an object by its storage, namespace and name.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str, &str, &str) -> Option<Arc<Value>>;
 
-/// The contents of a token to be signed.
+/// The contents of an unsigned token.
 #[derive(Debug)]
 pub(crate) struct TokenSpec {
     pub(crate) claims: Value,
@@ -40,10 +41,10 @@ pub(crate) struct TokenSpec {
     pub(crate) seconds: i64,
 }
 
-/// The contents of the token that a `TokenRequest` asks for.
+/// Returns the contents of the token for a `TokenRequest`.
 ///
 /// # Errors
-/// 400, 404, 409 and 422 for invalid requests.
+/// Returns 400, 404, 409 or 422 for invalid requests.
 pub(crate) fn token_spec(
     account: &Value,
     request: &Value,
@@ -95,7 +96,7 @@ fn seconds(spec: &Value, name: &str) -> Result<i64, Status> {
     }
 }
 
-/// The object that a token is bound to, and the claim that names it.
+/// Returns the object that a token is bound to, and the claim that names it.
 fn bound(
     wanted: &Value,
     namespace: &str,
@@ -127,10 +128,11 @@ fn bound(
     Ok((claim, object))
 }
 
-/// The user of a token with valid claims, if its service account and the object that it is bound to still exist.
+/// Returns the user of a token with valid claims, if its service account and the object that it is bound to still
+/// exist.
 ///
 /// # Errors
-/// Names the object that is gone.
+/// Names the object that no longer exists.
 pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Result<UserInfo, String> {
     let own = &claims["kubernetes.io"];
     let namespace = text(own, "/namespace");
@@ -153,7 +155,7 @@ pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Re
     user.uid = text(own, "/serviceaccount/uid").into();
     for (_, storage, namespaced, claim) in BINDABLE {
         let reference = &own[claim];
-        // The node of a pod is for information only.
+        // The node of a pod is informational only.
         let informational = claim == "node" && has(own, "/pod");
         if !reference.is_null() && !informational {
             alive(claim, storage, if namespaced { namespace } else { "" }, reference)?;

@@ -1,6 +1,6 @@
-//! Service accounts' tokens: JSON web tokens (RFC 7519), signed by ECDSA on P-256 with SHA-256 (RFC 7518, `ES256`).
+//! Service account tokens: JSON web tokens (RFC 7519), signed with ECDSA on P-256 and SHA-256 (RFC 7518, `ES256`).
 //!
-//! This module signs tokens and checks their signature and time. [`super::service_account`] gives their claims a meaning.
+//! This module signs tokens and verifies their signature and time. [`super::service_account`] interprets their claims.
 
 use std::{fmt, sync::OnceLock};
 
@@ -13,7 +13,7 @@ use ring::{
 };
 use serde_json::{Value, json};
 
-/// The issuer of the tokens, and their audience if a request names none: this server.
+/// The issuer of the tokens, and their default audience: this server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// An error of authenticating a token.
@@ -31,12 +31,12 @@ pub(crate) enum TokenError {
     /// The token is for other audiences.
     #[error("[invalid bearer token, token audiences {0:?} is invalid for the target audiences {1:?}]")]
     Audience(Vec<String>, Vec<String>),
-    /// The service account of the token, or the object that it is bound to, is gone.
+    /// The service account of the token, or the object that it is bound to, no longer exists.
     #[error("[invalid bearer token, {0}]")]
     Revoked(String),
 }
 
-/// Signs and verifies tokens. The key is generated at first use and lives as long as the server.
+/// Signs and verifies tokens. The key is generated on first use and lives as long as the server.
 #[derive(Default)]
 pub(crate) struct Issuer(OnceLock<Option<Key>>);
 
@@ -52,7 +52,7 @@ struct Key {
 }
 
 impl Key {
-    /// Generates a key. Secrets come from the operating system, whatever seed a simulation has.
+    /// Generates a key. Secrets come from the operating system, even in a seeded simulation.
     fn generate() -> Option<Self> {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
@@ -66,10 +66,10 @@ impl Issuer {
         self.0.get_or_init(Key::generate).as_ref()
     }
 
-    /// Signs a token with these claims, valid for so many seconds from `now`.
+    /// Signs a token with these claims, valid for the given number of seconds from `now`.
     ///
     /// # Errors
-    /// 500 when the system has no randomness.
+    /// Returns 500 if the system provides no randomness.
     pub(crate) fn sign(&self, mut claims: Value, now: Timestamp, seconds: i64) -> Result<String, Status> {
         let no_key = || Status::internal("failed to sign the token: the system has no randomness");
         let key = self.key().ok_or_else(no_key)?;
@@ -84,7 +84,7 @@ impl Issuer {
         Ok(format!("{text}.{}", BASE64.encode(signature)))
     }
 
-    /// The claims of a token that this server signed and that is valid now.
+    /// Returns the claims of a token that this server signed and that is currently valid.
     pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Value, TokenError> {
         let claims = self.verify_signature(token).ok_or(TokenError::Unknown)?;
         let time = |claim: &str| claims[claim].as_i64().ok_or(TokenError::Unknown);
@@ -97,8 +97,8 @@ impl Issuer {
         Ok(claims)
     }
 
-    /// The claims of a token with a valid signature. Nothing in the token is trusted before: not even the algorithm that it
-    /// names.
+    /// Returns the claims of a token with a valid signature. Nothing in the token is trusted before verification, not
+    /// even its algorithm.
     fn verify_signature(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
@@ -108,7 +108,7 @@ impl Issuer {
     }
 }
 
-/// Those of the accepted audiences that a token is for.
+/// Returns the accepted audiences that a token is for.
 ///
 /// # Errors
 /// If it is for none of them.

@@ -10,41 +10,41 @@ pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The user of requests without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// The group whose members may do everything, whatever roles say.
+/// The group whose members have unrestricted access, regardless of roles.
 pub(crate) const MASTERS: &str = "system:masters";
 /// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The user that sent a request. It travels in the request's extensions.
+/// The user that sent a request. It is stored in the request's extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
     /// The name, such as `system:admin`.
     pub name: String,
-    /// The UID, which tells apart users that had one name at different times; mostly empty.
+    /// The UID, which distinguishes users that had the same name at different times; often empty.
     pub uid: String,
     /// The groups, such as `system:masters`.
     pub groups: Vec<String>,
-    /// Further attributes, such as the pod that a token was issued for.
+    /// Additional attributes, such as the pod that a token was issued for.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
-    /// A user with these groups.
+    /// Creates a user with these groups.
     pub fn new(name: impl Into<String>, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { name: name.into(), groups: groups.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The user of in-process clients and of the kubeconfig's credentials; it may do everything.
+    /// Returns the user of in-process clients and of the kubeconfig's credentials, which has unrestricted access.
     pub fn admin() -> Self {
         Self::new("system:admin", [MASTERS, AUTHENTICATED])
     }
 
-    /// The user of requests without credentials.
+    /// Returns the user of requests without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, [UNAUTHENTICATED])
     }
 
-    /// The user of a service account
+    /// Returns the user of a service account
     /// (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens>).
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let mut groups = service_account_groups(namespace);
@@ -52,12 +52,12 @@ impl UserInfo {
         Self::new(service_account_name(namespace, name), groups)
     }
 
-    /// Whether the user is in `system:masters` and may do everything.
+    /// Returns whether the user is in `system:masters` and has unrestricted access.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// The user as `userInfo` of reviews, without empty fields.
+    /// Returns the user as `userInfo` of reviews, without empty fields.
     pub(crate) fn to_value(&self) -> Value {
         let mut user = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -73,18 +73,18 @@ impl UserInfo {
     }
 }
 
-/// The user name of a service account.
+/// Returns the user name of a service account.
 pub(crate) fn service_account_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT}{namespace}:{name}")
 }
 
-/// The namespace and name of the service account that a user name stands for, if any.
+/// Returns the namespace and name of the service account with this user name, if it is one.
 pub(crate) fn as_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// The groups of all service accounts of a namespace.
+/// Returns the groups of all service accounts of a namespace.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }

@@ -1,4 +1,4 @@
-//! The versions of custom kinds, and conversion between them by the rules of a definition
+//! The versions of custom kinds, and the conversion between them that a CRD specifies
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/>).
 
 pub(crate) mod versions;

@@ -13,20 +13,21 @@ use serde_json::Value;
 use super::webhook::Webhook;
 use crate::{registry::schema::ResourceSchema, storage::Stored, webhook_client::WebhookClient};
 
-/// The most converted objects that are cached for the watchers of one version.
+/// The maximum number of converted objects that are cached for the watchers of one version.
 const CACHED: usize = 256;
 
-/// The versions of a definition, and the conversion between them.
+/// The versions of a CRD, and the conversion between them.
 pub(crate) struct Definition {
-    /// `Widget`
+    /// The kind, such as `Widget`.
     pub(crate) kind: Arc<str>,
     /// The schemas of all versions, served or not, by `apiVersion`.
     pub(crate) schemas: BTreeMap<String, Arc<ResourceSchema>>,
-    /// The webhook that converts. Without one a conversion sets `apiVersion` and prunes what the version doesn't have.
+    /// The conversion webhook. Without one, a conversion sets `apiVersion` and prunes fields that the version doesn't
+    /// have.
     pub(crate) webhook: Option<Webhook>,
 }
 
-/// The versions of a custom kind. All entries of one definition share it; a change of the definition makes a new one.
+/// The versions of a custom kind. All entries of a CRD share it; a change of the CRD creates a new one.
 pub struct Versions {
     definition: Definition,
     /// The latest conversions: revision, version and object.
@@ -46,18 +47,18 @@ impl Versions {
         Self { definition, recent: Mutex::default() }
     }
 
-    /// Whether objects are converted by a webhook.
+    /// Returns whether a webhook converts the objects.
     pub(crate) fn has_webhook(&self) -> bool {
         self.definition.webhook.is_some()
     }
 
-    /// The schema of a version, served or not.
+    /// Returns the schema of a version, served or not.
     pub(crate) fn schema(&self, api_version: &str) -> Option<&Arc<ResourceSchema>> {
         self.definition.schemas.get(api_version)
     }
 
-    /// Converts stored objects, each at its revision. As in Kubernetes they get the defaults of the version in which they
-    /// are stored.
+    /// Converts stored objects, each with its revision. As in Kubernetes, they get the defaults of the version in which
+    /// they are stored.
     pub(crate) async fn load(
         &self,
         client: &WebhookClient,
@@ -90,7 +91,7 @@ impl Versions {
         known.map(|(_, _, converted)| converted.clone())
     }
 
-    /// Caches a conversion under the revision of the object. The object of a dry run has none.
+    /// Caches a conversion by the revision of the object. The object of a dry run has no revision.
     fn cache(&self, converted: &Arc<Stored>, to: &str) {
         if converted.revision() == 0 {
             return;
@@ -108,8 +109,8 @@ impl Versions {
         converted.ok_or_else(|| Status::internal("the conversion returned no object"))
     }
 
-    /// Converts objects, in their order. Those that are in the version already stay as they are; the others are pruned by
-    /// its schema.
+    /// Converts objects, preserving their order. Those that already have the version are unchanged; the others are
+    /// pruned by its schema.
     pub(crate) async fn convert(
         &self,
         client: &WebhookClient,
@@ -141,7 +142,7 @@ impl Versions {
     }
 }
 
-/// Converts by the strategy `None`.
+/// Converts with the strategy `None`.
 fn set_version(mut objects: Vec<Value>, to: &str) -> Vec<Value> {
     for object in objects.iter_mut().filter_map(Value::as_object_mut) {
         object.insert("apiVersion".into(), to.into());
@@ -149,7 +150,7 @@ fn set_version(mut objects: Vec<Value>, to: &str) -> Vec<Value> {
     objects
 }
 
-/// 500 with the webhook's message alone, as in Kubernetes.
+/// Returns 500 with only the webhook's message, as in Kubernetes.
 fn failed(why: String) -> Status {
     Status::new(500, "", why)
 }

@@ -1,8 +1,8 @@
 //! Conversion by a webhook
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion>).
 //!
-//! A webhook may change everything but the identity of an object. Of the metadata that it returns only labels and
-//! annotations are used.
+//! A webhook may change everything but the identity of an object. Of the returned metadata, only labels and annotations
+//! are used.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use serde_json::{Map, Value, json};
 use crate::webhook_client::{Endpoint, WebhookClient};
 
 const GROUP: &str = "apiextensions.k8s.io";
-/// The supported versions of reviews, the preferred first.
+/// The supported versions of conversion reviews, preferred first.
 pub(crate) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// The time that a webhook has for a review.
+/// The time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most objects of a review, and about the most bytes of them: the response has to fit, too.
+/// The maximum number of objects in a review, and their approximate maximum size in bytes. The response has to fit,
+/// too.
 const BATCH: (usize, usize) = (500, 2 << 20);
 
-/// A webhook that converts the objects of one definition.
+/// A webhook that converts the objects of one CRD.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     /// The `apiVersion` of the reviews.
@@ -28,7 +29,7 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// The webhook of a valid `conversion.webhook`.
+    /// Creates the webhook of a valid `conversion.webhook`.
     pub(crate) fn new(webhook: &Value) -> Self {
         let versions = webhook["conversionReviewVersions"].as_array();
         let known = versions.into_iter().flatten().find(|version| REVIEW_VERSIONS.iter().any(|known| version == known));
@@ -36,10 +37,11 @@ impl Webhook {
         Self { review: format!("{GROUP}/{version}"), endpoint: Endpoint::new(&webhook["clientConfig"], None) }
     }
 
-    /// Converts objects of one kind, none of them in the version `to` already. They keep their order.
+    /// Converts objects of one kind, preserving their order. None of them may have the version `to` already.
     ///
     /// # Errors
-    /// Worded as in Kubernetes, if the webhook can't be called, reports a failure or returns invalid objects.
+    /// Returns an error in Kubernetes' wording if the webhook can't be called, reports a failure or returns invalid
+    /// objects.
     pub(super) async fn convert(
         &self,
         client: &WebhookClient,
@@ -81,7 +83,7 @@ impl Webhook {
     }
 }
 
-/// The texts of the first objects, as many as fit into one review.
+/// Returns the texts of the first objects, as many as fit into one review.
 fn texts(objects: &[Value]) -> Vec<String> {
     let (most, bytes) = BATCH;
     let (mut texts, mut size) = (Vec::new(), 0);
@@ -96,7 +98,7 @@ fn texts(objects: &[Value]) -> Vec<String> {
     texts
 }
 
-/// Reads the objects of the response to the review with this UID.
+/// Parses the objects of the response to the review with this UID.
 fn read(body: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let mut review = decode::json(body).map_err(|error| error.to_string())?.value;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -126,7 +128,7 @@ fn read(body: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Checks that a converted object is the object that was sent, in the version `to`.
+/// Checks that a converted object is the one that was sent, in the version `to`.
 fn check(before: &Value, after: &Value, kind: &str, to: &str) -> Result<(), String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, got) = (text(&after["apiVersion"]), text(&after["kind"]));
@@ -145,7 +147,7 @@ fn check(before: &Value, after: &Value, kind: &str, to: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Gives a converted object its former metadata, except for labels and annotations.
+/// Restores the metadata of a converted object, except for labels and annotations.
 fn restore_metadata(before: &Value, after: &mut Value) -> Result<(), String> {
     let returned = match after.get_mut("metadata").map(Value::take) {
         Some(Value::Object(metadata)) => metadata,

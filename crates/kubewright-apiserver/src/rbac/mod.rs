@@ -1,8 +1,8 @@
 //! Role-based access control (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
 //!
-//! Roles and bindings are objects like others. Their strategies report every change of one to the [`Authorizer`], an index
-//! that is rekeyd as a whole: a request sees one state of it and takes no lock. This module doesn't know the objects that
-//! the rules come from.
+//! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index that
+//! is replaced as a whole: a request uses one consistent state of it and takes no lock. This module doesn't know the
+//! objects from which the rules come.
 
 mod rule;
 
@@ -14,10 +14,10 @@ use imbl::{OrdMap, OrdSet};
 pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
 use crate::auth::{attributes::Attributes, user::UserInfo};
 
-/// The namespace of a role or binding, empty for those of the whole cluster, and its name.
+/// The namespace of a role or binding, empty for cluster-wide ones, and its name.
 pub(crate) type RoleKey = (Arc<str>, Arc<str>);
 
-/// A user or group that a role is bound to. A service account is its user.
+/// A user or group that a role is bound to. A service account is represented by its user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     User(Arc<str>),
@@ -28,7 +28,7 @@ pub(crate) enum Subject {
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(crate) role: RoleKey,
-    /// The binding and its role as messages name them.
+    /// The binding and its role, as shown in messages.
     pub(crate) description: String,
     /// The subjects, each with its name in messages.
     pub(crate) subjects: Vec<(Subject, String)>,
@@ -45,11 +45,11 @@ pub(crate) struct Decision {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EffectiveRules {
     pub(crate) rules: Vec<PolicyRule>,
-    /// An error for each role that is bound and doesn't exist.
+    /// An error for each bound role that doesn't exist.
     pub(crate) errors: Vec<String>,
 }
 
-/// Decides by all roles and bindings.
+/// Authorizes requests by all roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     index: ArcSwap<Index>,
@@ -64,7 +64,7 @@ struct Index {
 }
 
 impl Authorizer {
-    /// Sets the rules of a role; `None` removes the role.
+    /// Sets the rules of a role. `None` removes the role.
     pub(crate) fn set_role(&self, key: &RoleKey, rules: Option<Vec<PolicyRule>>) {
         let rules: Option<Arc<[PolicyRule]>> = rules.map(Into::into);
         self.index.rcu(|present| {
@@ -77,7 +77,7 @@ impl Authorizer {
         });
     }
 
-    /// Sets a binding; `None` removes it.
+    /// Sets a binding. `None` removes it.
     pub(crate) fn set_binding(&self, key: &RoleKey, binding: Option<Binding>) {
         let binding = binding.map(Arc::new);
         self.index.rcu(|present| {
@@ -90,12 +90,12 @@ impl Authorizer {
         });
     }
 
-    /// The rules of a role; without a namespace those of a cluster role.
+    /// Returns the rules of a role, or of a cluster role if there is no namespace.
     pub(crate) fn role(&self, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
         self.index.load().roles.get(&(namespace.into(), name.into())).map(|rules| rules.to_vec())
     }
 
-    /// Decides whether a user may do something.
+    /// Decides whether a user is allowed to make a request.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         if user.is_master() {
             return Decision { allowed: true, reason: String::new() };
@@ -123,7 +123,7 @@ impl Authorizer {
         Decision { allowed: false, reason }
     }
 
-    /// The rules bound to a user in a namespace, or with an empty one those of the whole cluster.
+    /// Returns the rules bound to a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
         let index = self.index.load();
         let mut effective = EffectiveRules::default();
@@ -165,8 +165,8 @@ impl Index {
         }
     }
 
-    /// The bindings of a user, each with the matching subject's name in messages: those of the cluster, then those of the
-    /// namespace, by name.
+    /// Returns the bindings of a user, each with the matching subject's name in messages: first those of the cluster,
+    /// then those of the namespace, by name.
     fn bindings_of(&self, user: &UserInfo, namespace: &str) -> Vec<(&Binding, &str)> {
         let groups = user.groups.iter().map(|group| Subject::Group(group.as_str().into()));
         let subjects: Vec<_> = std::iter::once(Subject::User(user.name.as_str().into())).chain(groups).collect();

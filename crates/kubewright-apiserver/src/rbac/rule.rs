@@ -15,7 +15,7 @@ pub(crate) struct PolicyRule {
     pub(crate) verbs: Vec<String>,
     pub(crate) groups: Vec<String>,
     pub(crate) resources: Vec<String>,
-    /// Empty for every object.
+    /// Object names; empty for all objects.
     pub(crate) names: Vec<String>,
     pub(crate) paths: Vec<String>,
 }
@@ -29,14 +29,14 @@ fn has_or_all(list: &[String], wanted: &str) -> bool {
 }
 
 impl PolicyRule {
-    /// The rules that together allow everything: for all resources, and for all paths.
+    /// Returns the rules that together allow everything: all resources and all paths.
     pub(crate) fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.to_owned()];
         let objects = Self { verbs: all(), groups: all(), resources: all(), ..Self::default() };
         [objects, Self { verbs: all(), paths: all(), ..Self::default() }]
     }
 
-    /// Reads a rule of a role.
+    /// Parses a rule of a role.
     pub(crate) fn parse(rule: &Value) -> Self {
         let list = |field: &str| {
             let items = rule[field].as_array().into_iter().flatten();
@@ -68,12 +68,12 @@ impl PolicyRule {
         Value::Object(present.map(|(field, list)| (field.to_owned(), list.into())).collect::<Map<_, _>>())
     }
 
-    /// Whether the rule is for paths rather than resources.
+    /// Returns whether the rule is for paths instead of resources.
     pub(crate) fn is_non_resource(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Whether the rule alone allows a request.
+    /// Returns whether the rule by itself allows a request.
     pub(crate) fn allows(&self, attributes: &Attributes) -> bool {
         if !has_or_all(&self.verbs, &attributes.verb) {
             return false;
@@ -96,7 +96,7 @@ impl PolicyRule {
         })
     }
 
-    /// The rule split into rules of one verb, group, resource and name each, or of one verb and path.
+    /// Splits the rule into rules with a single verb, group, resource and name each, or a single verb and path.
     pub(crate) fn parts(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
         let mut parts = Vec::new();
@@ -117,7 +117,7 @@ impl PolicyRule {
         parts
     }
 
-    /// Whether this rule covers a [part](Self::parts) of another.
+    /// Returns whether this rule covers a [part](Self::parts) of another.
     fn covers(&self, part: &Self) -> bool {
         let all = |mine: &[String], theirs: &[String]| has(mine, ALL) || theirs.iter().all(|one| has(mine, one));
         let resource = |wanted: &String| {
@@ -131,7 +131,7 @@ impl PolicyRule {
             && part.paths.iter().all(|path| self.paths.iter().any(|mine| covers_path(mine, path)))
     }
 
-    /// The rule as messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    /// Formats the rule as messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
     fn description(&self) -> String {
         let fields = [
             ("APIGroups", &self.groups),
@@ -146,7 +146,7 @@ impl PolicyRule {
     }
 }
 
-/// A list as Go's `%q` prints it.
+/// Formats a list as Go's `%q` does.
 pub(crate) fn quoted(list: &[String]) -> String {
     let items: Vec<_> = list.iter().map(|item| format!("{item:?}")).collect();
     format!("[{}]", items.join(" "))
@@ -156,8 +156,8 @@ fn covers_path(rule: &str, path: &str) -> bool {
     rule == ALL || rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 
-/// The parts of `wanted` that `held` doesn't cover, merged by verb and written as in messages, one rule a line; empty if
-/// everything is covered.
+/// Returns the parts of `wanted` that `held` doesn't cover, merged by verb and formatted as in messages, one rule per
+/// line. Empty if everything is covered.
 pub(crate) fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> String {
     let mut lacking: Vec<PolicyRule> = Vec::new();
     let parts = wanted.iter().flat_map(PolicyRule::parts);

@@ -34,7 +34,7 @@ fn bindings_apply_to_their_own_namespace() {
     assert!(may("get", "b") && may("get", ""));
     assert_eq!(authorizer.effective_rules(&jane, "a").rules.len(), 3);
     assert_eq!(authorizer.effective_rules(&jane, "").rules.len(), 1);
-    // A binding that changes no longer applies to its former subjects.
+    // A changed binding no longer applies to its former subjects.
     authorizer.set_binding(&key("", "three"), binding(key("", "all"), Subject::Group("others".into())));
     assert!(!may("get", "b"));
     authorizer.set_binding(&key("a", "one"), None);
