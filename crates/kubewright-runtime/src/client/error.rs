@@ -189,8 +189,7 @@ pub struct FieldConflict {
 }
 
 impl FieldConflict {
-    /// Returns whether the field was set by an update rather than an apply, so that its manager won't restore the
-    /// value.
+    /// Returns whether the field was set by an update rather than an apply, and so is part of no applied configuration.
     pub fn is_by_hand(&self) -> bool {
         !self.applied
     }

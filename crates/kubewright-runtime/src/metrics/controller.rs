@@ -16,13 +16,13 @@ const RECONCILE_SECONDS: [f64; 40] = [
 /// The result of a reconcile: the value of the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// It succeeded, and the key waits for a change.
+    /// Success; the key waits for a change.
     Success,
-    /// It failed, panicked or timed out, terminally or not.
+    /// An error, whether terminal or not, a panic or a timeout.
     Error,
-    /// It requested another run at once.
+    /// Success with a request for another run at once.
     Requeue,
-    /// It requested another run at a given time.
+    /// Success with a request for another run at a later time.
     RequeueAfter,
 }
 

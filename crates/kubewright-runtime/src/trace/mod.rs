@@ -206,7 +206,7 @@ pub struct KeyPage {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Summary {
-    /// Its name.
+    /// The controller's name.
     pub name: String,
     /// The kind it reconciles.
     pub kind: Cow<'static, str>,

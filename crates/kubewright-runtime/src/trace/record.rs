@@ -158,7 +158,7 @@ pub struct Read {
 pub enum Query {
     /// One object.
     Name {
-        /// Its key.
+        /// The key of the object.
         #[serde(with = "form::key")]
         object: ObjectKey,
     },
@@ -239,21 +239,21 @@ pub struct RecordedEvent {
 #[serde(tag = "result", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum End {
-    /// It succeeded.
+    /// The run succeeded.
     Done,
-    /// It returned an error.
+    /// The reconciler returned an error.
     Failed {
         /// The error and its causes, as in the log.
         error: String,
         /// True for a terminal error, which is retried only after a change.
         terminal: bool,
     },
-    /// It panicked.
+    /// The reconciler panicked.
     Panicked {
         /// The message of the panic.
         error: String,
     },
-    /// It exceeded the time limit and was aborted.
+    /// The run exceeded the time limit and was aborted.
     TimedOut {
         /// The limit.
         #[serde(rename = "limitSeconds", with = "form::seconds")]
@@ -266,7 +266,7 @@ pub enum End {
 #[serde(tag = "when", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Next {
-    /// When a change triggers it.
+    /// On the next change.
     Change,
     /// At once.
     Now,

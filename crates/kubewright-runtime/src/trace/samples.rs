@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use super::{End, Next, Query, Read, Reason, RecordedEvent, Trace, Trigger, Write};
 use crate::object::ObjectKey;
 
-/// Noon plus some seconds.
+/// Returns noon plus some seconds.
 pub(super) fn noon(seconds: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(12) + SignedDuration::from_secs(seconds)
 }
 
-/// A trace of a run that did nothing.
+/// Returns the trace of a run that did nothing.
 pub(super) fn bare() -> Trace {
     Trace {
         controller: "podset".into(),
@@ -63,7 +63,7 @@ pub(super) fn write(verb: &'static str, name: &str, status: u16) -> Write {
     }
 }
 
-/// A trace with an entry of each kind.
+/// Returns a trace with an entry of each type.
 pub(super) fn full() -> Trace {
     let changed = Trigger {
         fields: vec!["spec.replicas".into(), "metadata.labels[\"app\"]".into()],

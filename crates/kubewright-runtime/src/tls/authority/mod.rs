@@ -1,7 +1,7 @@
 //! The content of a Secret with self-managed certificates, computed from its present content and the time, without I/O.
 //!
 //! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its
-//! lifetime is left. A new authority is trusted before it is used: it signs nothing for an hour, during which all
+//! lifetime is left. A new authority is put before the old one, and signs no renewal for an hour, during which all
 //! clients learn to trust it. The old one stays trusted until it expires, long after every certificate that it signed
 //! has been replaced.
 //!
