@@ -1,6 +1,6 @@
 //! The embedded Kubernetes API server: a [`tower::Service`] over multi-version storage.
 //!
-//! A `kube::Client` can be built directly on the service, so a test needs no socket and can run on a paused clock. A
+//! A `kube::Client` can be built directly on the service, so tests need no socket and can run with a paused clock. A
 //! listener with TLS serves kubectl and other processes.
 //!
 //! ```no_run

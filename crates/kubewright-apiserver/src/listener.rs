@@ -1,4 +1,4 @@
-//! The server on a socket: TLS, HTTP/1.1 and HTTP/2, and a shutdown that waits for every task.
+//! Serves the API on a socket: TLS, HTTP/1.1 and HTTP/2, and a shutdown that waits for every task.
 
 use std::{
     future::Future,
@@ -32,29 +32,29 @@ use crate::{
     tls::{Credentials, TlsError},
 };
 
-/// The time that requests have to finish after a shutdown began.
+/// The time that requests have to finish after a shutdown has begun.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that a client has for its TLS handshake.
+/// The time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a connection may wait for its next request. Most clients close idle connections after 90 seconds; if the
-/// server came first, it could close a connection just as a request arrives.
+/// The time that a connection may be idle. Most clients close idle connections after 90 seconds. If the server closed
+/// them earlier, it could close a connection just as a request arrives.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The pause after the system failed to accept a connection, for instance for want of file descriptors.
+/// The pause after the system failed to accept a connection, for example because no file descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The most concurrent streams of one HTTP/2 connection: each watch is one.
+/// The maximum number of concurrent streams of an HTTP/2 connection. Each watch is one.
 const MAX_STREAMS: u32 = 10_000;
 
 /// Options of a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// The address to bind; `127.0.0.1:0`, a free port, by default.
+    /// The address to bind. Defaults to `127.0.0.1:0`, a free port.
     pub address: SocketAddr,
-    /// Whether addresses that other machines can reach are allowed. By default they aren't: anyone with the kubeconfig can
-    /// run commands on this machine.
+    /// Whether addresses that other machines can reach are allowed. Defaults to false, since anyone with the kubeconfig
+    /// can run commands on this machine.
     pub allow_remote: bool,
-    /// The most connections at once, 10,000 by default: an HTTP/1.1 client has one for each watch. Further ones wait in the
-    /// operating system's queue until another has ended.
+    /// The maximum number of concurrent connections. Defaults to 10,000, since an HTTP/1.1 client has one for each
+    /// watch. Further connections wait in the operating system's queue until another one has ended.
     pub max_connections: usize,
 }
 
@@ -74,15 +74,15 @@ impl From<SocketAddr> for ListenOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Other machines could reach the address.
+    /// Other machines could reach the address, which isn't allowed.
     #[error("{0} is not a loopback address; set allow_remote to listen on it")]
     NotLoopback(SocketAddr),
     /// The address can't be bound.
     #[error("failed to listen on {address}")]
     Bind {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The error of the system.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -91,7 +91,7 @@ pub enum ListenError {
     Tls(#[from] TlsError),
 }
 
-/// A socket on which the server listens. Dropping it closes the socket and all connections; [`Listener::shutdown`] also
+/// A socket on which the server listens. Dropping it closes the socket and all connections. [`Listener::shutdown`] also
 /// waits for them. Its token is invalid afterwards.
 #[derive(Debug)]
 pub struct Listener {
@@ -146,28 +146,29 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The bound address, with the port that was chosen.
+    /// Returns the bound address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig in YAML whose user may do everything. It contains a private key: protect it (mode 0600).
+    /// Returns a kubeconfig in YAML whose user has unrestricted access. It contains a private key: protect it (mode
+    /// 0600).
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig.clone()
     }
 
-    /// The certificate of the authority that signed the server's certificate, in PEM.
+    /// Returns the certificate of the authority that signed the server's certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A bearer token for the same user, for clients without certificates.
+    /// Returns a bearer token for the same user, for clients without certificates.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Closes the socket, ends watches, lets other requests finish for up to two seconds, and returns when every task has
-    /// ended.
+    /// Closes the socket, ends watches, and lets other requests finish for up to two seconds. Returns when every task
+    /// has ended.
     pub async fn shutdown(self) {
         self.shutdown.closing.cancel();
         self.tasks.close();
@@ -186,20 +187,20 @@ impl Drop for Listener {
     }
 }
 
-/// The address of the service `kubernetes`, under which pods reach the server.
+/// Returns the address of the service `kubernetes`, through which pods reach the server.
 fn kubernetes_service_ip(state: &State) -> Option<IpAddr> {
     let service = state.store.get("/services", &Key::new("default", "kubernetes"))?.value();
     service["spec"]["clusterIP"].as_str()?.parse().ok()
 }
 
-/// The state that all connections of a listener share.
+/// The state shared by all connections of a listener.
 struct Shared {
     state: Arc<State>,
     credentials: Credentials,
     acceptor: TlsAcceptor,
     shutdown: Shutdown,
     tasks: TaskTracker,
-    /// A permit for each further connection.
+    /// Limits the number of connections: one permit for each further connection.
     connections: Arc<Semaphore>,
 }
 
@@ -229,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// Accepts the next connection, once their number is below the limit.
+    /// Accepts the next connection, once the number of connections is below the limit.
     async fn next_connection(&self, socket: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
         if self.connections.available_permits() == 0 {
             tracing::warn!("the limit of connections is reached; further ones wait until one ends");
@@ -240,7 +241,7 @@ impl Shared {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Responses are small: without this each could wait for the client's delayed acknowledgement.
+        // Responses are small. Without this option, each could wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let stream = match timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
@@ -281,7 +282,8 @@ impl Shared {
         if let Identity::User(user) = identity {
             request.extensions_mut().insert(user.clone());
         }
-        // An unknown certificate is an invalid credential, as an unknown token is. A token beside it decides.
+        // An unknown certificate is an invalid credential, like an unknown token. If the request also has a token, the
+        // token applies.
         let unauthorized =
             matches!(identity, Identity::Unknown) && !request.headers().contains_key(http::header::AUTHORIZATION);
         async move {
@@ -294,7 +296,7 @@ impl Shared {
     }
 }
 
-/// The identity that a client's certificate proves.
+/// The identity of a client according to its certificate.
 enum Identity {
     /// The client sent no certificate.
     None,

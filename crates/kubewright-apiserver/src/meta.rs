@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// A text field of the metadata; empty when absent.
+/// Returns a text field of the metadata, empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// Changes the metadata, which is added if it is missing. A value that isn't a JSON object stays unchanged.
+/// Modifies the metadata, which is added if absent. A value that isn't a JSON object is unchanged.
 pub(crate) fn edit(object: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
     let Some(fields) = object.as_object_mut() else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -32,22 +32,22 @@ pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     });
 }
 
-/// The finalizers.
+/// Returns the finalizers.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the object is marked for deletion.
+/// Returns whether the object is marked for deletion.
 pub(crate) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// A time in the format of `metav1.Time`: whole seconds, UTC.
+/// Formats a time as `metav1.Time`: whole seconds, UTC.
 pub(crate) fn time(at: Timestamp) -> Value {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 
-/// Reads a `metav1.Time`.
+/// Parses a `metav1.Time`.
 pub(crate) fn parse_time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Validation of `metadata`, whatever the kind.
+//! Validation of `metadata`, for all kinds.
 
 use kubewright_apimachinery::{
     name,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{meta, registry::Resource, schema_rules};
 
-/// Checks the types of the fields of `ObjectMeta`, whatever the schema of the kind says.
+/// Checks the types of the fields of `ObjectMeta`, regardless of the kind's schema.
 pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
@@ -46,7 +46,8 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Sta
     Ok(())
 }
 
-/// Removes empty fields, which `ObjectMeta` is stored without. An empty list of managed fields stays: it resets them.
+/// Removes empty fields, which are not stored in `ObjectMeta`. An empty list of managed fields is kept, since it resets
+/// them.
 pub(crate) fn drop_empty(object: &mut Value) {
     meta::edit(object, |metadata| {
         metadata.retain(|field, value| match value {
@@ -94,7 +95,7 @@ pub(crate) fn check_syntax(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Checks an update of the metadata. Fields that the client left out keep their values.
+/// Checks an update of the metadata. Fields that the client omitted keep their values.
 pub(crate) fn check_update(old: &Value, object: &mut Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let deleting = meta::is_terminating(old);

@@ -1,11 +1,11 @@
-//! The limit of the size of stored objects, which etcd sets behind a real API server.
+//! The size limit of stored objects, which etcd sets for a real API server.
 
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::meta;
 
-/// The most bytes of an encoded object: etcd's default for `--max-request-bytes`, 1.5 MiB.
+/// The maximum size of an encoded object in bytes: etcd's default for `--max-request-bytes`, 1.5 MiB.
 const MAX_OBJECT: usize = 3 << 19;
 
 /// Returns the object as it can be stored. One that is too large loses its managed fields first, as in Kubernetes.
@@ -23,8 +23,8 @@ pub(crate) fn limit(mut object: Value) -> Result<Value, Status> {
     Err(Status::new(500, "", "etcdserver: request is too large"))
 }
 
-/// The bytes of a value as JSON, without escapes in strings: behind a real API server built-in kinds are stored as
-/// protobuf, which has none.
+/// Returns the size of a value as JSON in bytes, without escapes in strings. A real API server stores built-in kinds as
+/// protobuf, which has no escapes.
 fn encoded_size(value: &Value) -> usize {
     match value {
         Value::Null => 4,

@@ -1,4 +1,4 @@
-//! One request for a resource, as the handlers see it.
+//! A request for a resource, as passed to the handlers.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::{
     storage::{Key, Stored},
 };
 
-/// A token in the extensions of a request. Its cancellation ends streams, since the server shuts down.
+/// A token in the extensions of a request. It is cancelled when the server shuts down, which ends streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing(pub(crate) CancellationToken);
 
-/// One request for a resource.
+/// A request for a resource.
 pub(super) struct Call {
     pub(super) state: Arc<State>,
     pub(super) resource: Arc<Resource>,
-    /// Empty for all namespaces, and for resources without.
+    /// The namespace; empty for all namespaces, and for cluster-scoped resources.
     pub(super) namespace: String,
     /// The object's name; empty if the request is for the whole collection.
     pub(super) name: String,
@@ -41,13 +41,13 @@ pub(super) struct Call {
     pub(super) accept: Accept,
     pub(super) parts: Parts,
     pub(super) body: Bytes,
-    /// Warnings for a response that refuses the request.
+    /// Warnings for a response that denies the request.
     pub(super) warnings: Warnings,
-    /// The object in versions in which others own fields of it.
+    /// The object in the versions in which other managers own fields of it.
     pub(super) conversions: Conversions,
 }
 
-/// 405.
+/// Returns 405.
 pub(super) fn method_not_allowed() -> Status {
     Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 }
@@ -68,22 +68,22 @@ impl Call {
         self.state.authorization.authorize(&self.user, &attributes)
     }
 
-    /// The user behind the call, as strategies see it.
+    /// Returns the user of the call, as passed to strategies.
     pub(super) fn requester(&self) -> Requester<'_> {
         Requester::new(&self.user, &self.state.authenticator, self.state.authorization.authorizer())
     }
 
-    /// The key of the object.
+    /// Returns the key of the object.
     pub(super) fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
 
-    /// 404 for the object.
+    /// Returns 404 for the object.
     pub(super) fn not_found(&self) -> Status {
         Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
     }
 
-    /// The name of the field manager: that of the options, or else the first part of the `User-Agent`.
+    /// Returns the name of the field manager: that of the options or, by default, the first part of the `User-Agent`.
     pub(super) fn manager_name(&self, options: &WriteOptions) -> String {
         options.field_manager.clone().unwrap_or_else(|| self.agent())
     }
@@ -95,27 +95,27 @@ impl Call {
         if name.is_empty() { "unknown".into() } else { name }
     }
 
-    /// The field manager of an update, or of any other write that is no apply.
+    /// Returns the field manager of a write other than an apply.
     pub(super) fn manager<'a>(&'a self, name: &'a str, subresource: &'a str) -> Manager<'a> {
         let (now, conversions) = (self.state.clock.now(), &self.conversions);
         Manager { name, subresource, applies: false, force: false, now, conversions }
     }
 
-    /// The response to a GET of the object.
+    /// Returns the response to a GET of the object.
     pub(super) async fn get(&self) -> Result<Response, Status> {
         let object = self.load(self.present()?).await?;
         Ok(self.object(StatusCode::OK, &object, &[]))
     }
 
-    /// Whether the object exists.
+    /// Returns whether the object exists.
     pub(super) fn exists(&self) -> bool {
         self.state.store.get(&self.resource.storage, &self.key()).is_some()
     }
 
-    /// The object as it is stored.
+    /// Returns the object in its stored form.
     ///
     /// # Errors
-    /// 404 if it doesn't exist.
+    /// Returns 404 if the object doesn't exist.
     pub(super) fn present(&self) -> Result<Arc<Stored>, Status> {
         self.state.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
     }

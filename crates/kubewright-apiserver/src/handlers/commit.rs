@@ -16,7 +16,7 @@ impl Call {
     /// Commits a decision about an object of this resource.
     ///
     /// # Errors
-    /// Those of the decision, and 500 for an object that is too large to be stored.
+    /// Returns the errors of the decision, and 500 for an object that is too large to be stored.
     pub(super) fn commit(
         &self,
         key: &Key,
@@ -30,8 +30,8 @@ impl Call {
         self.state.store.transact(storage, key, decide, |before, after| strategy.committed(before, after))
     }
 
-    /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns what is stored
-    /// then. An object whose deletion waited for this change is removed; an unchanged one is not written.
+    /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns the stored
+    /// result. An object whose deletion waited for this change is removed; an unchanged object is not written.
     pub(super) fn modify(
         &self,
         dry_run: bool,
@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-/// Whether an object that is being deleted has nothing left to wait for.
+/// Returns whether an object that is being deleted can be removed.
 pub(super) fn is_removable(resource: &Resource, object: &Value) -> bool {
     meta::is_terminating(object)
         && meta::finalizers(object).is_empty()

@@ -25,7 +25,7 @@ use crate::{
     storage::{Key, Mutation, Stored},
 };
 
-/// The most attempts to generate a name that isn't taken.
+/// The maximum number of attempts to generate an unused name.
 const MAX_NAME_ATTEMPTS: usize = 8;
 /// The number of random characters of a generated name.
 const SUFFIX: usize = 5;
@@ -61,11 +61,11 @@ pub(super) async fn create_admitted(
     Ok(call.object(StatusCode::CREATED, &stored, &warnings))
 }
 
-/// The result of a review, such as a `SubjectAccessReview`; `None` for objects that are stored.
+/// Returns the result of a review, such as a `SubjectAccessReview`, or `None` for objects that are stored.
 async fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
     let resource = &*call.resource;
     let Some(status) = resource.strategy.review(review, &call.requester()) else { return Ok(None) };
-    // Only wrong types are an error: clients also send a status, with anything in it.
+    // Only wrong types are errors, since clients also send a status with arbitrary content.
     schema_rules::validate(resource, review, None).await?;
     let status = status?;
     let causes = resource.strategy.validate(None, review);
@@ -77,7 +77,7 @@ async fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
     Ok(Some(reviewed))
 }
 
-/// Stores a new object, which is in served form, under its own or a generated name.
+/// Stores a new object, given in served form, under its own or a generated name.
 async fn insert(
     call: &Call,
     object: Value,
@@ -126,7 +126,7 @@ async fn insert_named(
         Some(review) => {
             let object = Arc::new(object);
             review.validate(Some(&codec::to_served(resource, &object)), None).await?;
-            // The namespace may have been deleted while webhooks were called.
+            // The namespace may have been deleted during the webhook calls.
             call.check_namespace(&object)?;
             Arc::unwrap_or_clone(object)
         }

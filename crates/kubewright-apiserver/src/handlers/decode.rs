@@ -1,7 +1,7 @@
 //! Decoding of request bodies: JSON, YAML or protobuf.
 //!
-//! Of a field that is given twice the last value counts, and it is reported, as in Kubernetes. The parsers bound nesting,
-//! size and numbers.
+//! If a field is duplicated, its last value applies and the duplicate is reported, as in Kubernetes. The parsers limit
+//! nesting, size and numbers.
 
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
@@ -9,7 +9,7 @@ use kubewright_apimachinery::{decode, status::Status};
 
 use crate::protobuf;
 
-/// The most bytes of a body, as in Kubernetes.
+/// The maximum size of a body in bytes, as in Kubernetes.
 pub(crate) const MAX_BODY: usize = 3 << 20;
 
 /// The format of a body.
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Protobuf,
 }
 
-/// The media type of the body, without parameters; JSON when absent.
+/// Returns the media type of the body, without parameters; JSON if absent.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match text.split(';').next().unwrap_or_default().trim() {
@@ -30,7 +30,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 }
 
 impl Format {
-    /// The format of a body that is an object.
+    /// Returns the format of a body that is an object.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         match media_type(headers).as_str() {
             "application/json" => Ok(Self::Json),
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// 415 with the media types that are accepted.
+/// Returns 415 with the accepted media types.
 pub(crate) fn unsupported(accepted: &str) -> Status {
     let message =
         format!("the body of the request was in an unknown format - accepted media types include: {accepted}");

@@ -1,7 +1,7 @@
 //! DELETE of an object or a collection.
 //!
-//! An object with finalizers, a grace period or another reason of its kind isn't removed at once. It gets a
-//! `metadata.deletionTimestamp`, and is removed when the last of these is gone
+//! An object with finalizers, a grace period or a kind-specific reason to keep it isn't removed immediately. It gets a
+//! `metadata.deletionTimestamp`, and is removed when nothing keeps it any more
 //! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>).
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const ORPHAN: &str = "orphan";
 /// The finalizer that makes the garbage collector delete the dependents first.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// The deletion propagation policy: what happens to the dependents.
+/// The deletion propagation policy, which determines the treatment of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Propagation {
     Background,
@@ -50,7 +50,7 @@ pub(super) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Reads the options from the body, if there is one, and from the query.
+    /// Parses the options from the body, if there is one, and from the query.
     fn parse(call: &Call) -> Result<Self, Status> {
         let body = if call.body.is_empty() {
             Value::Null
@@ -65,7 +65,7 @@ impl DeleteOptions {
         Self::read(&body, call)
     }
 
-    /// Reads the options from a `DeleteOptions` object, and those that it lacks from the query.
+    /// Parses the options from a `DeleteOptions` object, and missing ones from the query.
     pub(super) fn read(body: &Value, call: &Call) -> Result<Self, Status> {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let mut causes = Vec::new();
@@ -104,12 +104,12 @@ impl DeleteOptions {
         })
     }
 
-    /// Whether the deletion is a dry run.
+    /// Returns whether the deletion is a dry run.
     pub(super) fn dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// The options as an object, for webhooks.
+    /// Returns the options as an object, for webhooks.
     fn to_value(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
         if let Some(grace) = self.grace {
@@ -168,7 +168,7 @@ async fn respond(call: &Call, committed: Committed, warnings: &[String]) -> Resu
     Ok(response)
 }
 
-/// The `Status` of a successful deletion.
+/// Returns the `Status` of a successful deletion.
 pub(super) fn success(resource: &Resource, object: &Value) -> Value {
     let mut details = json!({
         "name": meta::text(object, "name"), "kind": &*resource.plural, "uid": meta::text(object, "uid"),
@@ -192,7 +192,7 @@ pub(super) async fn delete_collection(call: &Call) -> Result<Response, Status> {
         }
         match remove(call, key, &options, &mut warnings).await {
             Ok(committed) => deleted.extend(committed.object),
-            // Somebody else deleted it first.
+            // Another client deleted the object first.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
@@ -241,7 +241,7 @@ pub(super) async fn remove(
     Err(Status::stale(&resource.group, &resource.plural, &key.name))
 }
 
-/// Deletes an object or marks it for deletion, if its state is acceptable.
+/// Deletes an object or marks it for deletion, if `accepts` approves its current state.
 pub(super) fn remove_directly(
     call: &Call,
     key: &Key,
@@ -282,10 +282,10 @@ pub(super) fn remove_directly(
     call.commit(key, decide)
 }
 
-/// Marks an object for deletion, with its time and propagation policy.
+/// Marks an object for deletion, with the time and propagation policy.
 fn mark(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &mut Value) {
     set_propagation(options.propagation, object);
-    // A kind without a grace period doesn't get one by the options: nothing would use it.
+    // The options don't add a grace period to a kind without one, since nothing would use it.
     let grace = match resource.strategy.grace_period(object) {
         None | Some(0) => 0,
         Some(default) => options.grace.unwrap_or(default).max(0),
@@ -311,7 +311,7 @@ fn mark(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &m
     resource.strategy.prepare_delete(object);
 }
 
-/// Sets the finalizers of the garbage collector; without a policy they stay as they are.
+/// Sets the finalizers of the garbage collector. Without a policy they are unchanged.
 fn set_propagation(propagation: Option<Propagation>, object: &mut Value) {
     let Some(propagation) = propagation else { return };
     let mut finalizers: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();

@@ -1,7 +1,7 @@
 //! Changes of existing objects, with admission by webhooks.
 //!
-//! No lock is held while a webhook is called. The change is committed only if the object is still in the state that the
-//! webhook saw; otherwise everything is repeated.
+//! No lock is held during a webhook call. The change is committed only if the object is still in the state that the
+//! webhook received. Otherwise, everything is repeated.
 
 use std::{future::ready, sync::Arc};
 
@@ -20,15 +20,16 @@ use crate::{
     storage::Stored,
 };
 
-/// The most attempts of a change that conflicts with writes of others while webhooks are called.
+/// The maximum number of attempts of a change that conflicts with other writes during webhook calls.
 pub(super) const MAX_ATTEMPTS: usize = 16;
 
-/// A change of the object of a call, in the form that its endpoint takes. All objects are in served form.
+/// A change of a call's object, in the representation of its endpoint. All objects are in served form.
 pub(super) trait Edit: Sync {
-    /// The object that the client wants, given the present one.
+    /// Returns the object that the client requests, given the current one.
     fn desired(&self, served: &Value) -> Result<Incoming, Status>;
 
-    /// The object to store for the desired one, in stored form. Yields to other tasks while its validation takes long.
+    /// Returns the object to store for the requested one, in stored form. Yields to other tasks if its validation takes
+    /// long.
     fn prepare(
         &self,
         old: &Value,
@@ -36,12 +37,12 @@ pub(super) trait Edit: Sync {
         desired: Value,
     ) -> impl Future<Output = Result<Value, Status>> + Send;
 
-    /// The object in the form that the endpoint takes.
+    /// Returns the object in the representation of the endpoint.
     fn view(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
         Ok(object)
     }
 
-    /// The `(group, version, kind)` that the endpoint takes, if it isn't that of the object.
+    /// Returns the `(group, version, kind)` of the endpoint, if it differs from that of the object.
     fn kind(&self) -> Option<(String, String, String)> {
         None
     }
@@ -80,7 +81,7 @@ pub(super) struct Edited {
 }
 
 impl Call {
-    /// The review of a request by webhooks; `None` if none matches it.
+    /// Returns the review of a request by webhooks, or `None` if none matches it.
     pub(super) fn review(
         &self,
         operation: Operation,
@@ -111,8 +112,7 @@ impl Call {
         Review::new(webhook_client, webhooks, registry, attributes)
     }
 
-    /// Admits a body that is sent to a subresource without stored objects of its own, and returns it as the webhooks changed
-    /// it.
+    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks.
     pub(super) async fn admit_body(
         &self,
         operation: Operation,
@@ -121,7 +121,7 @@ impl Call {
         dry_run: bool,
     ) -> Result<Admitted, Status> {
         let (group, version, kind) = subresource.kind;
-        // A connection has no body; webhooks see its options.
+        // A connection has no body. Webhooks receive its options.
         let kind = if operation == Operation::Connect { sent["kind"].as_str().unwrap_or_default() } else { kind };
         let kind = (group.to_owned(), version.to_owned(), kind.to_owned());
         let options = || match operation {
@@ -181,7 +181,7 @@ impl Call {
         Err(Status::stale(&self.resource.group, &self.resource.plural, &self.name))
     }
 
-    /// The object to store for the desired one.
+    /// Returns the object to store for the requested one.
     async fn prepare(&self, edit: &impl Edit, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
         match &self.resource.versions {
             None => edit.prepare(old, served, desired).await,
@@ -189,7 +189,7 @@ impl Call {
         }
     }
 
-    /// Makes a decision, and repeats it while it lacks conversions.
+    /// Makes a decision, and repeats it while conversions are missing.
     async fn decide<T, D>(&self, decide: impl Fn() -> D) -> Result<T, Status>
     where
         D: Future<Output = Result<T, Status>>,
@@ -203,14 +203,14 @@ impl Call {
         Err(Status::internal("failed to decide who owns the fields of the object: each conversion needs another one"))
     }
 
-    /// Whether the object is stored in the version of this call and stays in it.
+    /// Returns whether the object is stored in the version of this call and remains in it.
     fn needs_no_conversion(&self) -> Result<bool, Status> {
         let resource = &self.resource;
         Ok(resource.versions.is_none()
             || codec::is_storage_version(resource) && codec::is_served_form(resource, &*self.present()?))
     }
 
-    /// Edits in one transaction; `None` if the edit takes so long that other tasks have to run in between.
+    /// Edits in one transaction. Returns `None` if the edit takes so long that it must yield to other tasks.
     fn edit_directly(&self, edit: &impl Edit, options: &WriteOptions) -> Option<Result<Edited, Status>> {
         let mut warnings = Vec::new();
         let mut yielded = false;
@@ -221,13 +221,14 @@ impl Call {
             warnings = incoming.warnings;
             let new = edit.prepare(old, &served, incoming.object).now_or_never();
             yielded = new.is_none();
-            // Others own fields in other versions: a webhook has to convert first. The caller sees that and drops the error.
+            // Other managers own fields in other versions, so a webhook has to convert first. The caller detects this
+            // and drops the error.
             new.filter(|_| !self.conversions.are_missing()).unwrap_or_else(|| Err(self.not_found()))
         });
         if yielded { None } else { Some(stored.map(|stored| Edited { stored, warnings })) }
     }
 
-    /// Replaces this state of the object; `None` if the object has changed since.
+    /// Replaces this state of the object. Returns `None` if the object has changed since.
     fn store_over(&self, old: &Value, new: Value, dry_run: bool) -> Result<Option<Arc<Stored>>, Status> {
         let mut conflict = false;
         let written = self.modify(dry_run, |present| {
@@ -238,7 +239,7 @@ impl Call {
     }
 }
 
-/// Whether two values are the same object at the same version.
+/// Returns whether two values are the same object at the same version.
 pub(super) fn is_same_state(one: &Value, other: &Value) -> bool {
     ["uid", "resourceVersion"].iter().all(|field| meta::text(one, field) == meta::text(other, field))
 }

@@ -1,4 +1,4 @@
-//! The filters that every request passes before it is handled: authentication, impersonation, authorization.
+//! The filters that precede the handling of every request: authentication, impersonation, authorization.
 
 use http::{Method, request::Parts};
 use kubewright_apimachinery::{selector::FieldSelector, status::Status};
@@ -13,14 +13,14 @@ use crate::{
     state::State,
 };
 
-/// Authenticates and authorizes a request. Returns the user that it acts as.
+/// Authenticates and authorizes a request. Returns the effective user.
 ///
 /// # Errors
-/// 401 for invalid credentials, 403 for what the user may not do.
+/// Returns 401 for invalid credentials, and 403 for requests that the user is not allowed to make.
 pub(super) fn filter(state: &State, parts: &Parts, route: &Route) -> Result<UserInfo, Status> {
     let user = state.authenticator.authenticate(parts)?;
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
-    // Most requests come from the cluster itself or its administrator, and need no attributes.
+    // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if !user.is_master() {
         let query = Query::parse(parts.uri.query());
         let path = || non_resource(&parts.method, parts.uri.path());
@@ -34,12 +34,12 @@ pub(super) fn filter(state: &State, parts: &Parts, route: &Route) -> Result<User
     Ok(user)
 }
 
-/// The attributes of a request for a path that isn't a resource's.
+/// Returns the attributes of a request for a non-resource path.
 fn non_resource(method: &Method, path: &str) -> Attributes {
     Attributes { verb: method.as_str().to_lowercase(), path: path.into(), ..Attributes::default() }
 }
 
-/// The attributes of a request for a resource that is served.
+/// Returns the attributes of a request for a served resource.
 pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attributes {
     let Target { resource, namespace, name, subresource } = target;
     let name = name.clone().unwrap_or_default();
@@ -56,8 +56,8 @@ pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attr
     with_verb(attributes, method, query)
 }
 
-/// The attributes of a request for a resource that isn't served; `None` for other paths. Such requests need the same
-/// rights as others, so that 404 tells nobody what isn't served.
+/// Returns the attributes of a request for a resource that isn't served, or `None` for other paths. Such requests
+/// require the same permissions as others, so that a 404 doesn't reveal which resources are served.
 fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Attributes> {
     let (group, rest) = match segments {
         [api, _version, rest @ ..] if api == "api" => ("", rest),
@@ -80,7 +80,7 @@ fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Att
     Some(with_verb(attributes, method, query))
 }
 
-/// Sets the verb that a method stands for.
+/// Sets the verb that corresponds to a method.
 fn with_verb(mut attributes: Attributes, method: &Method, query: &Query) -> Attributes {
     let collection = attributes.name.is_empty();
     attributes.verb = match *method {
@@ -95,7 +95,7 @@ fn with_verb(mut attributes: Attributes, method: &Method, query: &Query) -> Attr
         _ => "",
     }
     .into();
-    // Users with a right to one object may select it by name from the collection.
+    // Users with permission for one object may select it by name from the collection.
     if collection && matches!(attributes.verb.as_str(), "list" | "watch") {
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).ok();
         let name = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));

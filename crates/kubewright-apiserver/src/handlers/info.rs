@@ -13,7 +13,7 @@ use crate::{
     state::State,
 };
 
-/// The minor version of Kubernetes: that of the k8s-openapi feature in use.
+/// The minor version of Kubernetes, determined by the enabled k8s-openapi feature.
 const MINOR: &str = "36";
 
 pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
@@ -43,7 +43,7 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
     Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
 }
 
-/// The OpenAPI document of a route, and its content type.
+/// Returns the OpenAPI document of a route, and its content type.
 fn open_api(state: &State, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
     const JSON: &str = "application/json";
     let (api, registry) = (&state.openapi, &state.registry);
@@ -58,13 +58,13 @@ fn open_api(state: &State, parts: &Parts, route: &Route) -> Option<(Document, &'
     }
 }
 
-/// The host and port at which the client reached the server.
+/// Returns the host and port at which the client reached the server.
 fn address(parts: &Parts) -> &str {
     let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
 }
 
-/// The form of aggregated discovery, if the client prefers one to plain discovery.
+/// Returns the version of aggregated discovery, if the client prefers it to plain discovery.
 fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
     for value in headers.get_all(header::ACCEPT) {
         for clause in value.to_str().unwrap_or_default().split(',') {
@@ -83,7 +83,7 @@ fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
     None
 }
 
-/// The response with a document and its entity tag; 304 if the client has it already.
+/// Returns a response with a document and its entity tag, or 304 if the client already has the document.
 fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl Into<Body>) -> Response {
     let known = parts.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {

@@ -1,7 +1,7 @@
-//! The life cycle of objects, common to all kinds: what is checked and set when one is created or updated.
+//! The checks and changes common to all kinds when an object is created or updated.
 //!
-//! A body passes these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets; validation;
-//! field ownership. The rules of a kind come from its entry in the registry.
+//! A body is processed in these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets;
+//! validation; field ownership. The kind-specific rules come from the registry entry.
 
 use kubewright_apimachinery::{
     apply,
@@ -15,7 +15,7 @@ use crate::{
     storage::Key,
 };
 
-/// The object of a body, and warnings for the client.
+/// The object of a body, with warnings for the client.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) object: Value,
@@ -73,7 +73,7 @@ impl Call {
         Ok(())
     }
 
-    /// Checks that the name and namespace of the body are those of the path. A missing namespace is filled in.
+    /// Checks that the name and namespace of the body match the path. Adds a missing namespace.
     fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
         if !sent.is_empty() && sent != self.namespace {
@@ -111,7 +111,7 @@ impl Call {
         }
         let why =
             format!("unable to create new content in namespace {} because it is being terminated", self.namespace);
-        // Before its name is generated, an object is known by the prefix.
+        // Before its name is generated, an object is identified by the name's prefix.
         let name = ["name", "generateName"].map(|field| meta::text(object, field));
         let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
         let mut status = Status::forbidden(&self.resource.group, &self.resource.plural, name, &why);
@@ -122,7 +122,7 @@ impl Call {
         Err(status)
     }
 
-    /// Prepares a new object with a name for the store: from served to stored form.
+    /// Prepares a new object with a name for the store, converting it from served to stored form.
     pub(super) async fn prepare_create(&self, mut object: Value, manager: &Manager<'_>) -> Result<Value, Status> {
         let resource = &*self.resource;
         if !meta::text(&object, "resourceVersion").is_empty() {
@@ -152,7 +152,7 @@ impl Call {
         causes.extend(schema_rules::validate(resource, &object, None).await?);
         codec::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
-        // Fields that the server sets after this, such as an address, have no owner.
+        // Fields that the server sets after this point, such as an address, have no owner.
         let mut object = manager.track(resource, None, object);
         resource.strategy.prepare_create(&mut object);
         causes.extend(object_meta::check_syntax(&object));
@@ -196,7 +196,7 @@ impl Call {
         resource.strategy.check_access(&self.requester(), Some(old), &object)?;
         set_generation(resource, old, &mut object);
         let object = manager.track(resource, Some(old_served), object);
-        // Finding out whether the write changes nothing is expensive, and only worth it if the content is the same.
+        // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
 
@@ -208,7 +208,7 @@ impl Call {
         Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
     }
 
-    /// Optimistic concurrency: checks the resource version and UID that the client sent.
+    /// Checks the resource version and UID that the client sent (optimistic concurrency).
     fn check_versions(&self, old: &Value, sent: &mut Value) -> Result<(), Status> {
         let Resource { group, plural, kind, .. } = &*self.resource;
         let name = meta::text(old, "name");
@@ -234,7 +234,7 @@ impl Call {
     }
 }
 
-/// The sent object with the old status, for kinds with a status subresource.
+/// Returns the sent object with the old status, for kinds with a status subresource.
 fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     if resource.status
         && let Some(fields) = sent.as_object_mut()
@@ -247,7 +247,7 @@ fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     sent
 }
 
-/// The old object with the sent status and managed fields.
+/// Returns the old object with the sent status and managed fields.
 fn only_status(old: &Value, mut sent: Value) -> Value {
     let mut object = old.clone();
     let status = sent.get_mut("status").map(Value::take);
@@ -262,7 +262,7 @@ fn only_status(old: &Value, mut sent: Value) -> Value {
     object
 }
 
-/// The old object with the sent `spec.finalizers`.
+/// Returns the old object with the sent `spec.finalizers`.
 fn only_finalizers(old: &Value, sent: &Value) -> Value {
     let mut object = old.clone();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -284,7 +284,7 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
 }
 
-/// Whether two objects are equal in the fields that count, except for metadata.
+/// Returns whether two objects are equal in the relevant fields, except for metadata.
 fn same_content(one: &Value, other: &Value, counts: impl Fn(&str) -> bool) -> bool {
     let kept = |object| {
         let fields = Value::as_object(object).into_iter().flatten();

@@ -20,7 +20,7 @@ use crate::{
     storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
 };
 
-/// The time that a read waits for a revision that is yet to come.
+/// The time that a read waits for a revision in the future.
 const FUTURE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The approximate size of the chunks in which lists are sent.
 const CHUNK: usize = 64 << 10;
@@ -49,14 +49,14 @@ pub(super) async fn list(call: &Call) -> Result<Response, Status> {
     respond(call, codec::load(&call.state.webhook_client, &call.resource, items).await?, &page)
 }
 
-/// The selection of a request.
+/// Returns the selection of a request.
 pub(super) fn selection(call: &Call) -> Result<Selection, Status> {
     let (labels, fields) = (call.query.get("labelSelector"), call.query.get("fieldSelector"));
     Selection::parse(&call.resource, &call.namespace, labels, fields)
 }
 
-/// Converts a snapshot to the version of the call if the selection depends on fields of objects, which it names in that
-/// version.
+/// Converts a snapshot to the version of the call if the selection depends on fields of objects, since it names them in
+/// that version.
 pub(super) async fn convert_for_selection(
     call: &Call,
     snapshot: Snapshot,
@@ -71,7 +71,7 @@ pub(super) async fn convert_for_selection(
     Ok(Snapshot { objects: keys.into_iter().zip(objects).collect(), ..snapshot })
 }
 
-/// The objects of a namespace (of all, if it is empty) after a key, in order.
+/// Returns the objects of a namespace (of all, if it is empty) after a key, in order.
 pub(super) fn range<'a>(
     objects: &'a Objects,
     namespace: &'a str,
@@ -86,7 +86,7 @@ pub(super) fn range<'a>(
         .take_while(move |(key, _)| namespace.is_empty() || *key.namespace == *namespace)
 }
 
-/// Checks `resourceVersion` and the options that belong to it
+/// Checks `resourceVersion` and the options that depend on it
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
     let get = |name| call.query.get(name);
@@ -123,13 +123,13 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
 }
 
-/// The `resourceVersion` of the request; 0 stands for any.
+/// Returns the `resourceVersion` of the request. 0 means any.
 pub(super) fn requested_version(call: &Call) -> Result<Option<u64>, Status> {
     let Some(text) = call.query.get("resourceVersion") else { return Ok(None) };
     text.parse().map(Some).map_err(|_| Status::bad_request(format!("invalid resource version: {text:?}")))
 }
 
-/// Waits for a revision that is yet to come, up to a timeout.
+/// Waits for a revision in the future, up to a timeout.
 pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status> {
     if store.revision() >= revision || tokio::time::timeout(FUTURE_TIMEOUT, store.reached(revision)).await.is_ok() {
         return Ok(());
@@ -146,7 +146,7 @@ async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
     let version = requested_version(call)?.filter(|version| *version > 0);
     let Some(version) = version else { return Ok(store.snapshot(storage)) };
     wait_for(store, version).await?;
-    // Without `resourceVersionMatch` a limit makes the version exact, as in Kubernetes.
+    // Without `resourceVersionMatch`, a limit makes the version exact, as in Kubernetes.
     let exact = match call.query.get("resourceVersionMatch") {
         Some(matching) => matching == "Exact",
         None => limited,
@@ -160,26 +160,26 @@ async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
     })
 }
 
-/// 410.
+/// Returns 410.
 pub(super) fn too_old(version: u64, oldest: u64) -> Status {
     Status::expired(format!("too old resource version: {version} ({oldest})"))
 }
 
-/// The token for the page after a key, at the revision of the whole list (−1 for the present one).
+/// Returns the token for the page after a key, at the revision of the whole list (−1 for the current one).
 fn token(revision: i64, after: &Key) -> String {
     let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", after.namespace, after.name)});
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
-/// The state that a continue token stands for.
+/// The state that a continue token refers to.
 enum Resumed {
-    /// The list as it was, and the last key of the former page.
+    /// The list at its revision, and the last key of the previous page.
     At(Snapshot, Key),
-    /// The revision is too old. The response has a token that continues with the present objects.
+    /// The revision is too old. The response has a token that continues with the current objects.
     Expired(Response),
 }
 
-/// Reads a continue token.
+/// Parses a continue token.
 fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
     let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
     if requested_version(call)?.is_some_and(|version| version > 0) {
@@ -230,7 +230,7 @@ fn select(
         if limit == Some(items.len()) {
             let revision = i64::try_from(snapshot.revision).unwrap_or(-1);
             page.next = Some(token(revision, last.unwrap_or(key)));
-            // As in Kubernetes there is no count with selectors.
+            // As in Kubernetes, there is no count for lists with selectors.
             page.remaining = (!selection.is_narrowed()).then(|| 1 + rest.count());
             break;
         }
@@ -256,11 +256,11 @@ fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Response
     Ok(response::value(StatusCode::OK, call.accept.text, &list))
 }
 
-/// The text of a list, written while it is sent, so that a large list is never in memory as a whole.
+/// The text of a list. It is written while it is sent, so that a large list is never in memory as a whole.
 struct Chunks {
     resource: Arc<Resource>,
     items: std::vec::IntoIter<Arc<Stored>>,
-    /// The text before the first item, until it is sent.
+    /// The text before the first item, until it has been sent.
     head: Option<String>,
     ended: bool,
 }

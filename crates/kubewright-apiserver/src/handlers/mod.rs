@@ -45,7 +45,7 @@ use crate::{
     state::State,
 };
 
-/// Handles a request. A panic of a handler becomes a response, too.
+/// Handles a request. A panic of a handler also becomes a response.
 pub(crate) async fn handle<B>(state: Arc<State>, request: Request<B>) -> Response
 where
     B: http_body::Body<Data = Bytes>,
@@ -101,7 +101,7 @@ where
     Ok(response)
 }
 
-/// Reads the whole body, up to the limit.
+/// Reads the whole body, up to the size limit.
 async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes>,

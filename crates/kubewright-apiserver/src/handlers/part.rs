@@ -3,16 +3,16 @@
 /// The part of an object that a write can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Everything but the status, where that is a subresource.
+    /// Everything except a status that is a subresource.
     Main,
     /// Only the status.
     Status,
-    /// Only `spec.finalizers`, as namespaces have them.
+    /// Only `spec.finalizers` of namespaces.
     Finalizers,
 }
 
 impl Part {
-    /// The name of the subresource; empty for the object itself.
+    /// Returns the name of the subresource, empty for the object itself.
     pub(super) fn subresource(self) -> &'static str {
         match self {
             Self::Main => "",

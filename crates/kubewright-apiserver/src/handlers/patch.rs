@@ -95,7 +95,7 @@ impl Patch {
         Ok(Self { kind, options, decoded, manager })
     }
 
-    /// The field manager of the patch.
+    /// Returns the field manager of the patch.
     pub(super) fn manager<'a>(&'a self, call: &'a Call, subresource: &'a str) -> Manager<'a> {
         Manager {
             name: &self.manager,
@@ -114,7 +114,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     let manager = patch.manager(call, part.subresource());
     if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
         match apply_new(call, &patch, &manager).await {
-            // Somebody else created the object first: the configuration is applied to it.
+            // Another client created the object first, so the configuration is applied to it.
             Err(status) if status.reason == "AlreadyExists" => {}
             result => return result,
         }
@@ -129,7 +129,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     Ok(call.object(StatusCode::OK, &stored, &warnings))
 }
 
-/// Applies a configuration to an object that doesn't exist, which creates it.
+/// Creates an object by applying a configuration.
 async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<Response, Status> {
     call.authorize("create")?;
     let mut object = manager.apply(&call.resource, None, &patch.decoded.value)?;

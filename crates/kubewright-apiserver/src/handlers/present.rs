@@ -1,4 +1,4 @@
-//! Objects in the representation that the client accepts: whole, as tables, or their metadata only.
+//! Objects in the representation that the client accepts: complete, as tables, or only their metadata.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::{
     table::{self, Include},
 };
 
-/// The number of objects of a table that are in memory at once.
+/// The number of objects of a table that are in memory at the same time.
 const BATCH: usize = 500;
 
-/// `PartialObjectMetadata` of an object.
+/// Returns the `PartialObjectMetadata` of an object.
 pub(super) fn metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// The metadata of a table with one row.
+/// Returns the metadata of a table with one row.
 pub(super) fn table_metadata(stored: &Stored) -> Value {
     json!({"resourceVersion": stored.revision().to_string()})
 }
 
 impl Call {
-    /// The response with one object.
+    /// Returns the response with one object.
     pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Response {
         let (resource, text) = (&self.resource, self.accept.text);
         let served = || codec::to_served(resource, &stored.value());
@@ -45,8 +45,8 @@ impl Call {
         response
     }
 
-    /// A list in the representation that the client accepts. Its objects are read one after the other, since they may be
-    /// many.
+    /// Returns a list in the representation that the client accepts. Its objects are read one after the other, since
+    /// there may be many.
     pub(super) fn present_list(&self, items: &[Arc<Stored>], list_metadata: &Value) -> Result<Value, Status> {
         let resource = &self.resource;
         let mut objects = items.iter().map(|stored| codec::to_served(resource, &stored.value()));
@@ -80,13 +80,13 @@ impl Call {
         })
     }
 
-    /// The part of their objects that the rows of a table include.
+    /// Returns the part of an object that each row of a table includes.
     fn include(&self) -> Result<Include, Status> {
         let text = self.query.get("includeObject").unwrap_or_default();
         Include::parse(text).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {text:?}")))
     }
 
-    /// A `Table` of objects.
+    /// Returns a `Table` of objects.
     pub(super) fn table(&self, objects: &[Arc<Value>], metadata: &Value, headers: bool) -> Result<Value, Status> {
         let options = table::Options { include: self.include()?, headers, now: self.state.clock.now() };
         Ok(table::render(&self.resource, objects.iter().map(|object| &**object), metadata, options))

@@ -25,7 +25,7 @@ impl Query {
         self.0
     }
 
-    /// The first value of a parameter; an empty one counts as absent.
+    /// Returns the first value of a parameter. An empty value counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
@@ -34,12 +34,12 @@ impl Query {
         self.0.iter().any(|(key, _)| key == name)
     }
 
-    /// A flag, `None` when absent. As in Kubernetes, everything but `false` and `0` is true.
+    /// Returns a flag, or `None` if absent. As in Kubernetes, every value except `false` and `0` is true.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.has(name).then(|| !matches!(self.get(name), Some("false" | "0" | "False" | "FALSE" | "f" | "F")))
     }
 
-    /// A whole number, `None` when absent.
+    /// Returns a whole number, or `None` if absent.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         let Some(text) = self.get(name) else { return Ok(None) };
         text.parse()
@@ -48,7 +48,7 @@ impl Query {
     }
 }
 
-/// The treatment of fields that are unknown to the schema or given twice.
+/// The treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -56,12 +56,12 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// The options that all writes share.
+/// The options common to all writes.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// The given field manager, if any.
+    /// Returns the given field manager, if any.
     pub(crate) field_manager: Option<String>,
     pub(crate) force: Option<bool>,
     /// The kind of the options: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
@@ -69,7 +69,7 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads the options of this kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    /// Parses the options of this kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub(crate) fn parse(query: &Query, kind: &'static str) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let dry_run = dry_run(query.get("dryRun"), &mut causes);
@@ -103,7 +103,7 @@ impl WriteOptions {
         Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force"), kind })
     }
 
-    /// The options as webhooks see them.
+    /// Returns the options as an object, for webhooks.
     pub(crate) fn to_value(&self) -> Value {
         let mut options = json!({"kind": self.kind, "apiVersion": "meta.k8s.io/v1"});
         if let Some(manager) = &self.field_manager {
@@ -125,7 +125,7 @@ impl WriteOptions {
     }
 }
 
-/// Reads `dryRun`, whose only value is `All`.
+/// Parses `dryRun`, whose only value is `All`.
 pub(crate) fn dry_run(value: Option<&str>, causes: &mut Vec<Cause>) -> bool {
     match value {
         None => false,

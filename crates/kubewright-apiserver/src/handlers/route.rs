@@ -37,11 +37,11 @@ pub(crate) enum Route {
     Unknown(Vec<String>),
 }
 
-/// The resource of a path, with the object and subresource if it names them.
+/// The resource of a path, with the object and subresource if it contains them.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
-    /// Empty for all namespaces, and for resources without.
+    /// The namespace; empty for all namespaces, and for cluster-scoped resources.
     pub(crate) namespace: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,

@@ -1,4 +1,4 @@
-//! `/scale`: the number of replicas of any kind that has one, in a common form.
+//! `/scale`: the number of replicas of any kind that has one, as a `Scale` object.
 
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ impl Scaler<'_> {
         let patch = Patch::parse(self.call)?;
         let manager = patch.manager(self.call, "scale");
         let edit = |scale: &Value| {
-            // A scale has no lists, so strategic merge and merge patches are the same. An apply owns the field of the object.
+            // A scale has no lists, so strategic merge patch and merge patch are equivalent. An apply owns the field of
+            // the object.
             let kind = match patch.kind {
                 PatchType::Strategic | PatchType::Apply => PatchType::Merge,
                 kind => kind,
@@ -88,7 +89,7 @@ impl Scaler<'_> {
         Ok(response::value(StatusCode::OK, self.call.accept.text, &self.view(&object)?))
     }
 
-    /// The scale of an object.
+    /// Returns the scale of an object.
     fn view(&self, object: &Value) -> Result<Value, Status> {
         let metadata = &object["metadata"];
         let mut kept = serde_json::Map::new();
@@ -108,7 +109,7 @@ impl Scaler<'_> {
         }))
     }
 
-    /// The selector as text, whatever form it has in the object.
+    /// Returns the selector as text, regardless of its form in the object.
     fn selector(&self, object: &Value) -> Result<Option<String>, Status> {
         let Some(path) = &self.paths.selector else { return Ok(None) };
         let path = JsonPath::parse(path).map_err(Status::internal)?;
@@ -126,7 +127,7 @@ impl Scaler<'_> {
     }
 }
 
-/// A change of an object by its scale.
+/// A change of an object through its scale.
 struct ScaleEdit<'a, F> {
     scaler: &'a Scaler<'a>,
     manager: &'a Manager<'a>,
@@ -170,7 +171,7 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
     }
 }
 
-/// The number of replicas of a scale.
+/// Returns the number of replicas of a scale.
 fn replicas(scale: &Value) -> Result<Value, Status> {
     let refuse = |why: &str, value: &Value| {
         let cause = Cause::invalid("spec.replicas", value, why);

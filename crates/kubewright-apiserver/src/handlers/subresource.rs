@@ -53,7 +53,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
 }
 
 impl Call {
-    /// Admits a connection, or an object that is sent to an action. Webhooks don't see reads.
+    /// Runs admission for a connection, or for an object that is sent to an action. Webhooks aren't called for reads.
     async fn admit_action(mut self, name: &str) -> Result<(Self, Vec<String>), Status> {
         let resource = self.resource.clone();
         let name = name.split('/').next().unwrap_or_default();
@@ -104,7 +104,7 @@ impl Call {
         })
     }
 
-    /// The error for an action that isn't attached, or that can't reach the object.
+    /// Returns the error for an action that isn't attached or that can't reach the object.
     fn not_attached(&self, name: &str) -> Status {
         let Some(stored) = self.state.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
         if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
@@ -113,7 +113,7 @@ impl Call {
         Status::internal(format!("{}/{name} is not implemented by this cluster", self.resource.plural))
     }
 
-    /// The body as an object of one of these kinds, or without a kind.
+    /// Parses the body as an object of one of these kinds, or without a kind.
     pub(super) fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
         let value = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
         match value["kind"].as_str() {
@@ -132,7 +132,7 @@ impl Call {
     }
 }
 
-/// Assigns an object to a node, once.
+/// Assigns an object to a node, which is possible only once.
 async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let binding = call.body_of_kind(&["Binding"])?;
@@ -166,14 +166,14 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
     Ok(call.created(&warnings))
 }
 
-/// Evicts an object, which is a deletion. No disruption budget is enforced.
+/// Evicts an object by deleting it. Disruption budgets are not enforced.
 async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
     let dry_run = DeleteOptions::read(&eviction["deleteOptions"], call)?.dry_run();
     let Admitted { object: eviction, warnings } =
         call.admit_body(admission::Operation::Create, subresource, eviction, dry_run).await?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
-    // Webhooks that admitted the eviction aren't called for the deletion.
+    // Webhooks that admitted the eviction aren't called again for the deletion.
     delete::remove_directly(call, &call.key(), &options, |_| true)?;
     Ok(call.created(&warnings))
 }

@@ -1,4 +1,4 @@
-//! `/token`: tokens of service accounts.
+//! `/token`: service account tokens.
 
 use http::{Method, StatusCode};
 use jiff::SignedDuration;

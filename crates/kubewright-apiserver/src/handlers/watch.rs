@@ -1,7 +1,8 @@
 //! WATCH of a collection.
 //!
-//! A watch is a stream that is produced as it is read: a cursor into the event log, without a queue. A slow reader costs no
-//! memory; when the log no longer has its place, the watch ends with 410. Selectors are evaluated by the reader's task.
+//! A watch is a stream that is produced while it is read: a cursor into the event log, without a queue. A slow reader
+//! costs no memory. When the log no longer contains its position, the watch ends with 410. The reader's task evaluates
+//! selectors.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,9 +29,9 @@ use crate::{
 
 /// The interval of bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// The minimum duration of watches without `timeoutSeconds`; they end after up to twice this time.
+/// The minimum duration of watches without `timeoutSeconds`. They end after up to twice this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
-/// The most events that are read from the log at once.
+/// The maximum number of events that are read from the log at once.
 const BATCH: usize = 128;
 /// The annotation of the bookmark that follows the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -51,7 +52,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
     };
     list::wait_for(&call.state.store, version).await?;
     let (store, storage) = (call.state.store.clone(), call.resource.storage.clone());
-    // Without a version a watch begins with all objects, unless `sendInitialEvents` says otherwise.
+    // Without a version, a watch begins with all objects, unless `sendInitialEvents` says otherwise.
     let (initial, start) = if wants_initial.unwrap_or(version == 0) {
         let Snapshot { objects, revision } = store.snapshot(&storage);
         (Some(Initial { objects, after: None, marked: wants_initial == Some(true) }), revision)
@@ -90,7 +91,7 @@ struct Watcher {
     call: Call,
     selection: Selection,
     cursor: Cursor,
-    /// The objects of the initial events that aren't sent yet.
+    /// The objects of the initial events that have not been sent yet.
     initial: Option<Initial>,
     /// Notifies when the served resources change.
     served: Receiver<()>,
@@ -110,20 +111,20 @@ struct Watcher {
 struct Initial {
     objects: Objects,
     after: Option<Key>,
-    /// Whether a bookmark marks the end.
+    /// Whether a bookmark marks the end of the initial events.
     marked: bool,
 }
 
-/// An event to be sent. Its text is written when its turn comes, so that a backlog holds only references.
+/// An event to be sent. Its text is written just before sending, so that a backlog contains only references.
 enum Pending {
     Object(ChangeKind, Arc<Stored>),
     InitialEnd(u64),
-    /// The watch can't go on.
+    /// The error that ends the watch.
     Failure(Box<Status>),
 }
 
 impl Watcher {
-    /// The next chunk of the stream; `None` at its end.
+    /// Returns the next chunk of the stream, or `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(pending) = self.ready.pop_front() {
@@ -158,7 +159,7 @@ impl Watcher {
         }
     }
 
-    /// Continues with the current entry of the watched resource; ends if it is no longer served.
+    /// Continues with the current entry of the watched resource, or ends if it is no longer served.
     fn follow(&mut self) {
         if self.served.has_changed().unwrap_or(false) {
             self.served.mark_unchanged();
@@ -169,7 +170,7 @@ impl Watcher {
         }
     }
 
-    /// The last chunk of the stream: an error.
+    /// Returns the last chunk of the stream, an error.
     fn fail(&mut self, status: &Status) -> Bytes {
         self.ended = true;
         frame("ERROR", status.to_json().to_string().as_bytes())
@@ -205,7 +206,7 @@ impl Watcher {
         None
     }
 
-    /// Queues the next initial events, and after the last one the bookmark that marks the end, if it was requested.
+    /// Queues the next initial events. After the last one, queues the bookmark that marks the end, if requested.
     async fn existing(&mut self, mut initial: Initial) -> Result<(), Status> {
         let rest = list::range(&initial.objects, self.selection.namespace(), initial.after.as_ref());
         let rest = rest.take(BATCH).map(|(key, stored)| (key.clone(), stored.clone()));
@@ -229,7 +230,7 @@ impl Watcher {
     /// Queues changes of the log. If one can't be converted, those before it are still sent.
     async fn changes(&mut self, events: &[Arc<Event>]) {
         let relevant: Vec<_> = events.iter().filter(|event| self.selection.may_match(&event.key)).collect();
-        // One conversion of all, if it succeeds.
+        // Tries to convert all changes at once.
         if let Ok(converted) = self.converted(&relevant).await {
             let seen = relevant.iter().zip(converted).filter_map(|(event, states)| self.seen(event, states));
             let seen: Vec<_> = seen.collect();
@@ -247,8 +248,8 @@ impl Watcher {
         }
     }
 
-    /// The objects after and before changes, in the watched version. The objects before stay as they are stored if the
-    /// selection doesn't depend on their content.
+    /// Returns the objects before and after changes, in the watched version. The objects before remain in their stored
+    /// version if the selection doesn't depend on their content.
     async fn converted(&self, events: &[&Arc<Event>]) -> Result<Vec<(Arc<Stored>, Option<Arc<Stored>>)>, Status> {
         let after = self.load(events.iter().map(|event| event.object.clone()).collect()).await?;
         let previous = events.iter().map(|event| event.previous.clone());
@@ -260,7 +261,8 @@ impl Watcher {
         Ok(after.into_iter().zip(previous.map(|previous| previous.and_then(|_| before.next()))).collect())
     }
 
-    /// The event of a change for this watcher: objects that enter its selection are added, those that leave it deleted.
+    /// Returns the event of a change for this watcher. Objects that start to match its selection are added, those that
+    /// cease to match are deleted.
     fn seen(&self, event: &Event, (object, previous): (Arc<Stored>, Option<Arc<Stored>>)) -> Option<Pending> {
         let present = object.change() != ChangeKind::Deleted;
         let before = previous.is_some_and(|previous| self.selection.matches(&event.key, &previous));

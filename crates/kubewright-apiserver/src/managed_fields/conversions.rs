@@ -1,7 +1,7 @@
 //! Conversions of objects to the versions in which other managers own fields of them.
 //!
-//! Ownership is decided without waiting, but a conversion may need a call of a webhook. So a decision records the
-//! conversions that it lacks; the caller makes them and repeats the decision.
+//! Ownership decisions don't wait, but a conversion may require a webhook call. So a decision records the conversions
+//! that it lacks, and the caller converts and repeats the decision.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{conversion::Versions, registry::Resource, webhook_client::WebhookClient};
 
-/// The conversions of one request's decisions.
+/// The conversions for the decisions of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Conversions(Mutex<State>);
 
@@ -27,13 +27,13 @@ struct State {
 }
 
 impl Conversions {
-    /// The conversions of one resource; `None` where all versions have the same fields.
+    /// Creates the conversions of one resource. Returns `None` if all versions have the same fields.
     pub(crate) fn of<'a>(&'a self, resource: &'a Resource) -> Option<OfResource<'a>> {
         let versions = resource.versions.as_deref().filter(|versions| versions.has_webhook())?;
         Some(OfResource { versions, conversions: self })
     }
 
-    /// Whether the last decision lacked conversions, and so is invalid.
+    /// Returns whether the last decision lacked conversions, and so is invalid.
     pub(crate) fn are_missing(&self) -> bool {
         !self.0.lock().missing.is_empty()
     }

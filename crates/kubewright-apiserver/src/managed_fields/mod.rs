@@ -1,4 +1,4 @@
-//! Managed fields: who owns which field of an object
+//! Managed fields, which record the owners of an object's fields
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
 
 mod conversions;
@@ -17,7 +17,7 @@ use crate::{codec, group_version::group_version, meta, registry::Resource};
 
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
-/// The field manager of a write, and how it writes.
+/// The field manager of a write, and the type of the write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manager<'a> {
     /// The manager's name.
@@ -26,7 +26,7 @@ pub(crate) struct Manager<'a> {
     pub(crate) subresource: &'a str,
     /// Whether the write is an apply, which records ownership itself.
     pub(crate) applies: bool,
-    /// Whether an apply takes fields that others own.
+    /// Whether an apply takes over fields that others own.
     pub(crate) force: bool,
     /// The time of the request.
     pub(crate) now: Timestamp,
@@ -59,7 +59,7 @@ impl Manager<'_> {
         self.with_context(resource, |context| apply::apply(live, config, context))
     }
 
-    /// Records the owners of the fields of an object in stored form, which replaces `old` (in served form) or is new.
+    /// Records the owners of the fields of an object in stored form, which is new or replaces `old` (in served form).
     pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, object: Value) -> Value {
         if self.applies {
             return object;

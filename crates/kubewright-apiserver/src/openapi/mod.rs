@@ -1,11 +1,12 @@
-//! OpenAPI documents, by which clients complete, explain and validate
+//! OpenAPI documents, which clients use for completion, explanation and validation
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>).
 //!
 //! * v3: an index, and one document for each group and version, at addresses that change with the content
 //! * v2: one document for all, as JSON, or in protobuf for kubectl before 1.27
 //!
-//! The documents contain what clients read: kinds with their schemas, and paths with their verbs and query parameters. They
-//! are built at the first request, and again only after a change of the entries that they describe.
+//! The documents contain the parts that clients read: kinds with their schemas, and paths with their verbs and query
+//! parameters. A document is built at the first request, and rebuilt only after a change of the entries that it
+//! describes.
 
 mod operations;
 mod protobuf;
@@ -27,8 +28,8 @@ use crate::{
     registry::{Registry, Resource},
 };
 
-/// The content types by which clients request v2 in protobuf, new and old. Responses always have the new one: the old one
-/// isn't a valid media type, and clients fail to parse it.
+/// The content types with which clients request v2 in protobuf, new and old. Responses always have the new one: the old
+/// one isn't a valid media type, and clients fail to parse it.
 const V2_PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -68,7 +69,7 @@ struct Cache {
 }
 
 impl OpenApi {
-    /// `/openapi/v3`: the addresses of the documents of all groups and versions.
+    /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions.
     pub fn v3_index(&self, registry: &Registry) -> Document {
         let mut paths = Map::new();
         for (path, entries) in by_path(registry) {
@@ -79,14 +80,14 @@ impl OpenApi {
         Document::new(json!({"paths": paths}).to_string())
     }
 
-    /// `/openapi/v3/{path}`, such as `api/v1` or `apis/apps/v1`; `None` if nothing is served there.
+    /// Returns `/openapi/v3/{path}`, such as `api/v1` or `apis/apps/v1`, or `None` if nothing is served there.
     pub fn v3(&self, registry: &Registry, path: &str) -> Option<Document> {
         let entries = by_path(registry).remove(path)?;
         Some(self.v3_of(path, entries))
     }
 
-    /// `/openapi/v2` in the form that an `Accept` header asks for, and its content type. Protobuf is preferred: only an old
-    /// kubectl accepts both, and it reads protobuf faster.
+    /// Returns `/openapi/v2` in the format that an `Accept` header requests, and its content type. Protobuf is
+    /// preferred, since only old versions of kubectl accept both, and they parse protobuf faster.
     pub fn v2(&self, registry: &Registry, accept: &str) -> (Document, &'static str) {
         if V2_PROTOBUF.iter().any(|name| accept.contains(name)) {
             (self.v2_protobuf(registry), V2_PROTOBUF[0])
@@ -117,7 +118,7 @@ impl OpenApi {
     }
 }
 
-/// The cached document, or a new one if the registry has changed.
+/// Returns the cached document, or a new one if the registry has changed.
 fn cached(
     cache: &mut Option<(Entries, Document)>,
     all: Entries,
@@ -136,7 +137,7 @@ fn are_same(entries: &[Arc<Resource>], others: &[Arc<Resource>]) -> bool {
     entries.len() == others.len() && entries.iter().zip(others).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
-/// The entries of each group and version by the path of its document.
+/// Returns the entries of each group and version by the path of its document.
 fn by_path(registry: &Registry) -> BTreeMap<String, Entries> {
     let mut paths: BTreeMap<String, Entries> = BTreeMap::new();
     for entry in registry.all().iter() {
@@ -145,7 +146,7 @@ fn by_path(registry: &Registry) -> BTreeMap<String, Entries> {
     paths
 }
 
-/// `api/v1`, or `apis/apps/v1`.
+/// Returns `api/v1`, or `apis/apps/v1`.
 fn base_path(resource: &Resource) -> String {
     match &*resource.group {
         "" => format!("api/{}", resource.version),
@@ -153,7 +154,7 @@ fn base_path(resource: &Resource) -> String {
     }
 }
 
-/// The `info` of every document. The version is the same as that of `/version`.
+/// Returns the `info` of every document. Its version equals that of `/version`.
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "v1.36.0"})
 }

@@ -50,7 +50,7 @@ pub(super) struct Parameter {
 const JSON: &[&str] = &["application/json", "application/yaml"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-/// The content types of patches. Custom kinds have no strategic merge.
+/// The content types of patches. Custom kinds don't support strategic merge patch.
 const BUILTIN_PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -86,7 +86,7 @@ parameters! {
     ORPHAN = "orphanDependents" "boolean" "Deprecated: use propagationPolicy.";
 }
 
-/// All paths of a resource.
+/// Returns all paths of a resource.
 pub(super) fn paths(resource: &Resource) -> Vec<Path> {
     let base = format!("/{}", base_path(resource));
     let plural = &resource.plural;
@@ -170,7 +170,7 @@ impl Maker<'_> {
         Operation { method, action, id, description, query: query(action), body, answer, kind }
     }
 
-    /// The operations for which the resource has the verb.
+    /// Returns the operations whose verbs the resource has.
     fn allowed(&self, mut operations: Vec<Operation>) -> Vec<Operation> {
         operations.retain(|operation| {
             let verb = match operation.action {
@@ -207,7 +207,7 @@ fn query(action: &str) -> Vec<&'static Parameter> {
     own.iter().copied().chain([&PRETTY]).collect()
 }
 
-/// The name of a group in operation IDs: `Apps`, `RbacAuthorization`, `ComExampleApp`.
+/// Returns the name of a group in operation IDs: `Apps`, `RbacAuthorization`, `ComExampleApp`.
 fn group_name(group: &str) -> String {
     match group.strip_suffix(".k8s.io").unwrap_or(group) {
         "" => "Core".into(),

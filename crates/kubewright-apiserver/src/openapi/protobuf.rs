@@ -1,7 +1,7 @@
 //! OpenAPI v2 in protobuf: the part of gnostic's `openapi.v2.Document` that kubectl reads
 //! (<https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>).
 //!
-//! Of paths it contains the operations with their query parameters and extensions, without responses and bodies.
+//! Paths contain operations with their query parameters and extensions, without responses and bodies.
 
 use prost::Message;
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn operation(operation: &Value) -> Operation {
     }
 }
 
-/// Values without a fixed form are encoded as YAML, of which JSON is a subset.
+/// Encodes values without a fixed schema as YAML, of which JSON is a subset.
 fn any(value: &Value) -> Any {
     Any { yaml: value.to_string() }
 }

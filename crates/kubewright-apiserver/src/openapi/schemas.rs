@@ -15,7 +15,7 @@ use crate::registry::{
 /// The prefix of the common types' names.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// The name of a common type.
+/// Returns the name of a common type.
 pub(super) fn meta(kind: &str) -> String {
     format!("{META}.{kind}")
 }
@@ -23,14 +23,14 @@ pub(super) fn meta(kind: &str) -> String {
 /// The name of `autoscaling/v1` Scale.
 pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
-/// The name of a resource's list kind.
+/// Returns the name of a resource's list kind.
 pub(super) fn list_name(resource: &Resource) -> String {
     let prefix = resource.schema.name.rsplit_once('.').map_or("", |(prefix, _)| prefix);
     format!("{prefix}.{}", resource.list_kind)
 }
 
-/// All schemas that a document of these entries needs, by name. `quantity` and `int_or_string` are the schemas of these two
-/// types in the version of OpenAPI.
+/// Returns all schemas that a document of these entries needs, by name. `quantity` and `int_or_string` are the schemas
+/// of these two types in the version of OpenAPI.
 pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<String, Schema> {
     let shared = definitions();
     let mut found = BTreeMap::new();
@@ -80,7 +80,7 @@ pub(super) const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity
 /// `io.k8s.apimachinery.pkg.util.intstr.IntOrString`
 pub(super) const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
-/// A schema with only a type.
+/// Returns a schema with only a type.
 pub(super) fn of_kind(kind: Kind) -> Schema {
     Schema { kind: Some(kind), ..Schema::default() }
 }

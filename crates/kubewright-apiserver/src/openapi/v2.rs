@@ -12,7 +12,7 @@ use super::{
 };
 use crate::registry::Resource;
 
-/// The document of all entries.
+/// Returns the document of all entries.
 pub(super) fn document(entries: &[Arc<Resource>]) -> Value {
     let definitions: Map<_, _> =
         collect(entries, &dialect()).iter().map(|(name, schema)| (name.clone(), emit::openapi_v2(schema))).collect();

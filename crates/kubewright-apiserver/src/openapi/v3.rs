@@ -12,7 +12,7 @@ use super::{
 };
 use crate::registry::Resource;
 
-/// The document of one group and version.
+/// Returns the document of one group and version.
 pub(super) fn document(entries: &[Arc<Resource>]) -> Value {
     let schemas: Map<_, _> =
         collect(entries, &dialect()).iter().map(|(name, schema)| (name.clone(), emit::openapi_v3(schema))).collect();
@@ -69,7 +69,7 @@ fn operation(operation: &Operation) -> Value {
         "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
     });
     if let Some((schema, types)) = &operation.body {
-        // Only deletions don't need a body.
+        // Only deletions have an optional body.
         let required = operation.method != "delete";
         document["requestBody"] = json!({"required": required, "content": content(schema, types)});
     }
