@@ -1,4 +1,4 @@
-//! Responses: negotiation of their media type, and objects and errors in it.
+//! Responses: negotiation of the media type, and encoding of objects and errors.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -19,10 +19,10 @@ pub(crate) enum Text {
     Yaml,
 }
 
-/// The representation of objects.
+/// The representation of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The objects.
+    /// Complete objects.
     Whole,
     /// A `Table` of `meta.k8s.io/v1`.
     Table,
@@ -30,7 +30,7 @@ pub(crate) enum Shape {
     Metadata,
 }
 
-/// The media type that the client accepts.
+/// The negotiated media type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
     pub(crate) text: Text,
@@ -38,13 +38,13 @@ pub(crate) struct Accept {
 }
 
 impl Accept {
-    /// Plain JSON.
+    /// Returns plain JSON.
     pub(crate) const JSON: Self = Self { text: Text::Json, shape: Shape::Whole };
 
-    /// The supported media type of the `Accept` header with the greatest weight, and of those the first.
+    /// Returns the supported media type with the greatest weight in the `Accept` header; of several, the first.
     ///
     /// # Errors
-    /// 406 if none is supported.
+    /// Returns 406 if none is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
         let mut clauses: Vec<(f32, Option<Self>)> = Vec::new();
         for value in headers.get_all(header::ACCEPT) {
@@ -54,7 +54,7 @@ impl Accept {
         if clauses.is_empty() {
             return Ok(Self::JSON);
         }
-        // The sort is stable: of equal weights the first one stays first.
+        // The sort is stable, so types of equal weight keep their order.
         clauses.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         clauses.into_iter().find_map(|(_, accept)| accept).ok_or_else(|| {
             let message = format!("only the following media types are accepted: {ACCEPTED}");
@@ -89,7 +89,7 @@ impl Accept {
     }
 }
 
-/// A response with JSON text.
+/// Returns a response with JSON text.
 pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = code;
@@ -98,14 +98,14 @@ pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// A response with plain text.
+/// Returns a response with plain text.
 pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = bytes(code, body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
-/// A response with a value in the text format that the client accepts.
+/// Returns a response with a value in the negotiated text format.
 pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Response {
     match text {
         Text::Json => bytes(code, value.to_string()),
@@ -120,7 +120,7 @@ pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Response {
     }
 }
 
-/// A response with a value of which the JSON text exists already.
+/// Returns a response with a value whose JSON text already exists.
 pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Response {
     match accept {
         Text::Json => bytes(code, json),
@@ -131,7 +131,7 @@ pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Response
     }
 }
 
-/// The response with an error.
+/// Returns a response with an error.
 pub(crate) fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = bytes(code, status.to_json().to_string());
@@ -141,7 +141,7 @@ pub(crate) fn status(status: &Status) -> Response {
     response
 }
 
-/// Adds `Warning` headers, which kubectl shows to its user (RFC 7234, code 299).
+/// Adds `Warning` headers, which kubectl prints (RFC 7234, code 299).
 pub(crate) fn add_warnings(response: &mut Response, warnings: &[String]) {
     for warning in warnings {
         let escaped = warning.replace('\\', r"\\").replace('"', r#"\""#).replace(char::is_control, " ");

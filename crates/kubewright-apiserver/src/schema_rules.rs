@@ -18,22 +18,22 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     schema::default(resource.schema.node(), object);
 }
 
-/// Validates an object, which replaces `old`. Returns the errors of its fields.
+/// Validates an object that is new or replaces `old`. Returns the errors of its fields.
 ///
 /// # Errors
-/// 400 for a built-in object with a value of a wrong type, which can't be decoded.
+/// Returns 400 for a built-in object with a value of a wrong type, since it can't be decoded.
 pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
     check_readable(resource, object)?;
     let node = resource.schema.node();
     let causes = schema::validate(node, object, old);
-    // Rules rely on values being of their schema's types.
+    // CEL rules rely on values having the types of their schema.
     if resource.schema.custom && causes.is_empty() {
         return Ok(schema::rules::validate(node, object, old).await);
     }
     Ok(causes)
 }
 
-/// Checks that every value of a built-in object has its type. Custom objects may have any.
+/// Checks that every value of a built-in object has its type. Custom objects aren't checked.
 pub(crate) fn check_readable(resource: &Resource, object: &Value) -> Result<(), Status> {
     if resource.schema.custom {
         return Ok(());
@@ -41,13 +41,13 @@ pub(crate) fn check_readable(resource: &Resource, object: &Value) -> Result<(), 
     schema::type_check(resource.schema.node(), object).map_or(Ok(()), |why| Err(unreadable(resource, &why)))
 }
 
-/// 400: the body is not an object of this kind.
+/// Returns 400: the body is not an object of this kind.
 pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
     let (kind, version) = (&resource.kind, &resource.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
-/// The name of a JSON type in error messages.
+/// Returns the name of a JSON type in error messages.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

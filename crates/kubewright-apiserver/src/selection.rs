@@ -20,15 +20,15 @@ pub(crate) struct Selection {
     namespace: String,
     labels: LabelSelector,
     fields: FieldSelector,
-    /// The fields that the selector names, with their readers.
+    /// The fields in the field selector, with functions that read them.
     readers: Vec<(String, Reader)>,
 }
 
 impl Selection {
-    /// Reads the parameters of a list or watch.
+    /// Parses the parameters of a list or watch.
     ///
     /// # Errors
-    /// 400 for selectors that can't be parsed, and for fields by which the kind can't be selected.
+    /// Returns 400 for selectors that can't be parsed, and for fields that the kind doesn't support.
     pub(crate) fn parse(
         resource: &Resource,
         namespace: &str,
@@ -51,33 +51,33 @@ impl Selection {
         Ok(Self { namespace: namespace.into(), labels, fields, readers })
     }
 
-    /// The namespace; empty for all.
+    /// Returns the namespace, empty for all.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name of the only object that can match, if a field selector names it.
+    /// Returns the name of the only object that can match, if a field selector requires it.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
-    /// Whether labels or fields narrow the selection.
+    /// Returns whether labels or fields restrict the selection.
     pub(crate) fn is_narrowed(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether the selection depends on the content of objects, and not only on their keys.
+    /// Returns whether the selection depends on the content of objects, and not only on their keys.
     pub(crate) fn depends_on_content(&self) -> bool {
         !self.labels.is_empty() || !self.readers.is_empty()
     }
 
-    /// Whether an object with this key can match.
+    /// Returns whether an object with this key can match.
     pub(crate) fn may_match(&self, key: &Key) -> bool {
         (self.namespace.is_empty() || *key.namespace == *self.namespace)
             && self.name().is_none_or(|name| *key.name == *name)
     }
 
-    /// Whether an object matches.
+    /// Returns whether an object matches.
     pub(crate) fn matches(&self, key: &Key, stored: &Stored) -> bool {
         if !self.namespace.is_empty() && *key.namespace != *self.namespace {
             return false;
@@ -115,7 +115,7 @@ impl Reader {
         })
     }
 
-    /// Empty when the field is absent.
+    /// Returns the field's value as text, empty if it is absent.
     fn read(&self, object: &Value) -> String {
         match self {
             Self::Computed(compute) => compute(object),

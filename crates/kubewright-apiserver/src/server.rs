@@ -36,7 +36,7 @@ use crate::{
 /// The `User-Agent` of in-process clients.
 const USER_AGENT: &str = "kubewright";
 
-/// The embedded API server. Clones share one server. It spawns no tasks: requests run in their callers' tasks.
+/// The embedded API server. Clones share one server. It spawns no tasks: each request runs in its caller's task.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     state: Arc<State>,
@@ -52,25 +52,25 @@ pub struct ApiServerBuilder {
 }
 
 impl ApiServerBuilder {
-    /// Sets the source of time; the machine's clock by default.
+    /// Sets the clock. Defaults to the system clock.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Sets the source of UIDs and generated names; the operating system by default.
+    /// Sets the random source of UIDs and generated names. Defaults to one seeded by the operating system.
     pub fn random(mut self, random: Random) -> Self {
         self.random = Some(random);
         self
     }
 
-    /// Sets how many changes of each resource are kept for watches and consistent paging; 10,000 by default.
+    /// Sets the number of changes of each resource that are kept for watches and consistent paging. Defaults to 10,000.
     pub fn history(mut self, changes: usize) -> Self {
         self.limits.events = changes;
         self
     }
 
-    /// Sets the action that handles a subresource, such as `("", "v1", "pods", "log")`. The registry must list the
+    /// Sets the action that handles a subresource, such as `("", "v1", "pods", "log")`. The registry must contain the
     /// subresource.
     pub fn action(
         mut self,
@@ -84,7 +84,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Builds the server with the objects that every cluster has.
+    /// Builds the server, with the objects that every cluster contains.
     pub fn build(self) -> ApiServer {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
@@ -120,17 +120,17 @@ impl ApiServer {
         ApiServerBuilder::default()
     }
 
-    /// A client in this process, without a socket, that may do everything. Call it inside of a tokio runtime.
+    /// Returns an in-process client without a socket, with unrestricted access. Must be called inside a tokio runtime.
     pub fn client(&self) -> kube::Client {
         self.client_as(USER_AGENT)
     }
 
-    /// The same as [`ApiServer::client`], with a `User-Agent`, which names the field manager of requests without one.
+    /// Like [`ApiServer::client`], with a `User-Agent`. It names the field manager of requests that don't set one.
     pub fn client_as(&self, user_agent: &str) -> kube::Client {
         self.in_process(user_agent, UserInfo::admin())
     }
 
-    /// A client in this process, without a socket, that acts as a user and may do what its roles allow.
+    /// Returns an in-process client without a socket that acts as a user, with the permissions of the user's roles.
     pub fn client_of(&self, user: UserInfo) -> kube::Client {
         self.in_process(USER_AGENT, user)
     }
@@ -140,20 +140,20 @@ impl ApiServer {
         kube::Client::new(InProcess { server: self.clone(), user_agent, user }, "default")
     }
 
-    /// The requests that a user has made so far, by user name. Requests of users that may do everything aren't recorded.
+    /// Returns the requests made so far, by user name. Requests of users with unrestricted access aren't recorded.
     ///
-    /// The record is bounded: 1,000 users, 1,000 different requests allowed and denied of each, 20,000 in all. Where it is
-    /// full, the users that have made no request for the longest time are forgotten.
+    /// The record is bounded: 1,000 users, 1,000 distinct requests allowed and denied of each, 20,000 in total. If it
+    /// is full, the least recently active users are removed.
     pub fn usage(&self, user: &str) -> Usage {
         self.state.authorization.usage(user)
     }
 
-    /// A feed of all changes of all objects.
+    /// Returns a feed of all changes of all objects.
     pub fn feed(&self) -> Feed {
         Feed::new(self.state.store.clone(), self.state.registry.clone())
     }
 
-    /// Listens on a socket, with TLS and new credentials. Call it inside of a tokio runtime.
+    /// Listens on a socket, with TLS and new credentials. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If the address can't be bound, or isn't a loopback address and `allow_remote` isn't set.
@@ -161,12 +161,12 @@ impl ApiServer {
         Listener::start(self.state.clone(), options.into()).await
     }
 
-    /// The resources that are served.
+    /// Returns the served resources.
     pub fn registry(&self) -> &Registry {
         &self.state.registry
     }
 
-    /// Handles one request. Its user is the [`UserInfo`] in its extensions, or else that of its bearer token.
+    /// Handles one request. Its user is the [`UserInfo`] in its extensions or, otherwise, that of its bearer token.
     pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
@@ -195,7 +195,7 @@ where
     }
 }
 
-/// The service behind in-process clients.
+/// The service of in-process clients.
 #[derive(Clone, Debug)]
 struct InProcess {
     server: ApiServer,
@@ -219,7 +219,7 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     }
 }
 
-/// Stores an object of which the server itself is the author.
+/// Stores an object that the server itself creates.
 fn seed(state: &State, group: &str, plural: &str, mut object: Value) {
     let Some(resource) = state.registry.find(group, "v1", plural) else { return };
     let Resource { storage, strategy, .. } = &*resource;
@@ -230,6 +230,6 @@ fn seed(state: &State, group: &str, plural: &str, mut object: Value) {
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
     let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Mutation::Keep, Mutation::Put));
-    // The error type rules out a failure.
+    // The error type is uninhabited.
     let _ = state.store.transact(storage, &key, decide, |before, after| strategy.committed(before, after));
 }

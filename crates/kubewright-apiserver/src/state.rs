@@ -1,4 +1,4 @@
-//! The state that all requests share.
+//! The state shared by all requests.
 
 use std::{fmt, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     webhook_client::WebhookClient,
 };
 
-/// The state that all requests share.
+/// The state shared by all requests.
 pub(crate) struct State {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,

@@ -1,7 +1,7 @@
-//! Tables, which `kubectl get` prints
+//! Tables, the format that `kubectl get` prints
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>).
 //!
-//! Pure functions from objects in served form to `Table` documents.
+//! These are pure functions from objects in served form to `Table` documents.
 
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::path::JsonPath;
@@ -12,20 +12,20 @@ use crate::registry::{Cell, Column, Resource};
 /// The content type of a table.
 pub const CONTENT_TYPE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// The part of its object that each row includes (`includeObject`).
+/// The part of the object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Include {
     /// Nothing.
     None,
-    /// Its metadata, as `PartialObjectMetadata`.
+    /// The object's metadata, as `PartialObjectMetadata`.
     #[default]
     Metadata,
-    /// All of it.
+    /// The complete object.
     Object,
 }
 
 impl Include {
-    /// Parses the parameter; `None` for an unknown value.
+    /// Parses the parameter. Returns `None` for an unknown value.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::None,
@@ -41,14 +41,14 @@ impl Include {
 pub struct Options {
     /// The part of the object that rows include.
     pub include: Include,
-    /// Whether the table defines the columns, which only the first event of a watch does.
+    /// Whether the table defines the columns. For a watch, only the first event does.
     pub headers: bool,
-    /// The present time, for ages.
+    /// The current time, for ages.
     pub now: Timestamp,
 }
 
-/// Renders objects of one resource. `metadata` is that of the list; for a single object, and for each event of a watch, it
-/// has the object's `resourceVersion`.
+/// Renders objects of one resource. `metadata` is that of the list. For a single object and for each event of a watch,
+/// it contains the object's `resourceVersion`.
 pub fn render<'a>(
     resource: &Resource,
     objects: impl IntoIterator<Item = &'a Value>,
@@ -62,8 +62,8 @@ pub fn render<'a>(
     table
 }
 
-/// The age of a time in an object: `5m`, `<unknown>` if it is missing, `<invalid>` if it isn't a time or lies in the
-/// future.
+/// Formats the age of a time in an object: `5m`, `<unknown>` if the time is absent, `<invalid>` if it isn't a time or
+/// is in the future.
 pub fn age_of(time: Option<&Value>, now: Timestamp) -> String {
     match time.and_then(Value::as_str) {
         None | Some("") => "<unknown>".into(),
@@ -73,9 +73,9 @@ pub fn age_of(time: Option<&Value>, now: Timestamp) -> String {
     }
 }
 
-/// A duration in at most two units, with about three digits of precision, as kubectl shows ages.
+/// Formats a duration in at most two units, with about three digits of precision, as kubectl prints ages.
 pub fn human_duration(duration: SignedDuration) -> String {
-    /// The larger unit, and the smaller one when it isn't zero.
+    /// Formats the larger unit, and the smaller one unless it is zero.
     fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
         if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
     }
@@ -97,15 +97,15 @@ pub fn human_duration(duration: SignedDuration) -> String {
     }
 }
 
-/// The columns of a resource, their paths parsed once for all rows.
+/// The columns of a resource, with paths that are parsed once for all rows.
 struct Columns<'a> {
     columns: Vec<(&'a Column, Source)>,
-    /// Whether the table begins with a name column, since the resource has none of its own.
+    /// Whether the table begins with a name column, because the resource doesn't define one.
     leading_name: bool,
 }
 
 enum Source {
-    /// `None` for a path that doesn't parse; a CRD with one is refused.
+    /// `None` for a path that can't be parsed; a CRD with such a path is rejected.
     Path(Option<JsonPath>),
     Computed(fn(&Value, Timestamp) -> Value),
 }
@@ -149,12 +149,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The `PartialObjectMetadata` of an object.
+/// Returns the `PartialObjectMetadata` of an object.
 pub fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// The cell of a custom column: null, which is printed as nothing, if the value is missing or of another type.
+/// Returns the cell of a custom column. It is null, which is printed as nothing, if the value is absent or of another
+/// type.
 fn path_cell(path: Option<&JsonPath>, kind: &str, object: &Value, now: Timestamp) -> Value {
     let Some(value) = path.and_then(|path| path.first(object)) else { return Value::Null };
     match (kind, value) {

@@ -1,4 +1,4 @@
-//! The credentials of a listener: a certificate authority of its own, the certificates of the server and of the client,
+//! The credentials of a listener: a private certificate authority, the certificates of the server and of the client,
 //! and a token.
 
 use std::{net::IpAddr, sync::Arc};
@@ -24,7 +24,7 @@ pub enum TlsError {
     /// A key or certificate can't be generated.
     #[error("failed to generate a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// The TLS library refused the credentials.
+    /// The TLS library rejected the credentials.
     #[error("failed to configure TLS")]
     Configure(#[from] rustls::Error),
 }
@@ -72,28 +72,28 @@ impl Credentials {
             client_key: client_key.serialize_pem(),
             client_pem: client.pem(),
             client: client.der().clone(),
-            // Secrets come from the operating system, whatever seed a simulation has.
+            // Secrets come from the operating system, even in a seeded simulation.
             token: Random::from_entropy().uuid() + &Random::from_entropy().uuid(),
             server: Arc::new(server),
         })
     }
 
-    /// The bearer token of the user of the client certificate.
+    /// Returns a bearer token for the user of the client certificate.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The certificate of the authority, in PEM.
+    /// Returns the certificate of the authority, in PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.ca
     }
 
-    /// Whether a peer sent the client certificate. The handshake has proved that it holds the key.
+    /// Returns whether a peer sent the client certificate. The handshake has verified that it holds the key.
     pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
         shown == Some(&self.client)
     }
 
-    /// A kubeconfig for the client, as YAML.
+    /// Returns a kubeconfig for the client, as YAML.
     pub(crate) fn kubeconfig(&self, server: &str) -> String {
         let data = |pem: &str| STANDARD.encode(pem);
         let (ca, certificate, key) = (data(&self.ca), data(&self.client_pem), data(&self.client_key));
@@ -142,8 +142,8 @@ fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<Serv
     Ok(config)
 }
 
-/// Accepts any client certificate whose key the client holds. Whether the certificate is valid is decided for each
-/// request, so that an unknown one gets the response 401 rather than a failed handshake.
+/// Accepts any client certificate whose key the client holds. Each request checks whether the certificate is valid, so
+/// that an unknown one gets the response 401 instead of a failed handshake.
 #[derive(Debug)]
 struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,

@@ -31,17 +31,17 @@ use tokio::net::TcpStream;
 
 use crate::storage::Store;
 
-/// The largest response of a webhook in bytes: a patch of the largest object, in base64, with room to spare.
+/// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
 const MAX_RESPONSE: usize = 7 * 1024 * 1024;
 /// The time after which an idle connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// The most idle connections to one webhook.
+/// The maximum number of idle connections to one webhook.
 const MAX_IDLE: usize = 32;
 
 type Client = legacy::Client<HttpsConnector<Dialer>, Full<Bytes>>;
 
-/// Resolves the namespace, name and port of a service to the addresses of its endpoints. The error says, in Kubernetes'
-/// words, why there are none.
+/// Resolves the namespace, name and port of a service to the addresses of its endpoints. If there are none, the error
+/// gives the reason in Kubernetes' wording.
 pub(crate) type ServiceResolver = fn(&Store, &str, &str, u16) -> Result<Vec<SocketAddr>, String>;
 
 /// The dependencies of calls to webhooks: the store, the time, randomness, and the endpoints of services.
@@ -66,7 +66,7 @@ struct ServicePort {
     port: u16,
 }
 
-/// The address of a webhook, and the connections to it.
+/// The address of a webhook, with the connections to it.
 pub(crate) struct Endpoint {
     url: String,
     service: Option<ServicePort>,
@@ -81,7 +81,8 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a valid `clientConfig`. A timeout in seconds is sent to the webhook as the query parameter `timeout`.
+    /// Returns the endpoint of a valid `clientConfig`. The timeout, in seconds, is sent to the webhook as the query
+    /// parameter `timeout`.
     pub(crate) fn new(config: &Value, seconds: Option<u64>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let service = config.get("service").filter(|service| service.is_object()).map(|service| ServicePort {
@@ -105,7 +106,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a review and returns the body of the response. Errors are worded as by Kubernetes' own client.
+    /// Sends a review and returns the body of the response. Errors have the wording of Kubernetes' client.
     pub(crate) async fn post(
         &self,
         webhooks: &WebhookClient,
@@ -148,7 +149,7 @@ impl Endpoint {
                     return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
                 }
             }
-            // As for any other client: the authorities that the machine trusts.
+            // Like other clients, trusts the system's certificate authorities.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -169,7 +170,7 @@ impl Endpoint {
     }
 }
 
-/// The server's own clock, by which certificates are valid or not.
+/// The server's clock, which determines the validity of certificates.
 #[derive(Debug)]
 struct ServerTime(SharedClock);
 
@@ -180,7 +181,7 @@ impl TimeProvider for ServerTime {
     }
 }
 
-/// Opens connections: to the host and port of a URL, or to an endpoint of a service.
+/// Opens connections to the host and port of a URL, or to an endpoint of a service.
 #[derive(Clone)]
 struct Dialer {
     store: Arc<Store>,
@@ -216,14 +217,14 @@ impl tower::Service<Uri> for Dialer {
                     dial_any(&addresses).await?
                 }
             };
-            // A review is one small message: waiting for more to send would only delay it.
+            // A review is one small message. Waiting for more data would only delay it.
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(stream))
         })
     }
 }
 
-/// Connects to the first of these addresses that accepts.
+/// Connects to the first address that accepts.
 async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("dial tcp: no address");
     for address in addresses {
@@ -241,7 +242,7 @@ async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// The innermost cause of an error, worded as by Go's client.
+/// Returns the innermost cause of an error, in the wording of Go's client.
 fn describe(error: &(dyn Error + 'static)) -> String {
     let mut at = Some(error);
     let mut innermost = error;
@@ -250,7 +251,7 @@ fn describe(error: &(dyn Error + 'static)) -> String {
             return describe_tls(tls);
         }
         innermost = error;
-        // The source of an I/O error is that of the error inside of it, not that error itself.
+        // The source of an I/O error is the source of the inner error, not that error itself.
         let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         at = match carried {
             Some(carried) => Some(carried),
@@ -262,7 +263,7 @@ fn describe(error: &(dyn Error + 'static)) -> String {
 
 fn describe_tls(error: &rustls::Error) -> String {
     let why = match error {
-        // The signature is bad if another authority has the name of the right one.
+        // The signature is invalid if another authority has the same name as the right one.
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "certificate signed by unknown authority".to_owned()
         }
@@ -282,13 +283,13 @@ fn describe_tls(error: &rustls::Error) -> String {
     format!("tls: failed to verify certificate: x509: {why}")
 }
 
-/// A certificate's name without its type: `DnsName("a.b")` is `a.b`.
+/// Returns a certificate's name without its type: `a.b` for `DnsName("a.b")`.
 fn plain_name(name: &str) -> &str {
     let inner = name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')'));
     inner.trim_matches('"')
 }
 
-/// The error of a response with an unsuccessful code.
+/// Returns the error of a response with an unsuccessful code.
 fn unsuccessful(code: StatusCode, body: &[u8]) -> String {
     const SHOWN: usize = 512;
     match code {

@@ -5,7 +5,7 @@ use kubewright_apimachinery::decode::DecodeError;
 /// The first bytes of every body.
 pub(super) const MAGIC: &[u8] = b"k8s\0";
 
-/// An error of decoding a body; the response is 400.
+/// The error of decoding a body. The response is 400.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProtobufError {
     #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]

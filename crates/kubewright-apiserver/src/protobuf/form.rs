@@ -1,16 +1,16 @@
-//! Messages that aren't objects in JSON.
+//! Messages that aren't JSON objects.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::meta;
 
-/// The form of a message in JSON.
+/// The JSON form of a message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Form {
     /// An object with the fields.
     Object,
-    /// The first field that is present, such as the text of a quantity; null without any.
+    /// The first field that is present, such as the text of a quantity; null if there is none.
     OneOf(Vec<&'static str>),
     /// `metav1.Time`: whole seconds.
     Time,
@@ -20,7 +20,7 @@ pub(super) enum Form {
     IntOrString,
 }
 
-/// The seconds of the year 1, the first year of RFC 3339 and Go.
+/// The start of the year 1, the first year of RFC 3339 and Go, in seconds.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
 impl Form {
@@ -33,10 +33,10 @@ impl Form {
         })
     }
 
-    /// The value in JSON.
+    /// Returns the JSON value.
     ///
     /// # Errors
-    /// The reason why the fields make no valid value.
+    /// If the fields don't form a valid value.
     pub(super) fn value(&self, mut fields: Map<String, Value>) -> Result<Value, String> {
         let number = |name: &str| fields.get(name).and_then(Value::as_i64).unwrap_or_default();
         match self {

@@ -1,4 +1,4 @@
-//! Decoding of messages to JSON, by the table.
+//! Table-driven decoding of messages to JSON.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::{decode, depth};
@@ -11,7 +11,7 @@ use super::{
     wire::{self, Payload, Reader},
 };
 
-/// The greatest nesting of messages. Messages that are objects in JSON nest there, too; others don't.
+/// The maximum nesting of messages. Only messages that are objects in JSON also nest there.
 const DEPTH_LIMIT: usize = 2 * depth::LIMIT;
 
 /// Decodes messages.
@@ -21,7 +21,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Adds the fields of a message to an object. Fields that come more than once are replaced, appended or merged, as
+    /// Adds the fields of a message to an object. Repeated occurrences of a field are replaced, appended or merged, as
     /// protobuf specifies.
     pub(super) fn fields(
         self,
@@ -60,7 +60,7 @@ impl Decoder {
             if field.name.is_empty() {
                 return self.fields(message, bytes, into, depth + 1);
             }
-            // No two fields of a message have the same name, which a test checks, so the field is an object or missing.
+            // Field names are unique within a message, which a test checks, so the field is an object or absent.
             let Some(into) = object(into, field.name) else { return Ok(()) };
             return self.fields(message, bytes, into, depth + 1);
         }
@@ -110,7 +110,7 @@ impl Decoder {
                 _ => {}
             }
         }
-        // A missing key or value is empty. All values of the maps of the table have types with a length.
+        // An absent key or value is empty. All map values in the table have length-delimited types.
         let value = self.value(field, value.unwrap_or(Payload::Bytes(&[])), depth)?;
         if let Some(entries) = object(into, field.name) {
             entries.insert(key.to_owned(), value);
@@ -147,7 +147,7 @@ impl Decoder {
     }
 }
 
-/// A boolean or an integer. An `int32` loses the upper bits of larger numbers, as protobuf specifies.
+/// Decodes a boolean or an integer. An `int32` loses the upper bits of larger numbers, as protobuf specifies.
 #[expect(
     clippy::cast_possible_wrap,
     clippy::cast_possible_truncation,
@@ -172,12 +172,12 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The object in a field, which is added if it is missing.
+/// Returns the object in a field, which is added if absent.
 fn object<'a>(into: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
     into.entry(name).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-/// The list in a field, which is added if it is missing.
+/// Returns the list in a field, which is added if absent.
 fn list<'a>(into: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Vec<Value>> {
     into.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }

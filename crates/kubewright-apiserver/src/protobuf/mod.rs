@@ -2,7 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>).
 //!
 //! A body is decoded to the JSON document that the same client would have sent as JSON, so only decoding depends on
-//! protobuf. Responses are never protobuf: clients accept JSON, too. Custom kinds have no protobuf form.
+//! protobuf. Responses are never protobuf, since clients also accept JSON. Custom kinds have no protobuf form.
 //!
 //! # The table
 //!
@@ -11,7 +11,8 @@
 //! walk the types that each group's `AddToScheme` registers by reflection, and write down for every field
 //!
 //! * its number, from the tag `protobuf`;
-//! * its name, from the tag `json`; `.` where the tag says `inline`: in JSON such a message's fields belong to its parent;
+//! * its name, from the tag `json`; `.` if the tag contains `inline`: in JSON such a message's fields belong to its
+//! parent;
 //! * its type: `string`, `bytes`, `bool`, `int32`, `int64`, `double`, or a message, by its OpenAPI name, without the
 //!   package if that is the parent's; `[]` before a repeated one, `map:` before the values of a map;
 //! * `?` if it is `omitempty` and not a pointer. Go encodes such a field in protobuf even if it is zero, and omits it in JSON.
@@ -42,7 +43,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Decodes a body: an object of a built-in kind, or `DeleteOptions` of any group.
 ///
-/// Unknown fields are dropped, as in Kubernetes: newer clients write new fields, and older ones fields that were removed.
+/// Unknown fields are dropped, as in Kubernetes: newer clients send new fields, and older ones send removed fields.
 /// Names and values aren't validated.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = Envelope::read(body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?)?;

@@ -1,4 +1,4 @@
-//! The table of messages and their fields, as the module's documentation describes it.
+//! The table of messages and their fields, which the module's documentation describes.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -18,7 +18,7 @@ pub(super) struct Table {
 /// A message.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// Its form in JSON.
+    /// The form of the message in JSON.
     pub(super) form: Form,
     /// The fields by number.
     fields: Vec<(u32, Field)>,
@@ -69,7 +69,7 @@ impl Message {
     }
 }
 
-/// The types that all groups have besides their own kinds.
+/// The types that all groups have in addition to their own kinds.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 #[derive(Deserialize)]
@@ -83,14 +83,14 @@ struct File {
 }
 
 impl Table {
-    /// The table of this process, which is parsed at its first use.
+    /// Returns the table of this process, which is parsed on first use.
     pub(super) fn shared() -> &'static Self {
-        // A test parses the embedded file.
+        // A test checks that the embedded file can be parsed.
         static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read().unwrap_or_default());
         &TABLE
     }
 
-    /// Reads the file. `None` if it is malformed.
+    /// Parses the file. Returns `None` if it is malformed.
     pub(super) fn read() -> Option<Self> {
         let file: File = serde_json::from_str(include_str!("../../data/protobuf.json")).ok()?;
         let names: BTreeMap<_, _> = file.messages.keys().enumerate().map(|(index, name)| (*name, index)).collect();
@@ -108,7 +108,7 @@ impl Table {
         &self.messages[index]
     }
 
-    /// The index of the message of a kind; `version` is an `apiVersion`.
+    /// Returns the index of the message of a kind. `version` is an `apiVersion`.
     pub(super) fn index(&self, version: &str, kind: &str) -> Option<usize> {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
         let own = self.groups.get(group).map(|package| format!("{package}.{version}.{kind}"));

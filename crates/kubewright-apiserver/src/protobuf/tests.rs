@@ -11,7 +11,7 @@ use super::{
 };
 use crate::registry::builtin;
 
-/// Bodies that kubectl 1.32 sent for some commands, and the objects that they encode.
+/// Bodies sent by commands of kubectl 1.32, and the objects that they encode.
 fn captured() -> Vec<(Vec<u8>, Value)> {
     let file: Value = serde_json::from_str(include_str!("../../tests/data/kubectl.json")).unwrap();
     let records = file.as_array().unwrap().iter();
@@ -46,7 +46,7 @@ fn body(version: &str, kind: &str, parts: &[Vec<u8>]) -> Vec<u8> {
     [MAGIC.to_vec(), envelope.concat()].concat()
 }
 
-/// The fields of an object, beside version and kind.
+/// Returns the fields of an object except version and kind.
 #[track_caller]
 fn check(version: &str, kind: &str, parts: &[Vec<u8>], mut expect: Value) {
     expect["apiVersion"] = version.into();
@@ -78,7 +78,7 @@ fn zeros_are_dropped_unless_the_field_is_a_pointer() {
         "spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 0}}},
     });
     check("apps/v1", "Deployment", &[message(1, &[bytes(8, "")]), spec, message(3, &[])], expect);
-    // `containerPort` is written even if zero; `hostPort` and `protocol` are not.
+    // `containerPort` is written even if it is zero; `hostPort` and `protocol` are not.
     let port = message(6, &[bytes(1, "p"), number(2, 0), number(3, 0), bytes(4, "")]);
     let expect = json!({"spec": {"containers": [{"ports": [{"name": "p", "containerPort": 0}]}]}});
     check("v1", "Pod", &[message(2, &[message(2, &[port])])], expect);
@@ -185,7 +185,7 @@ fn malformed_messages_are_refused() {
     assert!(decode(&revision).unwrap_err().to_string().starts_with("proto: field raw: error decoding JSON: "));
 }
 
-/// A schema in which each level is within the last, by the given fields.
+/// Returns a schema of levels that are nested through the given fields.
 fn nested(levels: usize, wrap: impl Fn(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
     let schema = (0..levels).fold(Vec::new(), |inner, _| wrap(inner));
     let version = message(7, &[message(4, &[bytes(1, schema)])]);
@@ -230,7 +230,7 @@ fn arbitrary_bytes_do_not_panic() {
     }
 }
 
-/// Compares a message with the schema of the same type, and what they refer to.
+/// Compares a message, and the messages that it refers to, with the schema of the same type.
 fn compare(kind: Kind, schema: Node<'_>, seen: &mut BTreeSet<usize>) {
     let Kind::Message(index) = kind else { return };
     let table = Table::shared();
@@ -253,7 +253,7 @@ fn compare(kind: Kind, schema: Node<'_>, seen: &mut BTreeSet<usize>) {
     assert!(lacking.is_empty(), "{lacking:?}");
 }
 
-/// Shows all fields that an object has in JSON.
+/// Returns all fields that an object has in JSON.
 fn visit(table: &'static Table, index: usize, show: &mut impl FnMut(&'static table::Field)) {
     for field in table.message(index).fields() {
         match field.kind {

@@ -1,6 +1,6 @@
 //! The wire format (<https://protobuf.dev/programming-guides/encoding/>).
 //!
-//! Groups, which Kubernetes has never used, are refused.
+//! Groups, which Kubernetes has never used, are rejected.
 
 use super::error::ProtobufError;
 
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field; `None` at the end.
+    /// Returns the next field, or `None` at the end.
     pub(super) fn field(&mut self) -> Result<Option<Field<'a>>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Field { number, payload }))
     }
 
-    /// The numbers of a packed list.
+    /// Returns the numbers of a packed list.
     pub(super) fn packed(mut self, mut each: impl FnMut(u64)) -> Result<(), ProtobufError> {
         while !self.rest.is_empty() {
             each(self.varint()?);
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// A string, a message or bytes. `field` is for the error.
+    /// Returns a string, a message or bytes. `field` is the name in errors.
     pub(super) fn bytes(self, field: &str) -> Result<&'a [u8], ProtobufError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -96,12 +96,12 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// A string.
+    /// Returns a string.
     pub(super) fn text(self, field: &str) -> Result<&'a str, ProtobufError> {
         std::str::from_utf8(self.bytes(field)?).map_err(|_| ProtobufError::NotUtf8(field.to_owned()))
     }
 
-    /// A number.
+    /// Returns an integer.
     pub(super) fn varint(self, field: &str) -> Result<u64, ProtobufError> {
         match self {
             Self::Varint(number) => Ok(number),
@@ -109,7 +109,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// A floating-point number.
+    /// Returns a floating-point number.
     pub(super) fn double(self, field: &str) -> Result<f64, ProtobufError> {
         match self {
             Self::Fixed64(bytes) => Ok(f64::from_le_bytes(bytes)),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-/// The namespace and name of an object of one resource. Keys sort as lists do: by namespace, then by name.
+/// The namespace and name of an object of one resource. Keys sort like lists: by namespace, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Empty for objects without a namespace.
+    /// The namespace; empty for cluster-scoped objects.
     pub(crate) namespace: Arc<str>,
     /// The object's name.
     pub(crate) name: Arc<str>,

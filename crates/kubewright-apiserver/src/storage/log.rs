@@ -1,4 +1,4 @@
-//! The event log: the latest changes, bounded by number and by memory.
+//! The event log: the latest changes, limited in number and memory.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,7 +11,7 @@ pub(crate) struct Event {
     pub(crate) storage: Arc<str>,
     /// The key of the object.
     pub(crate) key: Key,
-    /// The object after the change; after a removal its last state, at the revision of the removal.
+    /// The object after the change; for a removal, its last state, at the revision of the removal.
     pub(crate) object: Arc<Stored>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Stored>>,
@@ -20,11 +20,11 @@ pub(crate) struct Event {
 /// The limits of a [`Log`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most events.
+    /// The maximum number of events.
     pub(crate) events: usize,
-    /// The most bytes of memory, estimated.
+    /// The maximum estimated memory in bytes.
     pub(crate) bytes: usize,
-    /// The number of latest changes whose objects stay parsed.
+    /// The number of latest changes whose objects remain parsed.
     pub(crate) warm: usize,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Expired {
 #[derive(Debug)]
 pub(crate) struct Log {
     events: VecDeque<Arc<Event>>,
-    /// The log has all events after this revision.
+    /// The log contains all events after this revision.
     floor: u64,
     bytes: usize,
     limits: Limits,
@@ -56,7 +56,7 @@ impl Log {
         Self { events: VecDeque::new(), floor: 0, bytes: 0, limits }
     }
 
-    /// Appends a change, and returns those that are over the limits, for the caller to drop outside of the lock.
+    /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock.
     pub(crate) fn push(&mut self, event: Arc<Event>) -> Vec<Arc<Event>> {
         self.bytes += event.object.weight();
         self.events.push_back(event);
@@ -70,13 +70,13 @@ impl Log {
         dropped
     }
 
-    /// The object of the event that just left the latest ones, to be cooled.
+    /// Returns the object of the event that just ceased to be one of the latest, so that it can be cooled.
     pub(crate) fn cooling(&self) -> Option<Arc<Stored>> {
         let index = self.events.len().checked_sub(self.limits.warm + 1)?;
         Some(self.events.get(index)?.object.clone())
     }
 
-    /// The changes after `revision`, oldest first.
+    /// Returns the changes after `revision`, oldest first.
     pub(crate) fn after(&self, revision: u64) -> Result<impl DoubleEndedIterator<Item = &Arc<Event>>, Expired> {
         if revision < self.floor {
             return Err(Expired { oldest: self.floor });

@@ -1,11 +1,12 @@
-//! Multi-version storage: one revision counter, an ordered map of the present objects, and a log of the latest changes.
+//! Multi-version storage: a revision counter, an ordered map of the current objects, and a log of the latest changes.
 //!
-//! * A list is a snapshot: cloning the persistent map is cheap, and an older revision is restored by undoing the log.
-//! * A watch is a [`Cursor`] into the log of its resource. Nothing is queued for a watcher, so a slow one costs no memory;
-//!   once the log has dropped its place, its reads fail.
-//! * A write is an optimistic transaction: it is decided without a lock, and committed if the object hasn't changed since.
+//! * A list is a snapshot. Cloning the persistent map is cheap, and an older revision is restored by undoing the log.
+//! * A watch is a [`Cursor`] into the log of its resource. No events are queued per watcher, so a slow one costs no
+//!   memory. Once the log has dropped its position, its reads fail.
+//! * A write is an optimistic transaction. It is decided without a lock, and committed if the object hasn't changed
+//!   since.
 //!
-//! The store doesn't know requests, kinds or schemas. It never waits while it holds its lock.
+//! The store is independent of requests, kinds and schemas. It never waits while it holds its lock.
 
 mod key;
 mod log;
@@ -33,13 +34,13 @@ pub(crate) use self::{
 
 use self::log::Log;
 
-/// The revision of an empty store. Clients take 0 for "any version", so the count starts above it.
+/// The revision of an empty store. Clients interpret 0 as "any version", so the counter starts above it.
 const FIRST_REVISION: u64 = 1;
 
 /// The objects of one resource, in order.
 pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
 
-/// The objects of one resource as they were at one revision.
+/// The objects of one resource at one revision.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: u64,
@@ -51,7 +52,7 @@ pub(crate) struct Snapshot {
 pub(crate) enum Mutation {
     /// Stores this object.
     Put(Value),
-    /// Removes the object, whose last state this is.
+    /// Removes the object. Contains its last state.
     Remove(Value),
     /// Changes nothing.
     Keep,
@@ -71,7 +72,7 @@ pub(crate) struct Committed {
 pub(crate) enum ReadError {
     /// The revision is too old.
     Expired(Expired),
-    /// The revision is yet to come; this is the present one.
+    /// The revision is in the future. Contains the current one.
     Future(u64),
 }
 
@@ -100,30 +101,30 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store whose logs have these limits.
+    /// Creates an empty store whose logs have these limits.
     pub(crate) fn new(limits: Limits) -> Self {
         let state = State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits) };
         Self { state: RwLock::new(state), limits, changed: watch::Sender::new(0) }
     }
 
-    /// The present revision.
+    /// Returns the current revision.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
     }
 
-    /// The present state of an object.
+    /// Returns the current state of an object.
     pub(crate) fn get(&self, storage: &str, key: &Key) -> Option<Arc<Stored>> {
         self.state.read().collections.get(storage)?.objects.get(key).cloned()
     }
 
-    /// The present objects of a resource.
+    /// Returns the current objects of a resource.
     pub(crate) fn snapshot(&self, storage: &str) -> Snapshot {
         let state = self.state.read();
         let objects = state.collections.get(storage).map(|collection| collection.objects.clone()).unwrap_or_default();
         Snapshot { revision: state.revision, objects }
     }
 
-    /// The objects of a resource as they were at `revision`.
+    /// Returns the objects of a resource at `revision`.
     pub(crate) fn snapshot_at(&self, storage: &str, revision: u64) -> Result<Snapshot, ReadError> {
         let state = self.state.read();
         if revision > state.revision {
@@ -144,14 +145,14 @@ impl Store {
         Ok(Snapshot { revision, objects })
     }
 
-    /// A cursor after the changes up to `revision`.
+    /// Returns a cursor after the changes up to `revision`.
     pub(crate) fn cursor(&self, storage: &Arc<str>, revision: u64) -> Cursor {
         let mut state = self.state.write();
         let changed = state.collection(storage, self.limits).changed.subscribe();
         Cursor { storage: Some(storage.clone()), revision, changed }
     }
 
-    /// A cursor over the changes of all resources, and all objects at its revision.
+    /// Returns a cursor over the changes of all resources, and all objects at its revision.
     pub(crate) fn everything(&self) -> (Cursor, Vec<(Arc<str>, Objects)>) {
         let state = self.state.read();
         let objects = state.collections.iter().map(|(storage, held)| (storage.clone(), held.objects.clone())).collect();
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Changes one object. `decide` gets its present state, and is called again if that changes before the commit.
+    /// Changes one object. `decide` gets its current state, and is called again if that changes before the commit.
     /// `committed` observes the object before and after the change, in revision order and before any watcher.
     pub(crate) fn transact<E>(
         &self,
@@ -196,18 +197,18 @@ impl Store {
             let after = (change != ChangeKind::Deleted).then(|| written.object.value());
             let observed = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
             drop(state);
-            // Expensive work waits until the lock is free: notifying watchers, dropping old events.
+            // Expensive work is done after the lock is released: notifying watchers, dropping old events.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
             written.cool();
-            // The write is committed even if its observer panicked; watchers had to be notified first.
+            // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.
             observed.unwrap_or_else(|panic| resume_unwind(panic));
             return Ok(Committed { object: Some(written.object), change: Some(change) });
         }
     }
 }
 
-/// A commit, with the work that is done after the lock is released.
+/// A commit, and the work to do after the lock is released.
 struct Written {
     object: Arc<Stored>,
     changed: watch::Sender<u64>,
@@ -216,7 +217,7 @@ struct Written {
 }
 
 impl Written {
-    /// Cools objects that aren't among the latest any more.
+    /// Cools objects that are no longer among the latest.
     fn cool(&self) {
         let dropped = self.dropped.iter().flatten().map(|event| &event.object);
         for object in self.cooling.iter().chain(dropped) {
@@ -265,10 +266,10 @@ impl State {
     }
 }
 
-/// The position of a reader in a log.
+/// A reader's position in a log.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    /// `None` for the log of all resources.
+    /// The resource; `None` for the log of all resources.
     storage: Option<Arc<str>>,
     revision: u64,
     changed: watch::Receiver<u64>,
@@ -280,7 +281,7 @@ impl Cursor {
         self.revision
     }
 
-    /// The next changes, at most `most`, without waiting; empty if there are none.
+    /// Returns the next changes, at most `most`, without waiting; empty if there are none.
     pub(crate) fn read(&mut self, store: &Store, most: usize) -> Result<Vec<Arc<Event>>, Expired> {
         self.changed.borrow_and_update();
         let state = store.state.read();
@@ -299,7 +300,7 @@ impl Cursor {
         Ok(events)
     }
 
-    /// Waits until there may be changes to read. Returns false if the store is gone.
+    /// Waits until there may be changes to read. Returns false if the store was dropped.
     pub(crate) async fn wait(&mut self) -> bool {
         self.changed.changed().await.is_ok()
     }

@@ -18,7 +18,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// The type of the watch event: `ADDED`, `MODIFIED`, `DELETED`.
+    /// Returns the type of the watch event: `ADDED`, `MODIFIED`, `DELETED`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -33,16 +33,16 @@ const FRAME_END: &[u8] = b"}\n";
 
 /// A version of an object, in its stored form, immutable once written.
 ///
-/// The JSON text is written once, when it is first needed, and outside of every lock. It is written as a whole watch event,
-/// of which the object's own text is a slice, so that one allocation serves readers and watchers.
+/// The JSON text is created once, on first use, outside of every lock. It is a complete watch event, of which the
+/// object's text is a slice, so that one allocation serves readers and watchers.
 ///
 /// A parsed value takes about fifteen times the memory of its text. A version that isn't among the latest is therefore
-/// [cooled](Self::cool): it keeps only the text, and what lists and selectors read.
+/// [cooled](Self::cool): it keeps only the text and the data that lists and selectors read.
 #[derive(Debug)]
 pub(crate) struct Stored {
     revision: u64,
     change: ChangeKind,
-    /// `None` after cooling; the text exists then.
+    /// `None` after cooling, when only the text exists.
     value: RwLock<Option<Arc<Value>>>,
     labels: Box<[(Box<str>, Box<str>)]>,
     api_version: Box<str>,
@@ -51,7 +51,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// A version written at `revision`, which becomes its `metadata.resourceVersion`.
+    /// Creates a version written at `revision`, which becomes its `metadata.resourceVersion`.
     pub(crate) fn new(change: ChangeKind, revision: u64, mut value: Value) -> Self {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
@@ -59,12 +59,12 @@ impl Stored {
         Self::of(change, revision, value)
     }
 
-    /// A version that isn't stored, as of a dry run. It has no revision.
+    /// Creates a version that isn't stored, for a dry run. It has no revision.
     pub(crate) fn unsaved(value: Value) -> Self {
         Self::of(ChangeKind::Added, 0, value)
     }
 
-    /// The same version of the object with another value, to which it was converted.
+    /// Returns the same version of the object with a converted value.
     pub(crate) fn with_value(&self, value: Value) -> Self {
         Self::of(self.change, self.revision, value)
     }
@@ -80,37 +80,37 @@ impl Stored {
         Self { revision, change, value, labels, api_version, weight, frame: OnceLock::new() }
     }
 
-    /// The revision of the write.
+    /// Returns the revision of the write.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The kind of the change.
+    /// Returns the kind of the change.
     pub(crate) fn change(&self) -> ChangeKind {
         self.change
     }
 
-    /// The estimated memory of the value in bytes.
+    /// Returns the estimated memory of the value in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
 
-    /// The object's `apiVersion`.
+    /// Returns the object's `apiVersion`.
     pub(crate) fn api_version(&self) -> &str {
         &self.api_version
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
     }
 
-    /// The object. A cooled version is parsed each time.
+    /// Returns the object. A cooled version is parsed on each call.
     pub(crate) fn value(&self) -> Arc<Value> {
         if let Some(value) = &*self.value.read() {
             return value.clone();
         }
-        // The text was written from a value, so it can be parsed.
+        // The text was created from a value, so it can be parsed.
         Arc::new(serde_json::from_slice(&self.json()).unwrap_or_default())
     }
 
@@ -120,10 +120,11 @@ impl Stored {
         self.value.write().take();
     }
 
-    /// The whole watch event of this version, with a newline.
+    /// Returns the complete watch event of this version, with a newline.
     pub(crate) fn frame(&self) -> Bytes {
         let make = || {
-            // The weight is about three times the text; growing step by step would copy the text repeatedly.
+            // The weight is about three times the size of the text. Growing step by step would copy the text
+            // repeatedly.
             let mut text = Vec::with_capacity(256 + self.weight / 3);
             text.extend_from_slice(&frame_start(self.change));
             if let Some(value) = &*self.value.read() {
@@ -137,7 +138,7 @@ impl Stored {
         self.frame.get_or_init(make).clone()
     }
 
-    /// The object's JSON text.
+    /// Returns the object's JSON text.
     pub(crate) fn json(&self) -> Bytes {
         let frame = self.frame();
         frame.slice(frame_start(self.change).len()..frame.len() - FRAME_END.len())
@@ -148,13 +149,13 @@ fn frame_start(change: ChangeKind) -> Vec<u8> {
     format!(r#"{{"type":"{}","object":"#, change.as_str()).into_bytes()
 }
 
-/// A watch event of any type with an object's JSON text.
+/// Returns a watch event of any type with an object's JSON text.
 pub(crate) fn frame(kind: &str, object: &[u8]) -> Bytes {
     let start = format!(r#"{{"type":"{kind}","object":"#);
     Bytes::from([start.as_bytes(), object, FRAME_END].concat())
 }
 
-/// The estimated memory of a value in bytes.
+/// Returns the estimated memory of a value in bytes.
 fn weight(value: &Value) -> usize {
     const NODE: usize = 40;
     match value {
