@@ -31,7 +31,7 @@ impl Aggregated {
         }
     }
 
-    /// The content type of the document.
+    /// Returns the content type of the document.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",

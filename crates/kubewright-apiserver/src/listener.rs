@@ -50,7 +50,7 @@ const MAX_STREAMS: u32 = 10_000;
 pub struct ListenOptions {
     /// The address to bind. Defaults to `127.0.0.1:0`, a free port.
     pub address: SocketAddr,
-    /// Whether addresses that other machines can reach are allowed. Defaults to false, since anyone with the kubeconfig
+    /// True if addresses that other machines can reach are allowed. Defaults to false, since anyone with the kubeconfig
     /// can run commands on this machine.
     pub allow_remote: bool,
     /// The maximum number of concurrent connections. Defaults to 10,000, since an HTTP/1.1 client has one for each

@@ -41,7 +41,7 @@ impl Include {
 pub struct Options {
     /// The part of the object that rows include.
     pub include: Include,
-    /// Whether the table defines the columns. For a watch, only the first event does.
+    /// True if the table defines the columns. For a watch, only the first event does.
     pub headers: bool,
     /// The current time, for ages.
     pub now: Timestamp,
@@ -100,7 +100,7 @@ pub fn human_duration(duration: SignedDuration) -> String {
 /// The columns of a resource, with paths that are parsed once for all rows.
 struct Columns<'a> {
     columns: Vec<(&'a Column, Source)>,
-    /// Whether the table begins with a name column, because the resource doesn't define one.
+    /// True if the table begins with a name column, because the resource doesn't define one.
     leading_name: bool,
 }
 

@@ -72,7 +72,7 @@ enum Strictness {
 }
 
 impl<'a> Cursor<'a> {
-    /// The root of an object.
+    /// Returns the root of an object.
     pub(crate) fn root(node: Node<'a>) -> Self {
         Self { node, place: Place::Root }
     }

@@ -84,7 +84,7 @@ pub struct Controller {
     pub uses: Vec<Use>,
     /// The finalizer that the controller adds to its objects.
     pub finalizer: Option<String>,
-    /// Whether the controller keeps workspaces in ConfigMaps.
+    /// True if the controller keeps workspaces in ConfigMaps.
     pub workspace: bool,
     /// Permissions in addition to those derived from the kinds.
     pub may: Vec<Rule>,
@@ -115,7 +115,7 @@ pub struct Resource {
     pub kind: String,
     /// The name in paths and rules.
     pub plural: String,
-    /// Whether the kind is namespaced.
+    /// True if the kind is namespaced.
     pub namespaced: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct Rule {
     pub url: String,
     /// The allowed verbs.
     pub verbs: BTreeSet<Verb>,
-    /// Whether the resource is namespaced.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
     /// The namespaces in which the rule applies.
     pub scope: Scope,

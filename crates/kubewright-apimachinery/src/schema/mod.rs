@@ -50,7 +50,7 @@ pub struct Schema {
     pub items: Option<Box<Schema>>,
     /// The required fields.
     pub required: Vec<String>,
-    /// Whether null is allowed.
+    /// True if null is allowed.
     pub nullable: bool,
     /// The default for an absent field.
     pub default: Option<Value>,

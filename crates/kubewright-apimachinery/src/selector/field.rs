@@ -14,7 +14,7 @@ pub struct FieldSelector(Vec<FieldRequirement>);
 pub struct FieldRequirement {
     /// The field's path, such as `status.phase`.
     pub field: String,
-    /// Whether the field must differ from `value`.
+    /// True if the field must differ from `value`.
     pub negated: bool,
     /// The value to compare with.
     pub value: String,

@@ -20,7 +20,7 @@ impl Query {
         )
     }
 
-    /// All parameters, in the order sent.
+    /// Returns all parameters, in the order sent.
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
         self.0
     }

@@ -111,7 +111,7 @@ struct Watcher {
 struct Initial {
     objects: Objects,
     after: Option<Key>,
-    /// Whether a bookmark marks the end of the initial events.
+    /// True if a bookmark marks the end of the initial events.
     marked: bool,
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct Manager<'a> {
     pub(crate) name: &'a str,
     /// The subresource that is written; empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// Whether the write is an apply, which records ownership itself.
+    /// True if the write is an apply, which records ownership itself.
     pub(crate) applies: bool,
-    /// Whether an apply takes over fields that others own.
+    /// True if an apply takes over fields that others own.
     pub(crate) force: bool,
     /// The time of the request.
     pub(crate) now: Timestamp,

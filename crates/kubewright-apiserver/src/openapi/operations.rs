@@ -14,7 +14,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The path parameters.
+    /// Returns the path parameters.
     pub(super) fn parameters(&self) -> impl Iterator<Item = &str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
     }

@@ -12,7 +12,7 @@
 //!
 //! * its number, from the tag `protobuf`;
 //! * its name, from the tag `json`; `.` if the tag contains `inline`: in JSON such a message's fields belong to its
-//! parent;
+//!   parent;
 //! * its type: `string`, `bytes`, `bool`, `int32`, `int64`, `double`, or a message, by its OpenAPI name, without the
 //!   package if that is the parent's; `[]` before a repeated one, `map:` before the values of a map;
 //! * `?` if it is `omitempty` and not a pointer. Go encodes such a field in protobuf even if it is zero, and omits it in JSON.

@@ -31,7 +31,7 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) many: Many,
     pub(super) kind: Kind,
-    /// Whether JSON omits the field if it is zero.
+    /// True if JSON omits the field if it is zero.
     pub(super) omit_zero: bool,
 }
 
@@ -62,7 +62,7 @@ impl Message {
         Some(&self.fields[at].1)
     }
 
-    /// All fields.
+    /// Returns all fields.
     #[cfg(test)]
     pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter().map(|(_, field)| field)

@@ -62,7 +62,7 @@ impl PolicyRule {
         ]
     }
 
-    /// The inverse of [`PolicyRule::parse`].
+    /// Converts the rule to JSON, the inverse of [`PolicyRule::parse`].
     pub(crate) fn to_value(&self) -> Value {
         let present = self.fields().into_iter().filter(|(_, list)| !list.is_empty());
         Value::Object(present.map(|(field, list)| (field.to_owned(), list.into())).collect::<Map<_, _>>())

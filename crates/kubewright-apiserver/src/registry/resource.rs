@@ -26,7 +26,7 @@ pub struct Resource {
     pub short_names: Vec<String>,
     /// The categories, such as `all`.
     pub categories: Vec<String>,
-    /// Whether the objects are namespaced.
+    /// True if the objects are namespaced.
     pub namespaced: bool,
     /// The served verbs: `get`, `list`, `watch`, `create`, …
     pub verbs: Vec<&'static str>,
@@ -41,7 +41,7 @@ pub struct Resource {
     pub schema: Arc<ResourceSchema>,
     /// The rules of the kind.
     pub strategy: Arc<dyn Strategy>,
-    /// Whether `/status` is served and the status is isolated from other writes.
+    /// True if `/status` is served and the status is isolated from other writes.
     pub status: bool,
     /// The paths of `/scale`, if it is served.
     pub scale: Option<Scale>,

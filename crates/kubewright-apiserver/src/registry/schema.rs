@@ -13,7 +13,7 @@ pub struct ResourceSchema {
     pub definitions: Arc<Definitions>,
     /// The root's name in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
     pub name: String,
-    /// Whether this is a custom kind. Custom kinds are pruned, defaulted and validated by schema; built-in ones are
+    /// True if this is a custom kind. Custom kinds are pruned, defaulted and validated by schema; built-in ones are
     /// decoded by type.
     pub custom: bool,
 }

@@ -276,7 +276,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The revision up to which all changes have been read.
+    /// Returns the revision up to which all changes have been read.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }

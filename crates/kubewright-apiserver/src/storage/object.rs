@@ -42,7 +42,7 @@ const FRAME_END: &[u8] = b"}\n";
 pub(crate) struct Stored {
     revision: u64,
     change: ChangeKind,
-    /// `None` after cooling, when only the text exists.
+    /// `None` after cooling. The text then exists.
     value: RwLock<Option<Arc<Value>>>,
     labels: Box<[(Box<str>, Box<str>)]>,
     api_version: Box<str>,

@@ -16,7 +16,7 @@ struct Object {
     now: Timestamp,
 }
 
-/// The schema of a workload with every type of list and map.
+/// Returns the schema of a workload with every type of list and map.
 fn workload() -> Value {
     let list = |kind: &str, keys: Value, items: Value| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": keys});
     let port = json!({"type": "object", "properties": {
@@ -48,7 +48,7 @@ fn workload() -> Value {
     }})
 }
 
-/// The metadata of every kind.
+/// Returns the metadata definition of every kind.
 fn definitions() -> Definitions {
     let strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let metadata = from_openapi(&json!({"type": "object", "properties": {

@@ -340,7 +340,7 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
     Ok(())
 }
 
-/// (f) An update owns only the fields that it changed, and no manager gains fields by another's update.
+/// Checks (f): an update owns only the fields that it changed, and no manager gains fields by another's update.
 fn check_update(before: &State, after: &State, who: &str) -> Result<(), TestCaseError> {
     if before.owners.is_empty() && !before.leaves.is_empty() {
         prop_assert!(after.owners.is_empty(), "what nobody owned is not tracked");
