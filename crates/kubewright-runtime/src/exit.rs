@@ -11,13 +11,12 @@ use crate::client::explain;
 /// `RUST_BACKTRACE` is set, as in many containers: a port in use is not a defect of the program.
 ///
 /// ```no_run
-/// # use kubewright_runtime::{exit::MainError, manager::Manager};
-/// # mod docs { use super::*;
+/// use kubewright_runtime::{exit::MainError, manager::Manager};
+///
 /// #[tokio::main]
 /// async fn main() -> Result<(), MainError> {
 ///     Ok(Manager::from_args()?.run().await?)
 /// }
-/// # }
 /// ```
 pub struct MainError(Box<dyn Error + Send + Sync>);
 
