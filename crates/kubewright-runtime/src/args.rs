@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_source_of_a_configuration_counts() {
+    fn the_first_kubeconfig_source_is_used() {
         let home = tempfile::NamedTempFile::new().unwrap();
         let check = |arguments: &[&str], set: &[&str], home: Option<&Path>, expected: Option<Source>| {
             let found = parse(arguments).unwrap().source(|name| set.contains(&name), home);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn children_that_disappear_at_once_are_replaced_ever_more_slowly() {
+    fn children_that_disappear_at_once_are_replaced_with_growing_delays() {
         // 17 in 6 rounds are free, then rounds after 1, 2, 4 … 256 s, then every 300 s.
         let created = created_in_an_hour(3, Duration::from_millis(10));
         assert!((3 * 20..=3 * 28).contains(&created), "{created}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_spec_resets_it() {
+    fn a_change_of_the_spec_resets_the_backoff() {
         let mut backoff = CreateBackoff::default();
         for _ in 0..50 {
             backoff.created(1, 1, seconds(1));

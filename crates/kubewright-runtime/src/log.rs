@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_counts_before_the_variables() {
+    fn the_flag_takes_precedence_over_the_variables() {
         let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "debug")];
         assert_eq!(filter(None, &[]).unwrap(), "kube_client::client=off,info");
         assert_eq!(filter(None, &both[..1]).unwrap(), "kube_client::client=off,warn");

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_may_do_without_control() {
+    fn an_owner_reference_need_not_be_a_controller() {
         let mut pod = child("a");
         set_owner_reference(&owner("a", "1"), &mut pod).unwrap();
         set_controller_reference(&owner("a", "2"), &mut pod).unwrap();

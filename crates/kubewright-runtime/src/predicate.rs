@@ -38,15 +38,15 @@ pub enum ChangeType {
 pub struct Change<'a, K> {
     change_type: ChangeType,
     object: &'a K,
-    old: Option<&'a dyn Before<K>>,
+    old: Option<&'a dyn OldObject<K>>,
 }
 
 /// The object before a change, decoded on demand.
-pub(crate) trait Before<K> {
+pub(crate) trait OldObject<K> {
     fn get(&self) -> Option<&K>;
 }
 
-impl<K> Before<K> for K {
+impl<K> OldObject<K> for K {
     fn get(&self) -> Option<&K> {
         Some(self)
     }
@@ -85,7 +85,7 @@ impl<'a, K> Change<'a, K> {
         Self { change_type: ChangeType::Deleted, object, old: None }
     }
 
-    pub(crate) fn lazy(change_type: ChangeType, object: &'a K, old: &'a dyn Before<K>) -> Self {
+    pub(crate) fn lazy(change_type: ChangeType, object: &'a K, old: &'a dyn OldObject<K>) -> Self {
         Self { change_type, object, old: Some(old) }
     }
 
@@ -101,7 +101,7 @@ impl<'a, K> Change<'a, K> {
 
     /// The state before an update. It is decoded from the packed cache at the first call.
     pub fn old(&self) -> Option<&'a K> {
-        self.old.and_then(Before::get)
+        self.old.and_then(OldObject::get)
     }
 }
 

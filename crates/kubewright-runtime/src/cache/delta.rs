@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     object::{AnyObject, KindName, ObjectKey},
-    predicate::{Before, Change, ChangeType},
+    predicate::{Change, ChangeType, OldObject},
     trace::{Difference, ObservedChange, Reason, Trigger},
 };
 
@@ -33,7 +33,7 @@ pub(crate) enum Cause {
 }
 
 /// A change of the store. At least one of the states is present.
-pub(super) struct Step {
+pub(super) struct StoreChange {
     pub(super) old: Option<Row>,
     pub(super) new: Option<Row>,
     /// The newest state as the kind's types, if it was just decoded.
@@ -47,7 +47,7 @@ pub(super) struct Step {
     decoded: RefCell<Vec<(bool, TypeId, Arc<Typed>)>>,
 }
 
-impl Step {
+impl StoreChange {
     pub(super) fn new(old: Option<Row>, new: Option<Row>, types: Types, cause: Cause) -> Self {
         let (changed, owners, decoded) = (OnceCell::new(), OnceCell::new(), RefCell::default());
         Self { old, new, types, cause, changed, owners, decoded }
@@ -92,7 +92,7 @@ pub(crate) struct Delta<'a> {
     pub(crate) change: ChangeType,
     pub(crate) cause: Cause,
     newest: &'a Row,
-    step: &'a Step,
+    store_change: &'a StoreChange,
     codec: &'a Codec,
 }
 
@@ -103,21 +103,29 @@ impl fmt::Debug for Delta<'_> {
 }
 
 impl<'a> Delta<'a> {
-    pub(super) fn new(codec: &'a Codec, step: &'a Step) -> Option<Self> {
-        let (newest, change) = match (&step.old, &step.new) {
+    pub(super) fn new(codec: &'a Codec, store_change: &'a StoreChange) -> Option<Self> {
+        let (newest, change) = match (&store_change.old, &store_change.new) {
             (None, Some(new)) => (new, ChangeType::Added),
             (Some(_), Some(new)) => (new, ChangeType::Updated),
             (Some(old), None) => (old, ChangeType::Deleted),
             (None, None) => return None,
         };
-        Some(Self { kind: codec.name(), object: &newest.key, change, cause: step.cause, newest, step, codec })
+        Some(Self {
+            kind: codec.name(),
+            object: &newest.key,
+            change,
+            cause: store_change.cause,
+            newest,
+            store_change,
+            codec,
+        })
     }
 
     /// Returns the paths that an update has changed, such as `spec.replicas` or `status.conditions[0].status`; if there are many,
     /// some of them. Additions and deletions have none. The two states are compared once for all handlers.
     pub(crate) fn changed_fields(&self) -> Vec<String> {
         let compare = || self.changes().map(|changes| changes.fields()).unwrap_or_default();
-        self.step.changed.get_or_init(compare).clone()
+        self.store_change.changed.get_or_init(compare).clone()
     }
 
     /// Returns both states of an update, for [`Delta::changed_fields`] at a later time.
@@ -127,23 +135,28 @@ impl<'a> Delta<'a> {
 
     /// Calls `then` with the change, decoded as `T`; not if the object can't be decoded.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
-        let known = typed(&self.step.types);
-        let object: Arc<T> = known.or_else(|| self.step.decode(self.codec, self.newest, false))?;
-        let old = Old { codec: self.codec, step: self.step, row: self.before(), decoded: OnceCell::new() };
+        let known = typed(&self.store_change.types);
+        let object: Arc<T> = known.or_else(|| self.store_change.decode(self.codec, self.newest, false))?;
+        let old = OldState {
+            codec: self.codec,
+            store_change: self.store_change,
+            row: self.before(),
+            decoded: OnceCell::new(),
+        };
         Some(then(Change::lazy(self.change, object.as_ref(), &old)))
     }
 
     /// Returns the references to the object's controllers, or to all its owners, in both states.
     pub(crate) fn owners(&self, all: bool) -> Vec<OwnerReference> {
         let old = self.before().filter(|old| all || old.controller != self.newest.controller);
-        let new = self.step.owners.get_or_init(|| self.codec.owners_of(self.newest)).clone();
+        let new = self.store_change.owners.get_or_init(|| self.codec.owners_of(self.newest)).clone();
         let owners = old.into_iter().flat_map(|row| self.codec.owners_of(row)).chain(new);
         owners.filter(|owner| all || owner.controller == Some(true)).collect()
     }
 
     /// Returns the state before an update.
     fn before(&self) -> Option<&'a Row> {
-        self.step.old.as_ref().filter(|_| self.change == ChangeType::Updated)
+        self.store_change.old.as_ref().filter(|_| self.change == ChangeType::Updated)
     }
 }
 
@@ -170,15 +183,15 @@ impl ObservedChange for Delta<'_> {
 }
 
 /// The state before an update, decoded when it is first asked for.
-struct Old<'a, T> {
+struct OldState<'a, T> {
     codec: &'a Codec,
-    step: &'a Step,
+    store_change: &'a StoreChange,
     row: Option<&'a Row>,
     decoded: OnceCell<Option<Arc<T>>>,
 }
 
-impl<T: AnyObject> Before<T> for Old<'_, T> {
+impl<T: AnyObject> OldObject<T> for OldState<'_, T> {
     fn get(&self) -> Option<&T> {
-        self.decoded.get_or_init(|| self.step.decode(self.codec, self.row?, true)).as_deref()
+        self.decoded.get_or_init(|| self.store_change.decode(self.codec, self.row?, true)).as_deref()
     }
 }

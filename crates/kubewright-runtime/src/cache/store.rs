@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_found_in_its_new_state() {
+    fn an_updated_object_is_found_in_its_new_state() {
         let mut store = Store::default();
         store.insert(row("a", "1", "u", &["red"]));
         let new = row("a", "1", "u", &["red"]);

@@ -11,7 +11,7 @@ use kubewright_packed::RawObject;
 use super::{
     codec::Undecodable,
     decoded::Types,
-    delta::{Cause, Step},
+    delta::{Cause, StoreChange},
     list_watch::Event,
     store::{Row, Store, Version},
 };
@@ -172,7 +172,7 @@ impl WatchState {
         store: &mut Store,
         event: Event<RawObject>,
         encode: Encode<'_>,
-        mut emit: impl FnMut(Step),
+        mut emit: impl FnMut(StoreChange),
     ) -> Result<(), Undecodable> {
         match event {
             Event::Init => {
@@ -219,7 +219,7 @@ impl WatchState {
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
                     let (last, types) = encode(known.key.clone(), &draft).unwrap_or((known, Types::default()));
-                    emit(Step::new(Some(last), None, types, Cause::Event));
+                    emit(StoreChange::new(Some(last), None, types, Cause::Event));
                 }
                 Ok(())
             }
@@ -255,7 +255,7 @@ impl WatchState {
     }
 
     /// Removes the objects that the list lacks: they were deleted while no watch could deliver that.
-    fn finish_list(&mut self, store: &mut Store, mut emit: impl FnMut(Step)) {
+    fn finish_list(&mut self, store: &mut Store, mut emit: impl FnMut(StoreChange)) {
         let Some(listing) = self.listing.take() else { return };
         let scope = self.scope.as_deref();
         let is_gone = |row: &&Row| listing.keys.as_ref().is_some_and(|keys| !keys.contains(&row.key));
@@ -275,8 +275,8 @@ impl WatchState {
     }
 }
 
-fn deletion(old: Row) -> Step {
-    Step::new(Some(old), None, Types::default(), Cause::Event)
+fn deletion(old: Row) -> StoreChange {
+    StoreChange::new(Some(old), None, Types::default(), Cause::Event)
 }
 
 /// How far a stored object can replace a received one with the same version.
@@ -298,7 +298,7 @@ fn put(
     cause: Cause,
     copy: StoredCopy,
     encode: Encode<'_>,
-    mut emit: impl FnMut(Step),
+    mut emit: impl FnMut(StoreChange),
 ) -> Result<(), Undecodable> {
     let key = ObjectKey::of(draft);
     let known = store.get(&key);
@@ -316,7 +316,7 @@ fn put(
     let (row, types) = encode(shared, draft)?;
     let old = store.insert(row.clone());
     if !is_known || copy == StoredCopy::Unreliable {
-        emit(Step::new(old, Some(row), types, cause));
+        emit(StoreChange::new(old, Some(row), types, cause));
     }
     Ok(())
 }
@@ -359,7 +359,7 @@ mod tests {
             for event in events {
                 let Self { watch, store, codec } = self;
                 watch
-                    .take(store, event, &|key, draft| codec.encode(key, draft), |Step { old, new, .. }| {
+                    .take(store, event, &|key, draft| codec.encode(key, draft), |StoreChange { old, new, .. }| {
                         let sign = match (&old, &new) {
                             (None, _) => '+',
                             (_, None) => '-',

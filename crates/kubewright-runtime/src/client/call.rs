@@ -165,7 +165,7 @@ impl Call {
     }
 
     /// Decodes a response.
-    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
+    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &ApiResponse) -> Result<T, ClientError> {
         kubewright_packed::from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
@@ -180,7 +180,7 @@ impl fmt::Display for Call {
 /// The response to a successful request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct ApiResponse {
     /// The HTTP status, such as 201.
     pub status: u16,
     /// The body: an object, a list or a `Status` as JSON.
@@ -188,13 +188,13 @@ pub struct Answer {
 }
 
 /// An interceptor between the caller and the API server.
-pub(super) type Hook = Arc<dyn Fn(Next) -> BoxFuture<'static, Result<Answer, ClientError>> + Send + Sync>;
+pub(super) type Interceptor = Arc<dyn Fn(Next) -> BoxFuture<'static, Result<ApiResponse, ClientError>> + Send + Sync>;
 
 /// A request that an [interceptor](Client::intercept) may inspect, send, or answer itself.
 pub struct Next {
     kube: kube::Client,
     /// All interceptors of the client, of which the first `left` have not seen the request.
-    hooks: Arc<[Hook]>,
+    interceptors: Arc<[Interceptor]>,
     left: usize,
     call: Call,
     request: http::Request<Vec<u8>>,
@@ -221,11 +221,11 @@ impl Next {
     ///
     /// # Errors
     /// If the API server or a later interceptor refuses the request, or if there is no response.
-    pub async fn send(mut self) -> Result<Answer, ClientError> {
-        match self.left.checked_sub(1).map(|last| (last, self.hooks[last].clone())) {
-            Some((left, hook)) => {
+    pub async fn send(mut self) -> Result<ApiResponse, ClientError> {
+        match self.left.checked_sub(1).map(|last| (last, self.interceptors[last].clone())) {
+            Some((left, interceptor)) => {
                 self.left = left;
-                hook(self).await
+                interceptor(self).await
             }
             None => send(&self.kube, self.request).await.map_err(|source| self.call.failed(source)),
         }
@@ -235,16 +235,16 @@ impl Next {
     ///
     /// # Errors
     /// If the object can't be serialized to JSON.
-    pub fn answer(&self, object: &impl Serialize) -> Result<Answer, ClientError> {
+    pub fn answer(&self, object: &impl Serialize) -> Result<ApiResponse, ClientError> {
         let text = serde_json::to_string(object).map_err(|source| self.call.failed(kube::Error::SerdeError(source)))?;
-        Ok(Answer { status: 200, text })
+        Ok(ApiResponse { status: 200, text })
     }
 
     /// Refuses the request without sending it, with the code and reason of a `Status`, such as 409 and `Conflict`.
     ///
     /// # Errors
     /// Always.
-    pub fn refuse(&self, code: u16, reason: &str, message: &str) -> Result<Answer, ClientError> {
+    pub fn refuse(&self, code: u16, reason: &str, message: &str) -> Result<ApiResponse, ClientError> {
         Err(self.call.failed(refusal(code, reason, message)))
     }
 }
@@ -256,12 +256,12 @@ impl Client {
         &self,
         call: &Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<ApiResponse, ClientError> {
         let request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
         let observed = self.observers.iter().map(|observer| observer.begin(call, &request)).collect::<Vec<_>>();
         let span = observed.iter().find_map(|observed| observed.span());
-        let (kube, hooks, left) = (self.kube.clone(), self.hooks.clone(), self.hooks.len());
-        let answer = Next { kube, hooks, left, call: call.clone(), request }.send();
+        let (kube, interceptors, left) = (self.kube.clone(), self.interceptors.clone(), self.interceptors.len());
+        let answer = Next { kube, interceptors, left, call: call.clone(), request }.send();
         let answer = match span {
             Some(span) => answer.instrument(span).await,
             None => answer.await,

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn row_4_retry_after_is_found_in_the_users_error() {
+    fn retry_after_is_found_in_the_source_of_a_custom_error() {
         assert_eq!(retry_after(&refusal()), Some(Duration::from_secs(7)));
         assert!(refusal().0.is_transient() && !refusal().0.is_uncertain(), "it was not even begun");
     }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_an_answer_is_told_to_its_root() {
+    fn an_error_without_a_response_shows_its_root_cause() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         #[derive(Debug, Error)]
         #[error("tcp connect error")]
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_in_one_line() {
+    fn a_page_is_read_in_one_line() {
         assert_eq!(one_line("<html>\n    <body>gone</body>\n"), "<html> <body>gone</body>");
         assert_eq!(one_line("pods is forbidden"), "pods is forbidden");
         assert_eq!(one_line(&"é".repeat(2000)).chars().count(), 1001);
     }
 
     #[test]
-    fn an_error_is_told_in_the_servers_words_once() {
+    fn an_error_contains_the_servers_message_once() {
         assert_eq!(explain(&refusal()), "can't make the pod: create pods a/b: too many requests");
         let status = Status {
             message: "leases \"a\" already exists".into(),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_a_hint() {
+    fn an_error_response_has_a_hint() {
         check(answered(401), "have not expired");
         check(answered(403), "grant list and watch to the operator's role");
         check(answered(404), "check that its CustomResourceDefinition is installed");

@@ -42,7 +42,7 @@ use kube::{
     core::Status,
 };
 
-use self::call::Hook;
+use self::call::Interceptor;
 pub(crate) use self::{
     call::Operation,
     error::{explain, is_conflict, retry_after},
@@ -52,7 +52,7 @@ pub(crate) use self::{
     warnings::logging_warnings,
 };
 pub use self::{
-    call::{Answer, Call, Next},
+    call::{ApiResponse, Call, Next},
     error::{ClientError, FieldConflict},
     kind::KindClient,
     request::{Apply, Delete},
@@ -87,7 +87,7 @@ pub struct Client {
     dry_run: bool,
     validation: Option<ValidationDirective>,
     namespace: Namespace,
-    hooks: Arc<[Hook]>,
+    interceptors: Arc<[Interceptor]>,
     observers: Arc<[Arc<dyn RequestObserver>]>,
 }
 
@@ -105,13 +105,13 @@ enum Namespace {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field_owner, dry_run, validation, namespace, hooks, .. } = self;
+        let Self { field_owner, dry_run, validation, namespace, interceptors, .. } = self;
         f.debug_struct("Client")
             .field("field_owner", field_owner)
             .field("dry_run", dry_run)
             .field("validation", validation)
             .field("namespace", namespace)
-            .field("interceptors", &hooks.len())
+            .field("interceptors", &interceptors.len())
             .finish_non_exhaustive()
     }
 }
@@ -126,7 +126,7 @@ impl Client {
             dry_run: false,
             validation: None,
             namespace: Namespace::Any,
-            hooks: Arc::new([]),
+            interceptors: Arc::new([]),
             observers: Arc::new([]),
         }
     }
@@ -178,12 +178,12 @@ impl Client {
     /// });
     /// # }
     /// ```
-    pub fn intercept<F>(self, hook: impl Fn(Next) -> F + Send + Sync + 'static) -> Self
+    pub fn intercept<F>(self, interceptor: impl Fn(Next) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Result<Answer, ClientError>> + Send + 'static,
+        F: Future<Output = Result<ApiResponse, ClientError>> + Send + 'static,
     {
-        let hook: Hook = Arc::new(move |next| Box::pin(hook(next)));
-        Self { hooks: self.hooks.iter().cloned().chain([hook]).collect(), ..self }
+        let interceptor: Interceptor = Arc::new(move |next| Box::pin(interceptor(next)));
+        Self { interceptors: self.interceptors.iter().cloned().chain([interceptor]).collect(), ..self }
     }
 
     /// Returns a client for a kind that is known at compile time.

@@ -11,7 +11,7 @@ use kube::{
 };
 use thiserror::Error;
 
-use super::Answer;
+use super::ApiResponse;
 
 /// The timeout of a request. An API server gives up after a minute. Without a timeout, a connection that is dead
 /// because a node or router on its path is gone would occupy a worker forever.
@@ -23,19 +23,19 @@ const DEADLINE: Duration = Duration::from_secs(90);
 struct TimedOut;
 
 /// Sends a request and reads the whole response. The API server may still process a request that times out.
-pub(super) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
+pub(super) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<ApiResponse, kube::Error> {
     let answer = tokio::time::timeout(DEADLINE, answer(client, request));
     answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(TimedOut))))
 }
 
-async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
+async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<ApiResponse, kube::Error> {
     let (parts, body) = client.send(request.map(Body::from)).await?.into_parts();
     let body = body.collect().await?.to_bytes();
     if parts.status.is_client_error() || parts.status.is_server_error() {
         return Err(kube::Error::Api(refusal(&Response::from_parts(parts, ()), &body).boxed()));
     }
     let text = String::from_utf8(body.into()).map_err(kube::Error::FromUtf8)?;
-    Ok(Answer { status: parts.status.as_u16(), text })
+    Ok(ApiResponse { status: parts.status.as_u16(), text })
 }
 
 /// Reads the `Status` of an error response. Proxies and the API server's own request limit respond with plain text and

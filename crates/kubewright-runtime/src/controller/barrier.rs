@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_answer_is_resolved_by_a_live_read() {
+    fn a_lost_response_is_resolved_by_a_live_read() {
         let mut barrier = Barrier::default();
         barrier.expect(&key(), vec![expect::<Pod>(None), version::<Job>(5)], &BTreeSet::new());
         assert_eq!(barrier.check(&key(), T0, at(4)), Readiness::Blocked, "known effects come first");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_made_to_list_once_for_all_keys() {
+    fn the_cache_lists_once_for_all_keys() {
         let (mut barrier, soon) = (Barrier::default(), Duration::from_secs(1));
         assert!(barrier.should_relist(&version::<Pod>(3), T0) && !barrier.should_relist(&version::<Pod>(4), soon));
         assert!(barrier.should_relist(&version::<Job>(3), soon), "another kind");

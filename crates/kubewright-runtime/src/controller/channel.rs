@@ -52,7 +52,7 @@ impl Waker {
     ///
     /// Where replicas [divide the keys](crate::shard), the owner of the key reconciles it, with the normal priority.
     pub fn wake_with(&self, key: ObjectKey, priority: i32) {
-        self.share.call(&self.controller, &key);
+        self.share.forward_wakeup(&self.controller, &key);
         self.enqueue(key, priority);
     }
 

@@ -291,7 +291,7 @@ async fn run(
     let share = &dispatcher.share;
     let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone());
     let called = waker.clone();
-    share.on_call(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
+    share.on_wakeup(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
     for source in outside {
         let waker = waker.clone();
         sources.spawn(listen(controller.clone(), source, waker, stop.clone()));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_acquisition_no_key_is_held() {
+    fn no_key_is_held_without_an_acquisition() {
         let mut takeover = Takeover::<u64>::new(Handoff::default());
         assert!(!takeover.park(&key("a")));
         assert_eq!((takeover.step(T0), released(&mut takeover, 9)), (Step::Wait, None));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_finds_its_own_and_leaves_the_others() {
+    fn each_version_restores_its_own_fields_and_keeps_the_others() {
         let mut metadata = ObjectMeta::default();
         keep(&mut metadata, "v1", &"one").unwrap();
         keep(&mut metadata, "v2", &2).unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_wrote_there_is_no_data() {
+    fn invalid_annotations_are_ignored_and_replaced() {
         for text in ["", "{", "7", r#"{"v1": {"a": 1}}"#] {
             let annotations = [(ANNOTATION.to_owned(), text.to_owned()), ("other".into(), "x".into())];
             let mut metadata = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };

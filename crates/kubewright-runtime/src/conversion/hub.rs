@@ -33,7 +33,7 @@ impl<K: Object> Hub<K> {
 
     /// Adds a version.
     pub fn spoke<S: Convertible<Hub = K>>(mut self) -> Self {
-        self.spokes.push(Box::new(Of::<S>(PhantomData)));
+        self.spokes.push(Box::new(SpokeOf::<S>(PhantomData)));
         self
     }
 }
@@ -62,9 +62,9 @@ trait Spoke<K>: Send + Sync {
     fn of_hub(&self, hub: K) -> Result<Value, ConversionError>;
 }
 
-struct Of<S>(PhantomData<fn() -> S>);
+struct SpokeOf<S>(PhantomData<fn() -> S>);
 
-impl<S: Convertible> Spoke<S::Hub> for Of<S> {
+impl<S: Convertible> Spoke<S::Hub> for SpokeOf<S> {
     fn name(&self) -> KindName {
         KindName::of::<S>()
     }

@@ -101,7 +101,7 @@ pub struct Migrator {
 
 /// The progress of a migration, in an annotation of the CustomResourceDefinition.
 #[derive(Debug, Serialize, Deserialize)]
-struct Mark {
+struct Progress {
     /// The generation of the CustomResourceDefinition. With another one, the migration starts again.
     generation: i64,
     /// The continue token of the list.
@@ -205,7 +205,7 @@ impl Migrator {
         let resource =
             resource(definition, version).ok_or_else(|| MigrationError::NotServed(self.definition.clone()))?;
         let generation = definition.metadata.generation.unwrap_or_default();
-        let mark = definition.annotations().get(MARK).and_then(|text| serde_json::from_str::<Mark>(text).ok());
+        let mark = definition.annotations().get(MARK).and_then(|text| serde_json::from_str::<Progress>(text).ok());
         let mut next = mark.filter(|mark| mark.generation == generation).map(|mark| mark.next);
         let (mut total, mut resumes) = (Page::default(), next.is_some());
         loop {
@@ -226,7 +226,7 @@ impl Migrator {
             let Some(token) = &next else { break };
             // What failed must be met again.
             if total.failed == 0 {
-                self.note(definitions, Some(&Mark { generation, next: token.clone() })).await?;
+                self.note(definitions, Some(&Progress { generation, next: token.clone() })).await?;
             }
         }
         total.shown.truncate(NAMED);
@@ -284,7 +284,7 @@ impl Migrator {
     async fn note(
         &self,
         definitions: &Api<CustomResourceDefinition>,
-        mark: Option<&Mark>,
+        mark: Option<&Progress>,
     ) -> Result<(), MigrationError> {
         let text = mark.and_then(|mark| serde_json::to_string(mark).ok());
         let patch = Patch::Merge(json!({"metadata": {"annotations": {MARK: text}}}));

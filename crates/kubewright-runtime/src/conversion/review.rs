@@ -27,13 +27,13 @@ pub(crate) enum ReviewError {
 
 /// The response to a review, and whether a conversion panicked.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ConversionOutcome {
     pub(crate) review: ConversionReview,
     pub(crate) panicked: bool,
 }
 
 /// Answers a review: with all its objects converted, or with the error of one.
-pub(crate) fn answer(body: &[u8], hubs: &[Arc<dyn AnyHub>]) -> Result<Answered, ReviewError> {
+pub(crate) fn answer(body: &[u8], hubs: &[Arc<dyn AnyHub>]) -> Result<ConversionOutcome, ReviewError> {
     let review: ConversionReview = serde_json::from_slice(body)?;
     let (kind, version) = (&review.types.kind, &review.types.api_version);
     // The older version has the same form; controller-runtime answers both.
@@ -61,7 +61,7 @@ pub(crate) fn answer(body: &[u8], hubs: &[Arc<dyn AnyHub>]) -> Result<Answered, 
             ConversionResponse::for_request(request).failure(Status::failure(&why, "InternalError"))
         }
     };
-    Ok(Answered { review: response.into_review(), panicked })
+    Ok(ConversionOutcome { review: response.into_review(), panicked })
 }
 
 fn convert(object: Value, to: &str, hubs: &[Arc<dyn AnyHub>]) -> Result<Value, ConversionError> {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cant_be_converted_fails_all_and_is_named() {
+    fn an_object_that_cannot_be_converted_fails_the_review_and_is_named() {
         let check = |object: Value, to: &str, says: &str| {
             let (response, panicked) = ask(vec![pane("v2", json!({"side": 2})), object], to);
             assert_eq!((&response["result"]["status"], &response["convertedObjects"]), (&json!("Failure"), &json!([])));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_told_clearly() {
+    fn invalid_reviews_are_reported_clearly() {
         let check = |body: &str, says: &str| {
             let error = answer(body.as_bytes(), &hubs()).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

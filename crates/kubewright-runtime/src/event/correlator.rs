@@ -13,7 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-use super::recorder::Occurrence;
+use super::recorder::PendingEvent;
 
 /// The time without a repetition after which a series ends.
 const SERIES_QUIET: Duration = Duration::from_secs(6 * 60);
@@ -103,17 +103,17 @@ impl Correlator {
     }
 
     /// Takes an event; `now` is monotonic.
-    pub(super) fn observe(&mut self, occurrence: Occurrence, now: Duration) -> Decision {
-        let key = key_of(&occurrence);
+    pub(super) fn observe(&mut self, pending: PendingEvent, now: Duration) -> Decision {
+        let key = key_of(&pending);
         if let Some(series) = self.series.get_mut(&key)
             && now.saturating_sub(series.seen) < SERIES_QUIET
         {
-            return series.repeat(occurrence.time, now);
+            return series.repeat(pending.time, now);
         }
         if !self.take_token(&key, now) {
             return Decision::Limited;
         }
-        let event = self.event_of(occurrence);
+        let event = self.event_of(pending);
         self.make_room(now);
         let series = Series { event: event.clone(), seen: now, written: now, unwritten: false };
         self.series.insert(key, series);
@@ -190,7 +190,7 @@ impl Correlator {
         }
     }
 
-    fn event_of(&mut self, Occurrence { regarding, event, controller, time }: Occurrence) -> Event {
+    fn event_of(&mut self, PendingEvent { regarding, event, controller, time }: PendingEvent) -> Event {
         let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
         let name = self.name_for(regarding.name.as_deref().unwrap_or_default(), time.as_nanosecond());
         // The deprecated fields of core/v1 must stay unset in this version of the API; readers fall back on the new ones.
@@ -255,8 +255,8 @@ impl Bucket {
     }
 }
 
-fn key_of(occurrence: &Occurrence) -> SeriesKey {
-    let Occurrence { regarding, event, controller, .. } = occurrence;
+fn key_of(pending: &PendingEvent) -> SeriesKey {
+    let PendingEvent { regarding, event, controller, .. } = pending;
     SeriesKey {
         controller: controller.clone(),
         regarding: regarding.clone().into(),
@@ -275,26 +275,31 @@ fn truncated(text: &str, length: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Event as Told, *};
+    use super::{super::Event as UserEvent, *};
 
-    fn occurrence(object: usize, note: &str) -> Occurrence {
+    fn pending(object: usize, note: &str) -> PendingEvent {
         let regarding = ObjectReference { uid: Some(object.to_string()), ..ObjectReference::default() };
-        Occurrence { regarding, event: Told::normal("Any", note), controller: "c".into(), time: Timestamp::UNIX_EPOCH }
+        PendingEvent {
+            regarding,
+            event: UserEvent::normal("Any", note),
+            controller: "c".into(),
+            time: Timestamp::UNIX_EPOCH,
+        }
     }
 
     /// However many objects have events, memory is bounded and the limit of each holds.
     #[test]
-    fn the_spending_of_so_many_objects_is_remembered() {
+    fn the_rate_limits_of_many_objects_are_remembered() {
         let (mut correlator, now) = (Correlator::new("i"), Duration::from_secs(1000));
         for number in 0..BURST {
-            let decision = correlator.observe(occurrence(0, &number.to_string()), now);
+            let decision = correlator.observe(pending(0, &number.to_string()), now);
             assert!(matches!(decision, Decision::Write(_)));
         }
         for object in 1..MAX_BUCKETS + 200 {
-            assert!(matches!(correlator.observe(occurrence(object, "one"), now), Decision::Write(_)));
+            assert!(matches!(correlator.observe(pending(object, "one"), now), Decision::Write(_)));
             assert!(correlator.buckets.len() <= MAX_BUCKETS && correlator.series.len() <= MAX_SERIES);
         }
-        assert_eq!(correlator.observe(occurrence(0, "one more"), now), Decision::Limited);
+        assert_eq!(correlator.observe(pending(0, "one more"), now), Decision::Limited);
         correlator.refresh(now + REFILL * (BURST + 1));
         assert!(correlator.is_idle(), "all that is over is forgotten");
     }

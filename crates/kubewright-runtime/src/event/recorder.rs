@@ -34,7 +34,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// An event with its object, its controller and its time.
 #[derive(Clone, Debug)]
-pub(super) struct Occurrence {
+pub(super) struct PendingEvent {
     pub(super) regarding: ObjectReference,
     pub(super) event: Event,
     pub(super) controller: Arc<str>,
@@ -44,7 +44,7 @@ pub(super) struct Occurrence {
 /// Records the events of one controller. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    sender: mpsc::Sender<Occurrence>,
+    sender: mpsc::Sender<PendingEvent>,
     controller: Arc<str>,
     clock: SharedClock,
     metrics: Metrics,
@@ -55,8 +55,8 @@ impl Recorder {
     /// counted (`kubewright_events_discarded_total`).
     pub fn record(&self, regarding: &ObjectReference, event: Event) {
         let (controller, time) = (self.controller.clone(), self.clock.now());
-        let occurrence = Occurrence { regarding: regarding.clone(), event, controller, time };
-        match self.sender.try_send(occurrence) {
+        let event = PendingEvent { regarding: regarding.clone(), event, controller, time };
+        match self.sender.try_send(event) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => self.metrics.event_discarded("queue_full"),
             Err(TrySendError::Closed(_)) => self.metrics.event_discarded("shut_down"),
@@ -67,7 +67,7 @@ impl Recorder {
 /// Owns the task that writes the events of all controllers of a manager. Dropping it ends the task at once.
 #[derive(Debug)]
 pub struct Broadcaster {
-    sender: mpsc::Sender<Occurrence>,
+    sender: mpsc::Sender<PendingEvent>,
     clock: SharedClock,
     metrics: Metrics,
     stop: CancellationToken,
@@ -114,15 +114,15 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut receiver: mpsc::Receiver<Occurrence>, stop: CancellationToken) {
+    async fn run(mut self, mut receiver: mpsc::Receiver<PendingEvent>, stop: CancellationToken) {
         let mut ticks = interval(REFRESH);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // What was recorded before the end is written before the end.
                 () = stop.cancelled(), if !receiver.is_closed() => receiver.close(),
-                occurrence = receiver.recv() => match occurrence {
-                    Some(occurrence) => self.observe(occurrence).await,
+                event = receiver.recv() => match event {
+                    Some(event) => self.observe(event).await,
                     None => break,
                 },
                 _ = ticks.tick(), if !self.correlator.is_idle() => {
@@ -137,8 +137,8 @@ impl Writer {
         }
     }
 
-    async fn observe(&mut self, occurrence: Occurrence) {
-        match self.correlator.observe(occurrence, self.clock.monotonic()) {
+    async fn observe(&mut self, event: PendingEvent) {
+        match self.correlator.observe(event, self.clock.monotonic()) {
             Decision::Write(write) => self.write(write).await,
             Decision::Gathered => {}
             Decision::Limited => self.metrics.event_discarded("rate_limited"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_what_may_pass() {
+    async fn transient_errors_are_retried() {
         let script = [Script::Answer(503, "ServiceUnavailable"), Script::Answer(429, "TooManyRequests")];
         let (sent, metrics) = play(&script, &["A", "B"]).await;
         assert_eq!(sent, ["POST A", "POST A", "POST A", "POST B"]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_whose_answer_was_lost_is_not_written_twice() {
+    async fn an_event_with_a_lost_response_is_not_written_twice() {
         let (sent, _) = play(&[Script::Lose, Script::Answer(409, "AlreadyExists")], &["A"]).await;
         assert_eq!(sent, ["POST A", "POST A"]);
     }

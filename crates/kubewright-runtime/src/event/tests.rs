@@ -6,7 +6,7 @@ use k8s_openapi::api::{core::v1::ObjectReference, events::v1::Event as Stored};
 use super::{
     Event,
     correlator::{Correlator, Decision, Write},
-    recorder::Occurrence,
+    recorder::PendingEvent,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,8 +35,8 @@ impl Bench {
 
     fn observe(&mut self, object: ObjectReference, event: Event) -> Decision {
         let time = Timestamp::UNIX_EPOCH.checked_add(self.now).unwrap();
-        let occurrence = Occurrence { regarding: object, event, controller: "at-controller".into(), time };
-        self.correlator.observe(occurrence, self.now)
+        let pending = PendingEvent { regarding: object, event, controller: "at-controller".into(), time };
+        self.correlator.observe(pending, self.now)
     }
 
     fn pending(&mut self, name: &str) -> Decision {
@@ -143,7 +143,7 @@ fn a_series_that_goes_on_is_never_new() {
 }
 
 #[test]
-fn events_that_differ_in_anything_are_told_apart() {
+fn events_that_differ_in_any_field_are_separate_series() {
     let base = || Event::normal("PhaseChange", "PENDING");
     let mut bench = Bench::new();
     created(bench.observe(regarding("run"), base()));
@@ -187,7 +187,7 @@ fn an_object_has_25_new_events_and_then_one_in_five_minutes() {
 }
 
 #[test]
-fn what_is_over_is_forgotten() {
+fn ended_series_are_forgotten() {
     let mut bench = Bench::new();
     for number in 0..5000 {
         bench.pending(&format!("run-{number}"));

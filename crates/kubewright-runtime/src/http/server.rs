@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shutdown_lets_an_answer_finish_and_closes_idle_connections() {
+    async fn shutdown_finishes_responses_and_closes_idle_connections() {
         let (arrived, mut waiting) = tokio::sync::mpsc::channel(1);
         let (release, released) = oneshot::channel::<()>();
         let released = std::sync::Arc::new(tokio::sync::Mutex::new(Some(released)));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holders_longer_duration_counts() {
+    fn the_holders_longer_lease_duration_is_respected() {
         let mut options = LeaderOptions::new("system", "operator", "slow");
         options.lease_duration = second(60);
         let theirs = stored(Candidate::new(options).decide(second(0), wall(0)), "1");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_deleted_under_its_holder_is_waited_out() {
+    fn a_deleted_lease_is_acquired_only_after_its_duration() {
         let theirs = stored(candidate("a").decide(second(0), wall(0)), "1");
         let mut b = candidate("b");
         b.observe(Some(theirs), second(0));

@@ -211,7 +211,7 @@ impl Clock for Standstill {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_stood_still_does_not_lead_although_nobody_has_told_it() {
+async fn a_suspended_leader_stops_leading_when_its_lease_expires() {
     let network = Network::new(1);
     let clock = Arc::new(Standstill(clock(SignedDuration::ZERO), AtomicU64::new(0)));
     let first = network.candidate("first", clock.clone());
@@ -224,7 +224,7 @@ async fn one_that_stood_still_does_not_lead_although_nobody_has_told_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_waits_for_the_dead_as_long_as_the_lease_says() {
+async fn a_successor_waits_for_the_lease_duration_of_a_dead_leader() {
     let network = Network::new(1);
     let clock = clock(SignedDuration::ZERO);
     let first = network.candidate("first", clock.clone());

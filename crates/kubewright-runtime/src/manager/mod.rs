@@ -57,7 +57,7 @@ use crate::{
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, ClientAuthoritiesError, Content, Surroundings, Webhook, WebhookServer},
+    webhook::{self, ClientAuthoritiesError, Dependencies, Registrations, Webhook, WebhookServer},
 };
 
 /// The default grace period for tasks to end when the manager stops, as in controller-runtime.
@@ -215,7 +215,7 @@ pub struct Manager {
     policy_rules: Vec<PolicyRule>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
-    webhooks: Content,
+    webhooks: Registrations,
 }
 
 /// The coordination mode of this process with other replicas.
@@ -347,7 +347,7 @@ impl Manager {
             policy_rules: Vec::new(),
             controllers: Vec::new(),
             webhook_server: None,
-            webhooks: Content::default(),
+            webhooks: Registrations::default(),
         }
     }
 
@@ -627,11 +627,11 @@ impl Manager {
         let Environment { client, clock, metrics, .. } = &environment;
         let traces = probe::traces_router(self.traces.clone());
         let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, traces, client, clock).await?;
-        let surroundings = Surroundings { client, clock, metrics, readyz: &self.probes.readyz };
+        let dependencies = Dependencies { client, clock, metrics, readyz: &self.probes.readyz };
         let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
             Some(server) => {
                 let callers = server.callers()?;
-                webhook::Running::start(self.webhooks, server, callers, surroundings).await?
+                webhook::Running::start(self.webhooks, server, callers, dependencies).await?
             }
             None => None,
         };

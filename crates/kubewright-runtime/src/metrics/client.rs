@@ -122,10 +122,10 @@ impl Drop for Meter {
 }
 
 /// A response body that is measured as it arrives.
-type Looked<B> = MapFrame<B, Look<<B as Body>::Data>>;
-type Look<D> = Box<dyn FnMut(Frame<D>) -> Frame<D> + Send>;
+type MeasuredBody<B> = MapFrame<B, FrameObserver<<B as Body>::Data>>;
+type FrameObserver<D> = Box<dyn FnMut(Frame<D>) -> Frame<D> + Send>;
 
-fn look<D: Buf>(meter: Option<Meter>) -> Look<D> {
+fn measure_frames<D: Buf>(meter: Option<Meter>) -> FrameObserver<D> {
     let Some(mut meter) = meter else { return Box::new(|frame| frame) };
     meter.received = Some(0);
     Box::new(move |frame| {
@@ -156,7 +156,7 @@ where
     A: Body,
     B: Body,
 {
-    type Response = Response<Looked<B>>;
+    type Response = Response<MeasuredBody<B>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -173,7 +173,7 @@ where
             let answer = answer.await;
             let code = answer.as_ref().map_or("<error>".into(), |answer| answer.status().as_u16().to_string());
             requests.with_label_values(&[code.as_str(), &host, method.as_str()]).inc();
-            answer.map(|answer| answer.map(|body| body.map_frame(look(meter))))
+            answer.map(|answer| answer.map(|body| body.map_frame(measure_frames(meter))))
         })
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_are_counted_with_and_without_an_answer() {
+    async fn requests_are_counted_with_and_without_a_response() {
         let metrics = metrics();
         let server = service_fn(|request: Request<Empty<Bytes>>| async move {
             match request.uri().path() {

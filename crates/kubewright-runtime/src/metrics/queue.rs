@@ -73,14 +73,14 @@ impl Families {
             name: name.into(),
             depth: self.depth.clone(),
             gauges: Mutex::default(),
-            follow: Mutex::new(Box::new(QueueState::default)),
+            read_state: Mutex::new(Box::new(QueueState::default)),
             adds: self.adds.with_label_values(&labels),
             waited: self.waited.with_label_values(&labels),
             worked: self.worked.with_label_values(&labels),
             unfinished: self.unfinished.with_label_values(&labels),
             longest: self.longest.with_label_values(&labels),
             retries: self.retries.with_label_values(&labels),
-            in_work: Mutex::default(),
+            in_progress: Mutex::default(),
         }));
         // The depth of the normal priority is exported from the start.
         metrics.set_depths(&[(0, 0)]);
@@ -98,14 +98,14 @@ struct Inner {
     depth: IntGaugeVec,
     /// The gauges of the priorities seen so far.
     gauges: Mutex<BTreeMap<i32, IntGauge>>,
-    follow: Mutex<Follow>,
+    read_state: Mutex<ReadState>,
     adds: IntCounter,
     waited: Histogram,
     worked: Histogram,
     unfinished: Gauge,
     longest: Gauge,
     retries: IntCounter,
-    in_work: Mutex<InWork>,
+    in_progress: Mutex<InProgress>,
 }
 
 impl fmt::Debug for Inner {
@@ -115,7 +115,7 @@ impl fmt::Debug for Inner {
 }
 
 /// A function that reads the state of a queue.
-type Follow = Box<dyn FnMut() -> QueueState + Send>;
+type ReadState = Box<dyn FnMut() -> QueueState + Send>;
 
 /// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct QueueState {
 
 /// The start time of each key in progress, by a sequence number.
 #[derive(Debug, Default)]
-struct InWork {
+struct InProgress {
     next: u64,
     started: BTreeMap<u64, Duration>,
 }
@@ -137,8 +137,8 @@ struct InWork {
 impl QueueMetrics {
     /// Sets the function that reads the state of the queue. It is called when the metrics are read, so that the queue
     /// has no cost of counting.
-    pub fn follow(&self, tell: impl FnMut() -> QueueState + Send + 'static) {
-        *self.0.follow.lock() = Box::new(tell);
+    pub fn follow(&self, read: impl FnMut() -> QueueState + Send + 'static) {
+        *self.0.read_state.lock() = Box::new(read);
     }
 
     /// Sets the depths by priority. Priorities that are missing have a depth of zero.
@@ -163,21 +163,21 @@ impl QueueMetrics {
     #[must_use = "the work ends when the timer is dropped"]
     pub fn taken(&self, waited: Duration) -> WorkTimer {
         self.0.waited.observe(waited.as_secs_f64());
-        let mut in_work = self.0.in_work.lock();
-        let number = in_work.next;
-        in_work.next += 1;
-        in_work.started.insert(number, self.0.clock.monotonic());
+        let mut in_progress = self.0.in_progress.lock();
+        let number = in_progress.next;
+        in_progress.next += 1;
+        in_progress.started.insert(number, self.0.clock.monotonic());
         WorkTimer { metrics: self.clone(), number }
     }
 
     /// Updates the gauges; called before the metrics are read.
     pub(super) fn refresh(&self) {
-        let QueueState { depths, added } = (self.0.follow.lock())();
+        let QueueState { depths, added } = (self.0.read_state.lock())();
         self.0.adds.inc_by(added);
         self.set_depths(&depths);
         let now = self.0.clock.monotonic();
-        let in_work = self.0.in_work.lock();
-        let running = || in_work.started.values().map(|start| now.saturating_sub(*start));
+        let in_progress = self.0.in_progress.lock();
+        let running = || in_progress.started.values().map(|start| now.saturating_sub(*start));
         self.0.unfinished.set(running().sum::<Duration>().as_secs_f64());
         self.0.longest.set(running().max().unwrap_or_default().as_secs_f64());
     }
@@ -192,8 +192,8 @@ pub struct WorkTimer {
 
 impl Drop for WorkTimer {
     fn drop(&mut self) {
-        let Inner { clock, worked, in_work, .. } = &*self.metrics.0;
-        if let Some(start) = in_work.lock().started.remove(&self.number) {
+        let Inner { clock, worked, in_progress, .. } = &*self.metrics.0;
+        if let Some(start) = in_progress.lock().started.remove(&self.number) {
             worked.observe(clock.monotonic().saturating_sub(start).as_secs_f64());
         }
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_twice_gives_the_same_queue() {
+    fn the_same_name_gives_the_same_queue() {
         let metrics = Metrics::new(kubewright_apimachinery::clock::SystemClock::shared());
         for _ in 0..2 {
             metrics.queue("at").follow(|| QueueState { added: 1, ..QueueState::default() });

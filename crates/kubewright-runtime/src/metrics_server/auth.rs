@@ -50,13 +50,13 @@ struct Inner {
     users: Mutex<Cache<[u8; 32], UserInfo>>,
     /// Hashes of invalid tokens. Any client can send any number of them, so they have a separate cache.
     invalid: Mutex<Cache<[u8; 32], ()>>,
-    rights: Mutex<Cache<Question, bool>>,
+    rights: Mutex<Cache<AccessRequest, bool>>,
     questions: Semaphore,
 }
 
 /// The user and the access of a `SubjectAccessReview`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Question {
+struct AccessRequest {
     user: String,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
@@ -134,7 +134,7 @@ impl Inner {
     async fn admit(&self, token: &str, verb: String, path: String) -> Result<(), Rejection> {
         let user = self.user(token).await?.ok_or_else(Rejection::unauthorized)?;
         let name = user.username.clone().unwrap_or_default();
-        let question = Question {
+        let question = AccessRequest {
             user: name.clone(),
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
@@ -170,12 +170,12 @@ impl Inner {
         Ok(user)
     }
 
-    async fn may(&self, question: Question) -> Result<bool, Rejection> {
+    async fn may(&self, question: AccessRequest) -> Result<bool, Rejection> {
         let found = self.rights.lock().get(&question, self.clock.monotonic());
         if let Some(may) = found {
             return Ok(may);
         }
-        let Question { user, groups, extra, verb, path } = question.clone();
+        let AccessRequest { user, groups, extra, verb, path } = question.clone();
         let spec = SubjectAccessReviewSpec {
             user: Some(user),
             groups: Some(groups),

@@ -47,7 +47,7 @@ impl Scene {
 
     /// Returns the number of token and access reviews sent to the API server.
     fn reviews(&self) -> usize {
-        self.faults.seen().iter().filter(|seen| seen.request.resource.ends_with("reviews")).count()
+        self.faults.requests().iter().filter(|seen| seen.request.resource.ends_with("reviews")).count()
     }
 
     async fn serve(&self, server: MetricsServer) -> Running {
@@ -208,7 +208,7 @@ async fn an_unguarded_server_answers_everyone_and_never_serves_traces() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_while_tokens_cannot_be_reviewed() {
+async fn requests_are_denied_while_tokens_cannot_be_reviewed() {
     let scene = Scene::new();
     // The operator itself lacks permission to create reviews.
     let nobody = UserInfo { name: "operator".into(), ..UserInfo::default() };
@@ -221,7 +221,7 @@ async fn nobody_is_let_in_while_tokens_cannot_be_reviewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_self_made_certificate_is_renewed_before_it_expires() {
+async fn a_self_signed_certificate_is_renewed_before_it_expires() {
     let virtual_clock = VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
     let (resolver, clock): (_, SharedClock) = (CertResolver::new("metrics"), virtual_clock);
     let own = make(&resolver, None, &clock);

@@ -62,11 +62,11 @@ impl Checks {
         Router::new()
             .route(
                 &format!("/{}", self.path),
-                get(async move |viewer: Viewer, RawQuery(query): RawQuery| all.answer(viewer, query).await),
+                get(async move |origin: RequestOrigin, RawQuery(query): RawQuery| all.answer(origin, query).await),
             )
             .route(
                 &format!("/{}/{{check}}", self.path),
-                get(async move |viewer: Viewer, Path(name): Path<String>| one.one(viewer, &name).await),
+                get(async move |origin: RequestOrigin, Path(name): Path<String>| one.one(origin, &name).await),
             )
     }
 
@@ -79,7 +79,7 @@ impl Checks {
     }
 
     /// Returns the page with the result of all checks: `ok`, or with `?verbose` or after a failure a line for each.
-    async fn answer(&self, viewer: Viewer, query: Option<String>) -> Response {
+    async fn answer(&self, origin: RequestOrigin, query: Option<String>) -> Response {
         let query = query.unwrap_or_default();
         let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut excluded: Vec<_> = parameters().filter(|(key, _)| *key == "exclude").map(|(_, name)| name).collect();
@@ -91,7 +91,7 @@ impl Checks {
             } else if let Err(error) = run(check).await {
                 healthy = false;
                 tracing::info!(check = name, error, "{} check failed", self.path);
-                page += &format!("[-]{name} failed: {}\n", viewer.reason(&error));
+                page += &format!("[-]{name} failed: {}\n", origin.reason(&error));
             } else {
                 page += &format!("[+]{name} ok\n");
             }
@@ -109,12 +109,12 @@ impl Checks {
         }
     }
 
-    async fn one(&self, viewer: Viewer, name: &str) -> Response {
+    async fn one(&self, origin: RequestOrigin, name: &str) -> Response {
         match self.run(name).await {
             None => text(StatusCode::NOT_FOUND, format!("no check {name:?} under /{}\n", self.path)),
             Some(Ok(())) => text(StatusCode::OK, "ok".into()),
             Some(Err(error)) => {
-                let page = format!("internal server error: {}\n", viewer.reason(&error));
+                let page = format!("internal server error: {}\n", origin.reason(&error));
                 text(StatusCode::INTERNAL_SERVER_ERROR, page)
             }
         }
@@ -122,11 +122,11 @@ impl Checks {
 }
 
 /// The sender of a request. The reasons of failures are shown only to [local](crate::http::is_local) requests.
-struct Viewer {
+struct RequestOrigin {
     is_local: bool,
 }
 
-impl<S: Sync> FromRequestParts<S> for Viewer {
+impl<S: Sync> FromRequestParts<S> for RequestOrigin {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -134,7 +134,7 @@ impl<S: Sync> FromRequestParts<S> for Viewer {
     }
 }
 
-impl Viewer {
+impl RequestOrigin {
     fn reason<'a>(&self, error: &'a str) -> &'a str {
         if self.is_local { error } else { "reason withheld" }
     }

@@ -42,38 +42,38 @@ pub(crate) fn local_traces_router(traces: Traces) -> Router {
     traces_router(traces).layer(middleware::from_fn(only_local))
 }
 
-async fn overview(State(traces): State<Traces>, asked: Asked) -> Response {
-    asked.answer(&Overview { version: VERSION, controllers: traces.controllers() })
+async fn overview(State(traces): State<Traces>, query: TraceQuery) -> Response {
+    query.answer(&Overview { version: VERSION, controllers: traces.controllers() })
 }
 
-async fn controller(State(traces): State<Traces>, Path(name): Path<String>, asked: Asked) -> Response {
-    asked.answer_if(traces.page(&name, asked.limit), &traces, &name)
+async fn controller(State(traces): State<Traces>, Path(name): Path<String>, query: TraceQuery) -> Response {
+    query.answer_if(traces.page(&name, query.limit), &traces, &name)
 }
 
 async fn cluster_scoped(
     State(traces): State<Traces>,
     Path((controller, name)): Path<(String, String)>,
-    asked: Asked,
+    query: TraceQuery,
 ) -> Response {
-    asked.answer_if(traces.explain(&controller, &ObjectKey::cluster(&name)), &traces, &controller)
+    query.answer_if(traces.explain(&controller, &ObjectKey::cluster(&name)), &traces, &controller)
 }
 
 async fn namespaced(
     State(traces): State<Traces>,
     Path((controller, namespace, name)): Path<(String, String, String)>,
-    asked: Asked,
+    query: TraceQuery,
 ) -> Response {
     let key = ObjectKey::namespaced(&namespace, &name);
-    asked.answer_if(traces.explain(&controller, &key), &traces, &controller)
+    query.answer_if(traces.explain(&controller, &key), &traces, &controller)
 }
 
 /// The parameters of a request.
-struct Asked {
+struct TraceQuery {
     text: bool,
     limit: usize,
 }
 
-impl<S: Sync> FromRequestParts<S> for Asked {
+impl<S: Sync> FromRequestParts<S> for TraceQuery {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -89,7 +89,7 @@ impl<S: Sync> FromRequestParts<S> for Asked {
     }
 }
 
-impl Asked {
+impl TraceQuery {
     fn answer<T: Serialize + ToString>(&self, page: &T) -> Response {
         if self.text { text(StatusCode::OK, page.to_string()) } else { Json(page).into_response() }
     }

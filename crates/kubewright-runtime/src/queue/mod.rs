@@ -112,9 +112,9 @@ struct Entry<K> {
     hash: u64,
     phase: Phase,
     /// The position of its next run, if it is to run. In [`Phase::Idle`] it is among the ready keys.
-    demand: Option<Ticket>,
+    demand: Option<ReadyPosition>,
     /// The position of the current run.
-    current: Option<Ticket>,
+    current: Option<ReadyPosition>,
     delay: Option<(Duration, u64)>,
     wall: Option<(Timestamp, u64)>,
     /// The priority that it will have when a delay ends.
@@ -131,7 +131,7 @@ enum Phase {
 
 /// A position among the ready keys.
 #[derive(Clone, Copy, Debug)]
-struct Ticket {
+struct ReadyPosition {
     priority: i32,
     sequence: u64,
     /// When it became ready.
@@ -140,7 +140,7 @@ struct Ticket {
     delayed: bool,
 }
 
-impl Ticket {
+impl ReadyPosition {
     /// Returns the higher of both priorities with the earlier of both positions.
     fn merge(self, other: Self) -> Self {
         Self {
@@ -227,13 +227,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.promote(now);
         let slot = self.ready.pop()?;
         let entry = self.entries.at_mut(slot)?;
-        let ticket = entry.demand.take()?;
+        let position = entry.demand.take()?;
         entry.phase = Phase::Working;
-        entry.current = Some(ticket);
+        entry.current = Some(position);
         let (key, failures) = (entry.key.clone(), entry.failures);
         self.working += 1;
         self.forget_delays(slot);
-        let Ticket { priority, since, delayed, .. } = ticket;
+        let ReadyPosition { priority, since, delayed, .. } = position;
         Some(Taken { key, priority, waited: now.monotonic.saturating_sub(since), delayed, failures })
     }
 
@@ -249,7 +249,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn park(&mut self, key: &K) {
         let Some((_, entry)) = self.find(key, Phase::Working) else { return };
         entry.phase = Phase::Parked;
-        entry.demand = [entry.current.take(), entry.demand].into_iter().flatten().reduce(Ticket::merge);
+        entry.demand = [entry.current.take(), entry.demand].into_iter().flatten().reduce(ReadyPosition::merge);
         self.working -= 1;
     }
 
@@ -351,14 +351,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Makes a key run, counted from `since`; it is ready unless it is being processed or parked.
     fn demand(&mut self, slot: usize, priority: i32, since: Duration, delayed: bool) -> bool {
-        let ticket = Ticket { priority, sequence: self.next_sequence(), since, delayed };
+        let position = ReadyPosition { priority, sequence: self.next_sequence(), since, delayed };
         let Some(entry) = self.entries.at_mut(slot) else { return false };
         let old = entry.demand;
         self.added += u64::from(old.is_none());
-        let new = old.map_or(ticket, |old| old.merge(ticket));
+        let new = old.map_or(position, |old| old.merge(position));
         entry.demand = Some(new);
         let is_free = entry.phase == Phase::Idle;
-        if is_free && old.map(Ticket::order) != Some(new.order()) {
+        if is_free && old.map(ReadyPosition::order) != Some(new.order()) {
             if let Some(old) = old {
                 self.ready.remove(old, slot);
             }
@@ -435,7 +435,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.phase = Phase::Idle;
         match entry.demand {
-            Some(ticket) => self.ready.insert(ticket, slot),
+            Some(position) => self.ready.insert(position, slot),
             None => self.clean(slot),
         }
     }

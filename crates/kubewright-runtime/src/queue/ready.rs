@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::Ticket;
+use super::ReadyPosition;
 
 /// The absence of a slot.
 const NONE: usize = usize::MAX;
@@ -47,8 +47,8 @@ impl Ready {
     }
 
     /// Adds a slot, which must not be present.
-    pub(super) fn insert(&mut self, ticket: Ticket, slot: usize) {
-        let Ticket { priority, sequence, .. } = ticket;
+    pub(super) fn insert(&mut self, position: ReadyPosition, slot: usize) {
+        let ReadyPosition { priority, sequence, .. } = position;
         if self.links.len() <= slot {
             self.links.resize(slot + 1, Link { sequence: 0, before: NONE, after: NONE });
         }
@@ -68,11 +68,11 @@ impl Ready {
         self.links[slot] = Link { sequence, before: last, after: NONE };
     }
 
-    /// Removes a slot that was added with this ticket.
-    pub(super) fn remove(&mut self, ticket: Ticket, slot: usize) {
-        let Some(band) = self.bands.get_mut(&Reverse(ticket.priority)) else { return };
+    /// Removes a slot that was added with this position.
+    pub(super) fn remove(&mut self, position: ReadyPosition, slot: usize) {
+        let Some(band) = self.bands.get_mut(&Reverse(position.priority)) else { return };
         band.length -= 1;
-        if band.late.remove(&ticket.sequence).is_none() {
+        if band.late.remove(&position.sequence).is_none() {
             let Link { before, after, .. } = self.links[slot];
             match self.links.get_mut(before) {
                 Some(link) => link.after = after,
@@ -84,7 +84,7 @@ impl Ready {
             }
         }
         if band.length == 0 {
-            self.bands.remove(&Reverse(ticket.priority));
+            self.bands.remove(&Reverse(position.priority));
         }
     }
 

@@ -173,10 +173,10 @@ impl MembershipTask {
         }
         // From here on no run of another member's key in the new view begins; then the current ones are counted.
         self.publish();
-        self.share.called(self.member.take_heard());
-        let lost = self.member.call(self.share.take_calls(), self.lease.monotonic());
+        self.share.enqueue_received(self.member.take_received());
+        let lost = self.member.forward(self.share.take_wakeups(), self.lease.monotonic());
         if lost > 0 {
-            tracing::warn!("sharding: too many calls for keys of other replicas: some are lost");
+            tracing::warn!("sharding: too many wake-ups for keys of other replicas: some are lost");
         }
         let busy = self.share.beyond(self.member.target(), &self.options.own_lease().name);
         self.watch_drain(busy.is_empty());

@@ -40,8 +40,8 @@
 //! # Sources outside of the cluster
 //!
 //! All members see the changes in the cluster. A key from a [channel or a source](crate::controller::Controller::channel) may reach
-//! one replica only: if that doesn't own the key, it writes a call on its lease, which the owner finds with its next list, within
-//! about two `retry_period`s. A lease carries at most 256 calls within a `lease_duration`; more are lost, which is logged.
+//! one replica only: if that doesn't own the key, it writes a wake-up on its lease, which the owner finds with its next list, within
+//! about two `retry_period`s. A lease carries at most 256 wake-ups within a `lease_duration`; more are lost, which is logged.
 //!
 //! # Permissions
 //!
@@ -51,7 +51,6 @@
 //! each other: to change from one to the other, stop all replicas before starting any (a Deployment does so with
 //! `strategy: Recreate`).
 
-mod calls;
 mod claim;
 mod membership;
 mod protocol;
@@ -59,6 +58,7 @@ mod share;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wakeups;
 
 use std::time::Duration;
 
@@ -82,8 +82,8 @@ pub const VIEW_ANNOTATION: &str = "shard.kubewright.dev/view";
 /// The maximum length of a group's name, which is a label value and a prefix of the leases' names.
 const LONGEST_NAME: usize = 63;
 
-/// The annotation of a member's lease with its calls for keys of other members, from sources outside of the cluster.
-pub const CALLS_ANNOTATION: &str = "shard.kubewright.dev/calls";
+/// The annotation of a member's lease with its wake-ups of keys of other members, from sources outside of the cluster.
+pub const WAKEUPS_ANNOTATION: &str = "shard.kubewright.dev/wakeups";
 
 /// The options of sharding, for [`Manager::sharding`](crate::manager::Manager::sharding): the group, this replica's identity, and the
 /// durations of the leases. A binary with the flags of [`crate::args`] has the flag `--shard`.

@@ -11,10 +11,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Preconditions;
 
 use super::{
-    CALLS_ANNOTATION, GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
-    calls::{Call, Calls},
+    GROUP_LABEL, ShardOptions, VIEW_ANNOTATION, WAKEUPS_ANNOTATION,
     claim::Claim,
     view::{HashPosition, View},
+    wakeups::{Wakeup, Wakeups},
 };
 use crate::leader::candidate::{Action, Candidate, duration, holder};
 
@@ -115,7 +115,7 @@ impl Peer {
 
 /// The own claim that is known to be stored.
 #[derive(Debug)]
-struct Announced {
+struct StoredClaim {
     claim: Claim,
     /// The time at which the answer to the write arrived.
     since: Duration,
@@ -130,15 +130,15 @@ pub(super) struct Protocol {
     peers: BTreeMap<String, Peer>,
     /// The current members.
     target: View,
-    announced: Option<Announced>,
+    announced: Option<StoredClaim>,
     /// A claim that was sent, and whose answer is missing.
     in_doubt: Option<Claim>,
     grant: Grant,
     /// The number of changes of the members.
     rebalances: u64,
-    calls: Calls,
-    /// The calls of other members that were not returned yet.
-    heard: Vec<Call>,
+    wakeups: Wakeups,
+    /// The wake-ups from other members that were not returned yet.
+    received: Vec<Wakeup>,
 }
 
 impl Protocol {
@@ -154,8 +154,8 @@ impl Protocol {
             in_doubt: None,
             grant: Grant { me: me.clone(), ..Grant::default() },
             rebalances: 0,
-            calls: Calls::default(),
-            heard: Vec::new(),
+            wakeups: Wakeups::default(),
+            received: Vec::new(),
             me,
         }
     }
@@ -199,7 +199,7 @@ impl Protocol {
             own => self.candidate.observe(own, now),
         }
         self.meet(&others, asked, now);
-        self.hear(&others);
+        self.read_wakeups(&others);
         let members = self.peers.iter().filter(|(_, peer)| peer.gone.is_none()).map(|(name, _)| name.as_str());
         let target = View::of(members.chain([self.me.as_str()]));
         if target != self.target {
@@ -209,25 +209,25 @@ impl Protocol {
         self.claim(asked);
     }
 
-    fn hear(&mut self, leases: &[Lease]) {
+    fn read_wakeups(&mut self, leases: &[Lease]) {
         for lease in leases {
             let annotations = lease.metadata.annotations.as_ref();
-            if let Some(text) = annotations.and_then(|annotations| annotations.get(CALLS_ANNOTATION)) {
-                self.heard.extend(self.calls.listen(name(lease), text));
+            if let Some(text) = annotations.and_then(|annotations| annotations.get(WAKEUPS_ANNOTATION)) {
+                self.received.extend(self.wakeups.read(name(lease), text));
             }
         }
-        self.calls.retain(|member| self.peers.contains_key(member));
+        self.wakeups.retain(|member| self.peers.contains_key(member));
     }
 
-    /// Returns the calls of other members since the last call of this function.
-    pub(super) fn take_heard(&mut self) -> Vec<Call> {
-        std::mem::take(&mut self.heard)
+    /// Returns the wake-ups from other members since the last call of this function.
+    pub(super) fn take_received(&mut self) -> Vec<Wakeup> {
+        std::mem::take(&mut self.received)
     }
 
-    /// Adds calls for keys of other members, which stay on the lease until all members have read them. Returns the number of calls
-    /// that don't fit.
-    pub(super) fn call(&mut self, calls: Vec<Call>, now: Duration) -> usize {
-        self.calls.add(calls, now.saturating_add(self.candidate.options().lease_duration))
+    /// Adds wake-ups of keys of other members, which stay on the lease until all members have read them. Returns the
+    /// number of wake-ups that don't fit.
+    pub(super) fn forward(&mut self, wakeups: Vec<Wakeup>, now: Duration) -> usize {
+        self.wakeups.add(wakeups, now.saturating_add(self.candidate.options().lease_duration))
     }
 
     fn meet(&mut self, leases: &[Lease], asked: Duration, now: Duration) {
@@ -251,7 +251,7 @@ impl Protocol {
     fn claim(&mut self, asked: Duration) {
         let target = self.target.clone();
         let is_fresh = self.announced.as_ref().filter(|announced| asked >= announced.since);
-        if let Some(Announced { claim, .. }) = is_fresh {
+        if let Some(StoredClaim { claim, .. }) = is_fresh {
             let others = self.peers.iter().filter(|(_, peer)| peer.gone.is_none());
             self.grant.others = Some(others.map(|(name, peer)| (name.clone(), peer.claim.clone())).collect());
             // A claim that may have been stored since keeps counting until its write is resolved.
@@ -271,13 +271,13 @@ impl Protocol {
             Some(announced) if busy.len() > MOST_BUSY => announced.claim.clone(),
             _ => Claim { view: self.target.clone(), busy },
         };
-        let calls = self.calls.announcement(now);
+        let wakeups = self.wakeups.announcement(now);
         let decorate = |mut lease: Box<Lease>| {
             let metadata = &mut lease.metadata;
             let annotations = metadata.annotations.get_or_insert_default();
-            match calls {
-                Some(calls) => drop(annotations.insert(CALLS_ANNOTATION.into(), calls)),
-                None => drop(annotations.remove(CALLS_ANNOTATION)),
+            match wakeups {
+                Some(wakeups) => drop(annotations.insert(WAKEUPS_ANNOTATION.into(), wakeups)),
+                None => drop(annotations.remove(WAKEUPS_ANNOTATION)),
             }
             metadata.labels.get_or_insert_default().insert(GROUP_LABEL.into(), self.group.clone());
             metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.into(), claim.to_string());
@@ -301,7 +301,7 @@ impl Protocol {
     pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) -> bool {
         self.candidate.written(lease, sent);
         let Some(claim) = self.in_doubt.take() else { return false };
-        let had = self.announced.replace(Announced { claim, since: now });
+        let had = self.announced.replace(StoredClaim { claim, since: now });
         had.map(|had| had.claim.view) != self.announced.as_ref().map(|has| has.claim.view.clone())
     }
 

@@ -12,17 +12,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    calls::{Call, MOST_CALLS},
     protocol::Grant,
     view::{HashPosition, View},
+    wakeups::{MAX_WAKEUPS, Wakeup},
 };
 use crate::object::ObjectKey;
 
 /// Returns whether a key was acquired by this replica at some moment.
 pub(crate) type Acquired = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
-/// Enqueues a key that another member has called for.
-type WakeCalled = Box<dyn Fn(ObjectKey) + Send + Sync>;
+/// Enqueues a key that another member has forwarded.
+type EnqueueKey = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
 type Listener = Box<dyn Fn(Acquired) + Send + Sync>;
 
@@ -35,7 +35,7 @@ struct Shared {
     state: Mutex<State>,
     listeners: Mutex<Vec<Listener>>,
     /// The functions that enqueue keys, by controller.
-    wakers: Mutex<BTreeMap<String, WakeCalled>>,
+    wakers: Mutex<BTreeMap<String, EnqueueKey>>,
     /// Notified when a run ends whose key belongs to another member by now.
     drained: Notify,
 }
@@ -47,8 +47,8 @@ struct State {
     work: BTreeMap<HashPosition, usize>,
     /// The time until which the list of members counts as current; `None` before this replica has joined.
     informed: Option<Duration>,
-    /// Calls for keys of other members.
-    calls: Vec<Call>,
+    /// Wake-ups of keys of other members.
+    wakeups: Vec<Wakeup>,
 }
 
 impl fmt::Debug for Share {
@@ -146,35 +146,37 @@ impl Share {
         }
     }
 
-    /// Calls the key's owner to enqueue a key, unless this replica owns it. A later owner enqueues it anyway.
-    pub(crate) fn call(&self, controller: &str, key: &ObjectKey) {
+    /// Forwards a wake-up to the key's owner, unless this replica owns it. A later owner enqueues it anyway.
+    pub(crate) fn forward_wakeup(&self, controller: &str, key: &ObjectKey) {
         let Some(shared) = &self.0 else { return };
-        let call = Call { controller: controller.into(), key: key.clone() };
+        let wakeup = Wakeup { controller: controller.into(), key: key.clone() };
         let mut state = shared.state.lock();
         // One more than is carried, so that an overflow is noticed.
-        if !state.grant.gives(HashPosition::of(key)) && state.calls.len() <= MOST_CALLS && !state.calls.contains(&call)
+        if !state.grant.gives(HashPosition::of(key))
+            && state.wakeups.len() <= MAX_WAKEUPS
+            && !state.wakeups.contains(&wakeup)
         {
-            state.calls.push(call);
+            state.wakeups.push(wakeup);
         }
     }
 
-    /// Calls `wake` with the keys of a controller for which other members call.
-    pub(crate) fn on_call(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) {
+    /// Calls `wake` with the keys of a controller that other members forward.
+    pub(crate) fn on_wakeup(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.wakers.lock().insert(controller.into(), Box::new(wake));
         }
     }
 
-    /// Returns the calls to other members since the last call of this function.
-    pub(super) fn take_calls(&self) -> Vec<Call> {
-        self.0.as_ref().map(|shared| std::mem::take(&mut shared.state.lock().calls)).unwrap_or_default()
+    /// Returns the wake-ups for other members since the last call of this function.
+    pub(super) fn take_wakeups(&self) -> Vec<Wakeup> {
+        self.0.as_ref().map(|shared| std::mem::take(&mut shared.state.lock().wakeups)).unwrap_or_default()
     }
 
-    /// Enqueues the keys for which other members have called. The dispatcher drops those of other members.
-    pub(super) fn called(&self, calls: Vec<Call>) {
+    /// Enqueues the keys that other members have forwarded. The dispatcher drops those of other members.
+    pub(super) fn enqueue_received(&self, wakeups: Vec<Wakeup>) {
         let Some(shared) = &self.0 else { return };
         let wakers = shared.wakers.lock();
-        for Call { controller, key } in calls {
+        for Wakeup { controller, key } in wakeups {
             if let Some(wake) = wakers.get(&controller) {
                 wake(key);
             }

@@ -95,12 +95,12 @@ pub(super) struct CertRotator {
     /// The URL with which to install the configurations, and its host.
     pub(super) url: Option<(String, String)>,
     pub(super) resolver: CertResolver,
-    pub(super) known: Known,
+    pub(super) known: RotationState,
 }
 
 /// The state kept between rotations.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct RotationState {
     material: Option<KeyMaterial>,
     /// The certificate that is served, in PEM.
     served: String,

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversion_leads_to_the_one_path() {
+    fn all_conversions_use_the_same_path() {
         let service = Target::Service { namespace: "ns".into(), name: "svc".into() };
         let made = serde_json::to_value(conversion(&service, Some("PEM"))).unwrap();
         let service = serde_json::json!({"namespace": "ns", "name": "svc", "path": "/convert"});

@@ -46,7 +46,6 @@
 //! certificate is either read from a directory, which cert-manager or another fills, or made here and kept in a Secret
 //! ([`Certificates`]).
 
-mod answer;
 mod ca_bundle;
 mod cert_rotator;
 mod handler;
@@ -55,6 +54,7 @@ mod options;
 mod patch;
 mod policies;
 mod request;
+mod response;
 mod review;
 mod server;
 mod validation;
@@ -73,7 +73,7 @@ pub use self::{
 };
 pub(crate) use self::{
     options::Names,
-    server::{Running, Surroundings},
+    server::{Dependencies, Running},
 };
 pub use crate::tls::Certificates;
 use crate::{
@@ -230,12 +230,12 @@ impl<K: Object> Webhook<K> {
 
 /// All that a webhook server serves.
 #[derive(Debug, Default)]
-pub(crate) struct Content {
+pub(crate) struct Registrations {
     pub(crate) webhooks: Vec<Endpoint>,
     pub(crate) hubs: Vec<Arc<dyn AnyHub>>,
 }
 
-impl Content {
+impl Registrations {
     pub(crate) fn is_empty(&self) -> bool {
         self.webhooks.is_empty() && self.hubs.is_empty()
     }

@@ -31,7 +31,7 @@ pub struct WebhookServer {
 }
 
 /// Verifies the certificates of clients.
-pub(crate) type Callers = Arc<dyn ClientCertVerifier>;
+pub(crate) type ClientVerifier = Arc<dyn ClientCertVerifier>;
 
 /// The certificate authorities of clients can't be read.
 #[derive(Debug, Error)]
@@ -115,7 +115,7 @@ impl WebhookServer {
     }
 
     /// Returns the verifier of client certificates; `None` if none are required.
-    pub(crate) fn callers(&self) -> Result<Option<Callers>, ClientAuthoritiesError> {
+    pub(crate) fn callers(&self) -> Result<Option<ClientVerifier>, ClientAuthoritiesError> {
         let Some(path) = &self.client_authorities else { return Ok(None) };
         let error = |why: String| ClientAuthoritiesError { path: path.clone(), why };
         let text = std::fs::read(path).map_err(|why| error(why.to_string()))?;

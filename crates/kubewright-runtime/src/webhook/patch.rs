@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_changed_is_changed() {
+    fn only_changed_fields_are_written() {
         let (sent, before) = (json!({"a": 1, "unknown": {"x": [1]}, "n": null}), json!({"a": 1, "d": 3}));
         check(sent.clone(), before.clone(), before.clone(), sent.clone());
         let after = json!({"a": 2, "d": 3, "new": true});
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn another_way_to_write_a_value_is_left_alone() {
+    fn another_notation_of_the_same_value_is_kept() {
         let sent = json!({"time": "2020-01-01T01:00:00+01:00", "spec": {"a": 1}});
         let before = json!({"time": "2020-01-01T00:00:00Z", "spec": {"a": 1}});
         let after = json!({"time": "2020-01-01T00:00:00Z", "spec": {"a": 1, "b": 2}});
@@ -129,13 +129,13 @@ mod tests {
     proptest! {
         /// A type that knows everything gets what it says, by a patch that can be applied.
         #[test]
-        fn what_is_known_becomes_what_was_asked_for(before in value(), after in value()) {
+        fn a_patch_sets_the_known_fields(before in value(), after in value()) {
             check(before.clone(), before, after.clone(), after);
         }
 
         /// A type that knows nothing of a field never loses it.
         #[test]
-        fn what_is_unknown_stays(before in value(), after in value(), unknown in value()) {
+        fn unknown_fields_are_kept(before in value(), after in value(), unknown in value()) {
             let sent = json!({"known": before, "unknown": unknown});
             check(sent, json!({"known": before}), json!({"known": after}), json!({"known": after, "unknown": unknown}));
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{Operation, Request, answer::Answer};
+use super::{Operation, Request, response::AdmissionResponse};
 use crate::object::KindName;
 
 const GROUP: &str = "admission.k8s.io/";
@@ -134,7 +134,7 @@ impl Review {
     }
 
     /// Returns the review with the response.
-    pub(super) fn answer(&self, answer: Answer) -> Value {
+    pub(super) fn response(&self, answer: AdmissionResponse) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": answer.refusal.is_none()});
         response["status"] = match answer.refusal {
             Some(status) => status.to_json(),
@@ -186,13 +186,17 @@ mod tests {
             assert_eq!((request.requested.version.as_str(), request.requested.plural.as_str()), ("v1", "ks"));
             assert_eq!((&review.object, review.old_object.as_ref()), (&json!({"a": 1}), &Value::Null));
             assert_eq!((&request.options["fieldManager"], request.old_object::<String>()), (&json!("ann"), None));
-            let answer = Answer { warnings: vec!["w".into()], patch: Some(json!([])), ..Answer::allowed() };
-            let answer = review.answer(answer);
+            let answer = AdmissionResponse {
+                warnings: vec!["w".into()],
+                patch: Some(json!([])),
+                ..AdmissionResponse::allowed()
+            };
+            let answer = review.response(answer);
             assert_eq!(answer["apiVersion"], version);
             let response = json!({"uid": "u", "allowed": true, "status": {"metadata": {}, "code": 200},
                 "warnings": ["w"], "patchType": "JSONPatch", "patch": "W10="});
             assert_eq!(answer["response"], response);
-            let answer = review.answer(Answer::refused(Status::bad_request("no")));
+            let answer = review.response(AdmissionResponse::denied(Status::bad_request("no")));
             assert_eq!(
                 (&answer["response"]["allowed"], &answer["response"]["status"]["code"]),
                 (&json!(false), &json!(400))
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_told_clearly() {
+    fn invalid_reviews_are_reported_clearly() {
         let check = |body: &str, says: &str| {
             let error = Review::read(body.as_bytes(), &SystemClock::shared()).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

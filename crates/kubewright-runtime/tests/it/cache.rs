@@ -138,7 +138,7 @@ async fn a_kind_known_by_name_has_options_an_index_and_owners() {
     until("the child wakes it", || async { *captain.0.lock() == expected(&["child"], &["stranger"]) }).await;
     world.ships().delete("child", &Default::default()).await.expect("deleted");
     until("so does its end", || async { *captain.0.lock() == expected(&[], &["stranger"]) }).await;
-    let seen = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
+    let seen = world.faults.requests().into_iter().filter(|seen| seen.request.resource == "configmaps");
     assert_eq!(seen.filter(|seen| seen.request.verb == Verb::List).count(), 1);
     manager.stop().await;
 }

@@ -116,7 +116,7 @@ async fn every_verb_for_every_sort_of_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parts_of_objects_have_addresses_of_their_own() {
+async fn subresources_have_their_own_paths() {
     let world = World::new().await;
     let client = Client::new(world.client.clone()).field_owner("test").namespace("default");
     let pod = json!({"containers": [{"name": "c", "image": "busybox"}]});
@@ -200,7 +200,7 @@ async fn wrappers_change_how_requests_are_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn interceptors_see_send_and_answer() {
+async fn interceptors_can_inspect_send_and_answer_requests() {
     let world = World::new().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (outer, inner) = (seen.clone(), seen.clone());
@@ -236,7 +236,7 @@ async fn interceptors_see_send_and_answer() {
 
 /// A list that takes so long that its continue token expires.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_expires_begins_anew_in_one_piece() {
+async fn an_expired_paged_list_restarts_without_pages() {
     let world = World::new().await;
     let pages = Arc::new(AtomicUsize::new(0));
     let counted = pages.clone();
@@ -417,7 +417,7 @@ fn made_dynamic() -> DynamicObject {
 /// However a reconcile writes, the next reconcile of its key sees the write. It doesn't wait for writes that didn't
 /// take effect.
 #[tokio::test(start_paused = true)]
-async fn whatever_the_way_of_writing_the_next_reconcile_sees_it() {
+async fn the_next_reconcile_sees_writes_of_every_verb() {
     use Way::*;
     for way in
         [Dynamic, Metadata, Update, Upsert, UpsertByPatch, Finalizer, DeleteCollection, Subresource, Wrapped, DryRun]

@@ -55,7 +55,7 @@ async fn until_told(kubeconfig: &Value, expected: &[&str]) {
 
 /// A recreated cluster has another certificate authority, while the kubeconfig still contains the old one.
 #[tokio::test]
-async fn a_kubeconfig_of_another_cluster_is_told_as_such() {
+async fn a_kubeconfig_of_another_cluster_is_reported_as_such() {
     let (api, other) = (ApiServer::builder().build(), ApiServer::builder().build());
     let listener = api.listen(ListenOptions::default()).await.expect("it listens");
     let stranger = other.listen(ListenOptions::default()).await.expect("it listens");
@@ -72,7 +72,7 @@ async fn a_kubeconfig_of_another_cluster_is_told_as_such() {
 /// As with an operator that was installed without its roles: the error names the missing permission, and the operator
 /// continues once that is granted.
 #[tokio::test]
-async fn an_account_without_rights_is_told_which_it_takes() {
+async fn an_account_without_permissions_gets_the_missing_rules() {
     let api = ApiServer::builder().build();
     let listener = api.listen(ListenOptions::default()).await.expect("it listens");
     let accounts = Api::<ServiceAccount>::namespaced(api.client(), "default");

@@ -191,7 +191,7 @@ impl Reconciler<Fleet> for Orderly {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_hears_that_its_time_is_up() {
+async fn a_run_can_react_to_its_timeout() {
     let world = World::new().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let (traces, orderly) = (Traces::default(), Controller::new(Orderly(told.clone())).timeout(Duration::from_secs(2)));
@@ -207,7 +207,7 @@ async fn a_run_hears_that_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_not_filled_in_time_may_be_the_end() {
+async fn a_cache_sync_timeout_can_end_the_manager() {
     let world = World::without_fleets();
     let begun = world.clock.monotonic();
     let patient = Controller::<Fleet>::new(Diary::default()).cache_sync_timeout(Duration::from_secs(30));

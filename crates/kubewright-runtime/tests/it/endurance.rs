@@ -45,7 +45,7 @@ use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
 /// Any write takes effect although its answer is lost.
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
+async fn a_write_with_a_lost_response_is_neither_repeated_nor_forgotten() {
     for before in 0..7 {
         let world = World::new().await;
         let lost = world.faults.on(Verb::WRITES, "*").skip(before).lose_answer();
@@ -283,7 +283,7 @@ async fn a_reconcile_that_hangs_starves_no_other_key() {
 
 /// With a time limit, even a single worker becomes free between the retries, whose delays grow.
 #[tokio::test(start_paused = true)]
-async fn a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
+async fn a_timeout_frees_the_worker_of_a_hanging_reconcile() {
     let world = World::new().await;
     let crew = Crew::default();
     let limited = Controller::new(crew.clone()).timeout(Duration::from_secs(5));
@@ -370,7 +370,7 @@ fn scripted(events: mpsc::UnboundedReceiver<Bytes>) -> Client {
 
 /// A hundred thousand events for one key: it runs less often, its last state is seen, and no other key waits for it.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_events_for_one_key_starves_no_other() {
+async fn a_flood_of_events_for_one_key_does_not_starve_other_keys() {
     const FLOOD: usize = 100_000;
     let log = Log::default();
     let (watch, events) = mpsc::unbounded_channel();
@@ -431,7 +431,7 @@ async fn a_stolen_lease_ends_all_runs_at_once() {
 
 /// The active one of two replicas crashes repeatedly.
 #[tokio::test(start_paused = true)]
-async fn two_replicas_take_turns_and_repeat_nothing() {
+async fn two_replicas_alternate_and_repeat_nothing() {
     let world = World::new().await;
     let start = |identity: String| {
         let options = LeaderOptions::new("default", "fleets", identity);
@@ -498,7 +498,7 @@ impl Reconciler<Fleet> for Chance {
 /// The controller's loop under random load: a key never has two workers, the number of workers stays within its limit,
 /// the last state of each key is seen, and no run continues after the stop.
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_no_wakeup_is_lost_and_no_key_has_two_workers() {
+async fn no_wakeup_is_lost_and_no_key_has_two_workers() {
     for seed in 0..8 {
         let world = World::new().await;
         let random = Random::seeded(seed);

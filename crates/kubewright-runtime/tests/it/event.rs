@@ -48,7 +48,7 @@ async fn events_are_stored_in_order_and_repeats_as_series() -> anyhow::Result<()
 
 /// The query and the output of `kubectl describe`.
 #[tokio::test]
-async fn describe_finds_them_by_the_object_and_sees_who_reported() -> anyhow::Result<()> {
+async fn events_are_found_by_the_query_of_kubectl_describe() -> anyhow::Result<()> {
     let client = ApiServer::builder().build().client();
     let clock = SystemClock::shared();
     let broadcaster = Broadcaster::start(client.clone(), "pod-1", clock.clone(), Metrics::new(clock));

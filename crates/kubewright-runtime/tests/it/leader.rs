@@ -45,7 +45,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_goes_from_hand_to_hand() -> anyhow::Result<()> {
+async fn the_lease_passes_from_holder_to_holder() -> anyhow::Result<()> {
     let bench = Bench::new();
     let first = bench.candidate(bench.api.client(), "first")?;
     timeout(Duration::from_secs(1), first.elected().cancelled()).await?;
@@ -62,7 +62,7 @@ async fn the_lease_goes_from_hand_to_hand() -> anyhow::Result<()> {
 
 /// A disconnected leader stops before the next one begins.
 #[tokio::test(start_paused = true)]
-async fn row_13_a_leader_that_is_cut_off_has_stopped_when_the_next_begins() -> anyhow::Result<()> {
+async fn a_disconnected_leader_stops_before_the_next_one_starts() -> anyhow::Result<()> {
     let bench = Bench::new();
     let network = Faults::new();
     let first = bench.candidate(network.client(&bench.api.client()), "first")?;
@@ -80,7 +80,7 @@ async fn row_13_a_leader_that_is_cut_off_has_stopped_when_the_next_begins() -> a
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_lost_now_and_then_costs_nothing() -> anyhow::Result<()> {
+async fn occasional_lost_responses_do_not_end_leadership() -> anyhow::Result<()> {
     let bench = Bench::new();
     let network = Faults::new();
     let leader = bench.candidate(network.client(&bench.api.client()), "first")?;

@@ -54,7 +54,7 @@ async fn a_kind_is_watched_once_however_many_controllers_use_it() {
     let manager = run(manager);
     world.create_fleet("a", 2).await;
     world.wait_for_size("a", 2).await;
-    let seen = world.faults.seen();
+    let seen = world.faults.requests();
     for resource in ["configmaps", "fleets", "secrets"] {
         let count =
             |verb| seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == verb).count();
@@ -98,7 +98,7 @@ async fn a_kind_may_come_to_exist_later() {
 
 /// The watched and stored objects can be configured for each kind.
 #[tokio::test(start_paused = true)]
-async fn the_cache_can_be_told_what_to_look_at() {
+async fn the_cache_can_be_limited_by_namespaces_and_selectors() {
     let world = World::new().await;
     let ours = Expression::Equal("fleet".into(), "ours".into());
     let maps = KindOptions::new().labels(ours.into()).namespaces(["default"]).without(["data", "secret"]);

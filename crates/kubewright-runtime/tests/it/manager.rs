@@ -74,7 +74,7 @@ async fn a_controller_may_work_without_leading() {
     let (leader, standby) = (FleetReconciler::default(), FleetReconciler::default());
     let manager = |identity: &str| world.manager().leader_election(leads(identity));
     let first = run(manager("first").controller(controller(leader.clone())));
-    until("it leads", || async { leader.runs.load(Ordering::SeqCst) == 0 && world.faults.seen().len() > 4 }).await;
+    until("it leads", || async { leader.runs.load(Ordering::SeqCst) == 0 && world.faults.requests().len() > 4 }).await;
     world.create_fleet("a", 1).await;
     world.wait_for_size("a", 1).await;
     let counted = Counting::default();
@@ -142,7 +142,7 @@ async fn the_grace_period_is_for_all_and_can_be_set() {
 
 /// When a lease is lost, work that depends on it is cancelled at once, and so is all other work of the process.
 #[tokio::test(start_paused = true)]
-async fn row_13_a_lost_lease_ends_runnables_without_grace() {
+async fn a_lost_lease_ends_runnables_without_a_grace_period() {
     let world = World::new().await;
     let deaf = Runnable::new("deaf", async |_| {
         std::future::pending::<()>().await;
@@ -163,7 +163,7 @@ async fn row_13_a_lost_lease_ends_runnables_without_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_work_is_refused() {
+async fn invalid_settings_are_refused() {
     let world = World::new().await;
     let refused = async |manager: kubewright_runtime::manager::Manager| {
         let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it is refused");

@@ -31,7 +31,7 @@ async fn answers(address: &BindAddress) -> bool {
 }
 
 #[tokio::test]
-async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it_may() {
+async fn servers_start_before_the_caches_are_synced_and_controllers_after() {
     let world = World::new().await;
     let (probes, metrics) = (address(), address());
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -57,7 +57,7 @@ async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it
     world.create_fleet("a", 1).await;
     let running = run(manager);
     until("the caches are asked for", || async {
-        world.faults.seen().iter().any(|seen| seen.request.resource == "fleets")
+        world.faults.requests().iter().any(|seen| seen.request.resource == "fleets")
     })
     .await;
     // The caches start after the servers, so that the readiness checks can report what is missing.
@@ -98,7 +98,7 @@ async fn webhooks_are_served_after_the_servers_and_before_the_caches_begin() {
         .controller(controller(FleetReconciler::default()));
     let checks = manager.probes().clone();
     let running = run(manager);
-    let is_asked_for = |resource: &str| world.faults.seen().iter().any(|seen| seen.request.resource == resource);
+    let is_asked_for = |resource: &str| world.faults.requests().iter().any(|seen| seen.request.resource == resource);
     until("the certificate is looked for", || async { is_asked_for("secrets") }).await;
     assert!(answers(&probes).await && answers(&webhooks).await);
     // If the caches had started before, they would have sent requests by now.

@@ -54,7 +54,7 @@ async fn a_late_cache_never_leads_to_too_many_children() {
 
 /// A stalled cache isn't waited for: after five seconds, each reconcile reads live.
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_stands_still_is_read_past() {
+async fn a_stalled_cache_is_bypassed_by_live_reads() {
     let world = World::new().await;
     let metrics = Metrics::new(world.clock.clone());
     let counted = |what: &str| {
@@ -74,7 +74,7 @@ async fn a_cache_that_stands_still_is_read_past() {
     world.create_fleet("a", 3).await;
     world.wait_for_size("a", 3).await;
     assert_eq!(world.ship_names().await.len(), 1 + 3);
-    let lists = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
+    let lists = world.faults.requests().into_iter().filter(|seen| seen.request.resource == "configmaps");
     assert!(lists.filter(|seen| seen.request.verb == Verb::List).count() > 3, "it was read live");
 
     assert!((1..=counted("waits")).contains(&counted("timeouts")), "{} waits", counted("waits"));
@@ -87,7 +87,7 @@ async fn a_cache_that_stands_still_is_read_past() {
 
 /// The object is created and the answer is lost, so its generated name is unknown.
 #[tokio::test(start_paused = true)]
-async fn a_create_without_an_answer_is_not_repeated() {
+async fn a_create_without_a_response_is_not_repeated() {
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
@@ -100,7 +100,7 @@ async fn a_create_without_an_answer_is_not_repeated() {
 
 /// Returns how often the ships of a namespace, or all ships, were listed. Requests for a single ship don't count.
 fn lists(world: &World) -> usize {
-    let seen = world.faults.seen().into_iter().map(|seen| seen.request);
+    let seen = world.faults.requests().into_iter().map(|seen| seen.request);
     seen.filter(|request| (request.verb, request.resource.as_str()) == (Verb::List, "configmaps"))
         .filter(|request| request.name.is_none())
         .count()
@@ -108,7 +108,7 @@ fn lists(world: &World) -> usize {
 
 /// If the name is known, only that object is read.
 #[tokio::test(start_paused = true)]
-async fn a_named_create_without_an_answer_costs_no_list() {
+async fn a_named_create_without_a_response_costs_no_list() {
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
@@ -122,7 +122,7 @@ async fn a_named_create_without_an_answer_costs_no_list() {
 
 /// If the names written by many keys are unknown, the waiting keys share one list.
 #[tokio::test(start_paused = true)]
-async fn keys_with_lost_answers_share_a_list() {
+async fn keys_with_lost_responses_share_a_list() {
     const FLEETS: usize = 16;
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(FLEETS).lose_answer();
@@ -143,7 +143,7 @@ async fn keys_with_lost_answers_share_a_list() {
 
 /// A stalled cache has to list again, once for all keys that wait for it.
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_stands_still_lists_anew_once() {
+async fn a_stalled_cache_lists_again_once() {
     const FLEETS: usize = 16;
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
@@ -196,7 +196,7 @@ impl Reconciler<Fleet> for Sinker {
 
 /// An object that was deleted before the cache had seen it doesn't appear afterwards.
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_unseen_is_never_seen() {
+async fn an_object_deleted_before_the_cache_saw_it_never_appears() {
     let world = World::new().await;
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
     let sinker = Sinker::default();
@@ -266,7 +266,7 @@ impl Reconciler<Fleet> for Reader {
 /// A live read that returns a newer state than the cache makes the cache list again: the connection may be half open,
 /// and the watch silent for minutes.
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_older_than_a_live_read_is_made_to_list() {
+async fn a_cache_older_than_a_live_read_is_listed_again() {
     for is_deleted in [false, true] {
         let world = World::new().await;
         let settings = ObjectKey::namespaced("default", "settings");
@@ -406,7 +406,7 @@ impl Reconciler<ConfigMap> for Onlooker {
 
 /// A controller waits only for its own kinds: a broken cache of another controller's kind doesn't delay it.
 #[tokio::test(start_paused = true)]
-async fn what_only_another_controller_reads_is_not_waited_for() {
+async fn a_kind_that_only_another_controller_reads_is_not_waited_for() {
     let world = World::new().await;
     let refused = world.faults.on(&[Verb::List], "configmaps").always().refuse(403, "Forbidden");
     let manager = world.manager().controller(Controller::new(Maker)).controller(Controller::new(Onlooker));

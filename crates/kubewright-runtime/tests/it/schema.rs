@@ -74,7 +74,7 @@ fn thing(name: &str, fields: Value) -> DynamicObject {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transforms_mean_to_an_api_server_what_they_say() {
+async fn schema_transforms_are_enforced_by_the_api_server() {
     let world = World::without_fleets();
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &Thing::crd()).await.expect("a structural schema");

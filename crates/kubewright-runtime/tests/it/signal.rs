@@ -72,7 +72,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn the_first_signal_asks() -> anyhow::Result<()> {
+fn the_first_signal_requests_shutdown() -> anyhow::Result<()> {
     for signal in [Signal::TERM, Signal::INT] {
         let mut process = Process::start("ends")?;
         process.signal(signal)?;
@@ -84,7 +84,7 @@ fn the_first_signal_asks() -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_second_signal_ends() -> anyhow::Result<()> {
+fn the_second_signal_ends_the_process() -> anyhow::Result<()> {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let mut process = Process::start("hangs")?;
         process.signal(Signal::TERM)?;

@@ -50,7 +50,7 @@ impl Replica {
 
     /// Returns how often the replica has listed a resource.
     fn lists(&self, resource: &str) -> usize {
-        let seen = self.faults.seen().into_iter().map(|seen| seen.request);
+        let seen = self.faults.requests().into_iter().map(|seen| seen.request);
         seen.filter(|request| request.verb == Verb::List && request.resource == resource).count()
     }
 }
@@ -230,7 +230,7 @@ async fn a_takeover_does_not_wait_for_the_end_of_an_object_that_came_back() {
 
 /// A replica without a predecessor sends only the lists of its cache.
 #[tokio::test(start_paused = true)]
-async fn one_that_works_alone_lists_nothing_twice() {
+async fn a_single_replica_lists_nothing_twice() {
     let world = World::new().await;
     world.create_fleet("a", SIZE).await;
     let alone = Replica::start(&world, Faults::new(), |manager| manager);

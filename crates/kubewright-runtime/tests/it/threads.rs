@@ -92,7 +92,7 @@ impl Sea {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_threads_namespaces_and_a_slow_mapper_come_to_what_is_wanted() {
+async fn many_threads_namespaces_and_a_slow_mapper_reach_the_desired_state() {
     let world = World::new().await;
     let sea = Sea { client: world.client.clone() };
     for name in NAMESPACES.into_iter().chain(["elsewhere"]) {

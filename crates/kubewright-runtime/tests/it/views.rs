@@ -66,7 +66,7 @@ impl Reconciler<Fleet> for Captain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_stands_wherever_a_kind_does() {
+async fn a_view_can_be_used_wherever_a_kind_can() {
     let world = World::new().await;
     let captain = Captain::default();
     let ships_in_sight = |ship: &PartialObjectMeta<ConfigMap>| ship.labels().get("fleet").cloned();
@@ -104,7 +104,7 @@ async fn a_view_stands_wherever_a_kind_does() {
 
     tokio::time::sleep(Duration::from_secs(1)).await;
     for resource in ["configmaps", "secrets"] {
-        let seen = world.faults.seen();
+        let seen = world.faults.requests();
         let lists = seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == Verb::List);
         assert_eq!(lists.count(), 1, "{resource} are watched once, whatever they are read as");
     }
@@ -141,7 +141,7 @@ async fn a_kind_can_be_watched_by_name_beside_its_type() {
         serde_json::from_value(json!({"metadata": {"name": "s"}, "data": {"cargo": "tea"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &ship).await.expect("accepted");
     until("the cargo is seen", || async { *cargo.lock() == ["tea"] }).await;
-    let seen = world.faults.seen();
+    let seen = world.faults.requests();
     let lists = seen.iter().filter(|seen| seen.request.resource == "configmaps" && seen.request.verb == Verb::List);
     assert_eq!(lists.count(), 1, "one watch for the type and the name");
     manager.stop().await;

@@ -89,7 +89,7 @@ async fn create_secret(world: &World, name: &str, fleet: &str) {
 
 /// Returns how often the manager has listed and watched a resource.
 fn asked(world: &World, resource: &str) -> (usize, usize) {
-    let seen = world.faults.seen();
+    let seen = world.faults.requests();
     let count =
         |verb| seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == verb).count();
     (count(Verb::List), count(Verb::Watch))
@@ -146,7 +146,7 @@ async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
 
 /// A run that fails before it could request its watches keeps them.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_fails_gives_up_no_watch() {
+async fn a_failed_run_keeps_its_watches() {
     let world = World::new().await;
     let spotter = Spotter::default();
     let manager = run(world.manager().controller(Controller::<Fleet>::new(spotter.clone())));
@@ -168,7 +168,7 @@ async fn a_run_that_fails_gives_up_no_watch() {
 /// A kind that doesn't exist, or may not be read, affects only the keys that request it, and may become available
 /// later.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_asked_for_may_come_later() {
+async fn a_requested_kind_may_be_installed_later() {
     let world = World::new().await;
     let refused = world.faults.on(Verb::READS, "secrets").always().refuse_with(403, "Forbidden", "no secrets for you");
     let spotter = Spotter::default();
@@ -216,7 +216,7 @@ impl Reconciler<Fleet> for Reader {
 
 /// A kind that is cached without the fields of a newly requested type is available for that type only after a new list.
 #[tokio::test(start_paused = true)]
-async fn a_kind_of_which_less_was_kept_is_listed_again() {
+async fn a_kind_is_listed_again_for_a_type_that_reads_more() {
     let world = World::new().await;
     let map = serde_json::from_value(json!({"metadata": {"name": "m"}, "data": {"k": "v"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &map).await.expect("accepted");
@@ -251,7 +251,7 @@ impl Reconciler<Fleet> for Curious {
 
 /// A request for more fields doesn't wait for a list that hangs, but does wait for one that is only slow.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
+async fn a_hanging_list_is_restarted_when_another_is_requested() {
     let world = World::new().await;
     let gate = world.faults.on(&[Verb::List], "configmaps").hold();
     let curious = Curious::default();
@@ -290,7 +290,7 @@ impl Reconciler<Fleet> for Keen {
 
 /// Changes of an object trigger the keys that watch this object.
 #[tokio::test(start_paused = true)]
-async fn one_object_wakes_who_watches_it() {
+async fn a_change_of_one_object_enqueues_the_keys_that_watch_it() {
     let world = World::new().await;
     let keen = Keen::default();
     let manager = run(world.manager().controller(Controller::<Fleet>::new(keen.clone())));

@@ -117,7 +117,7 @@ async fn store(world: &World, annotations: &[(&str, &str)], text: &str) {
 
 /// A crash after each write, and a lost answer to each write.
 #[tokio::test(start_paused = true)]
-async fn a_crash_after_any_write_launches_nothing_twice() {
+async fn a_crash_after_any_write_starts_no_second_instance() {
     for survived in 0..=3 {
         let (world, launcher) = (World::new().await, Launcher::default());
         world.create_fleet("a", 1).await;
@@ -133,7 +133,7 @@ async fn a_crash_after_any_write_launches_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_launches_nothing_twice() {
+async fn a_lost_response_starts_no_second_instance() {
     for lost in 0..3 {
         let (world, launcher) = (World::new().await, Launcher::default());
         let verbs = &[Verb::Create, Verb::Patch];
@@ -187,7 +187,7 @@ async fn a_second_writer_gets_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_of_what_has_changed_is_refused() {
+async fn a_workspace_changed_by_others_is_not_overwritten() {
     let (world, launcher) = (World::new().await, Launcher::default());
     let slow = world.faults.on(&[Verb::Patch], "configmaps").delay(Duration::from_secs(5));
     let manager = launcher.start(&world);
@@ -221,7 +221,7 @@ async fn a_recreated_object_starts_with_an_empty_workspace() {
 
 /// A replica whose cache still has the earlier object doesn't touch the workspace of the later one.
 #[tokio::test(start_paused = true)]
-async fn who_is_late_does_not_clear_away_the_memory_of_a_later_object() {
+async fn a_stale_replica_does_not_delete_the_workspace_of_a_recreated_object() {
     let (world, launcher) = (World::new().await, Launcher::default());
     world.create_fleet("a", 1).await;
     let hold = world.faults.on(&[Verb::Watch], "fleets").always().hold();
@@ -245,7 +245,7 @@ async fn who_is_late_does_not_clear_away_the_memory_of_a_later_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_object_of_its_name_is_never_taken_over() {
+async fn a_foreign_config_map_is_never_used_as_workspace() {
     let (world, launcher) = (World::new().await, Launcher::default());
     store(&world, &[], "{\"instance\":\"i-foreign\"}").await;
     let manager = launcher.start(&world);
@@ -260,7 +260,7 @@ async fn a_foreign_object_of_its_name_is_never_taken_over() {
 
 /// Content from an incompatible version causes an error that says what to do. With `or_default` it counts as empty.
 #[tokio::test(start_paused = true)]
-async fn content_that_is_not_as_the_type_says_is_an_error_or_none() {
+async fn invalid_workspace_content_is_an_error_or_replaced_by_the_default() {
     for or_default in [false, true] {
         let (world, launcher) = (World::new().await, Launcher { or_default, ..Launcher::default() });
         let fleet = world.create_fleet("a", 1).await;
@@ -280,7 +280,7 @@ async fn content_that_is_not_as_the_type_says_is_an_error_or_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_an_end_to_what_can_be_remembered() {
+async fn a_workspace_has_a_maximum_size() {
     let (world, launcher) = (World::new().await, Launcher { ballast: LARGEST_WORKSPACE, ..Launcher::default() });
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;
@@ -312,7 +312,7 @@ impl Reconciler<Fleet> for Forgetful {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_can_be_forgotten() {
+async fn a_workspace_can_be_deleted() {
     let world = World::new().await;
     let manager = run(world.manager().controller(Controller::new(Forgetful)));
     world.create_fleet("a", 1).await;

@@ -21,7 +21,7 @@ use tracing::{error, warn};
 use super::{
     codec::{Codec, Undecodable},
     decoded::Types,
-    delta::{Cause, Delta, Step},
+    delta::{Cause, Delta, StoreChange},
     expected::ExpectedState,
     list_watch::Event,
     options::Plan,
@@ -247,7 +247,8 @@ impl Kind {
     pub(super) fn resync(&self, keys: &[ObjectKey]) {
         let steps = self.read(|store| {
             let rows = keys.iter().filter_map(|key| store.get(key));
-            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Types::default(), Cause::Resync);
+            let step =
+                |row: &Row| StoreChange::new(Some(row.clone()), Some(row.clone()), Types::default(), Cause::Resync);
             rows.map(step).collect::<Vec<_>>()
         });
         self.handle(&steps);
@@ -263,7 +264,7 @@ impl Kind {
         self.codec.recent().evict();
     }
 
-    fn handle(&self, steps: &[Step]) {
+    fn handle(&self, steps: &[StoreChange]) {
         for handler in self.handlers.read().iter() {
             for delta in steps.iter().filter_map(|step| Delta::new(&self.codec, step)) {
                 // Predicates and mappers belong to the operator: a panic in one must not end the watch.

@@ -78,13 +78,13 @@ pub(crate) fn renewed(
 ) -> Result<Option<KeyMaterial>, rcgen::Error> {
     let mut trusted = trusted(found, known, now);
     let held = found.or(known);
-    let signing = held.and_then(|held| Signing::read(held, now));
-    let served = held.and_then(|held| Served::read(held, &trusted, now));
+    let signing = held.and_then(|held| SigningAuthority::read(held, now));
+    let served = held.and_then(|held| ServingCertificate::read(held, &trusted, now));
     let is_complete =
         served.as_ref().is_some_and(|served| names.iter().all(|name| served.names.contains(&plain(name))));
     let (signing, is_new) = match signing {
         Some(signing) if !is_due(signing.authority.not_before, AUTHORITY_LIFE, now) => (signing, false),
-        _ => (Signing::make(now)?, true),
+        _ => (SigningAuthority::make(now)?, true),
     };
     let has_settled = now.duration_since(signing.authority.not_before) >= BACKDATED + SETTLING;
     let reissue = match &served {
@@ -137,12 +137,12 @@ fn is_due(not_before: Timestamp, life: SignedDuration, now: Timestamp) -> bool {
 }
 
 /// An authority and its key.
-struct Signing {
+struct SigningAuthority {
     authority: Authority,
     key: KeyPair,
 }
 
-impl Signing {
+impl SigningAuthority {
     /// Parses the signing authority; `None` if it is incomplete or invalid.
     fn read(held: &KeyMaterial, now: Timestamp) -> Option<Self> {
         let authority = authorities(&held.authorities).into_iter().next()?;
@@ -185,12 +185,12 @@ impl Signing {
 }
 
 /// A serving certificate that is valid and signed by a trusted authority.
-struct Served {
+struct ServingCertificate {
     names: BTreeSet<String>,
     not_before: Timestamp,
 }
 
-impl Served {
+impl ServingCertificate {
     fn read(held: &KeyMaterial, trusted: &[Authority], now: Timestamp) -> Option<Self> {
         let key = CertifiedKey::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
         let parsed = parse(key.certificate()?)?;

@@ -53,7 +53,7 @@ fn assert_sound(material: &KeyMaterial, now: Timestamp) {
 }
 
 #[test]
-fn what_is_made_is_believed_and_left_alone() {
+fn valid_certificates_are_kept() {
     let made = fresh(start());
     assert_sound(&made, start());
     assert!(!is_believed(&made.authorities, &made.certificate, "other.default.svc", start()));
@@ -90,7 +90,7 @@ fn six_years_of_renewals_never_leave_a_gap() {
 }
 
 #[test]
-fn after_years_without_anyone_all_is_made_anew() {
+fn expired_certificates_are_recreated_and_a_valid_authority_is_kept() {
     let old = fresh(start());
     let now = start() + 1000 * DAY;
     let new = look(&old, now);
@@ -103,7 +103,7 @@ fn after_years_without_anyone_all_is_made_anew() {
 }
 
 #[test]
-fn what_was_tampered_with_is_healed_and_others_stay_believed() {
+fn changed_certificates_are_replaced_and_others_stay_trusted() {
     let (good, other) = (fresh(start()), fresh(start() + HOUR));
     let now = start() + DAY;
     let foreign = |from: &KeyMaterial| {
@@ -134,7 +134,7 @@ fn what_was_tampered_with_is_healed_and_others_stay_believed() {
 }
 
 #[test]
-fn what_was_deleted_comes_back_as_it_was() {
+fn deleted_key_material_is_restored() {
     let good = fresh(start());
     assert_eq!(renewed(None, Some(&good), &names(), start() + DAY).unwrap(), Some(good));
 }

@@ -7,13 +7,14 @@ use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
 use super::{
-    Defaulter, Denied, Operation, Request, ValidationErrors, Validator, answer::Answer, patch, review::Review,
+    Defaulter, Denied, Operation, Request, ValidationErrors, Validator, patch, response::AdmissionResponse,
+    review::Review,
 };
 use crate::object::{KindName, Object};
 
 /// A handler of reviews, of any kind.
 pub(super) trait Handler: Send + Sync {
-    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer>;
+    fn handle<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, AdmissionResponse>;
 }
 
 /// A type-erased [`Defaulter`].
@@ -76,50 +77,55 @@ impl<K> Default for Validating<K> {
 }
 
 impl<K: Object> Handler for Defaulting<K> {
-    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer> {
+    fn handle<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, AdmissionResponse> {
         async move {
             if let Some(refusal) = review.unexpected(&KindName::of::<K>()) {
-                return Answer::refused(refusal);
+                return AdmissionResponse::denied(refusal);
             }
             if !matches!(review.request.operation, Operation::Create | Operation::Update) {
-                return Answer::allowed();
+                return AdmissionResponse::allowed();
             }
-            self.defaulted(review).await.unwrap_or_else(|Denied(status)| Answer::refused(*status))
+            self.defaulted(review).await.unwrap_or_else(|Denied(status)| AdmissionResponse::denied(*status))
         }
         .boxed()
     }
 }
 
 impl<K: Object> Defaulting<K> {
-    async fn defaulted(&self, review: &Review) -> Result<Answer, Denied> {
+    async fn defaulted(&self, review: &Review) -> Result<AdmissionResponse, Denied> {
         let mut object: K = match decode(&review.object) {
             Ok(object) => object,
             // The schema, which the API server asks next, says better what is wrong.
-            Err(status) => return Ok(Answer { warnings: vec![format!("no defaults: {status}")], ..Answer::allowed() }),
+            Err(status) => {
+                return Ok(AdmissionResponse {
+                    warnings: vec![format!("no defaults: {status}")],
+                    ..AdmissionResponse::allowed()
+                });
+            }
         };
         let before = serde_json::to_value(&object)?;
         for defaulter in &self.0 {
             defaulter.run(&mut object, &review.request).await?;
         }
         let defaulted = patch::carry_over(&review.object, &before, &serde_json::to_value(&object)?);
-        Ok(Answer { patch: patch::operations(&review.object, &defaulted), ..Answer::allowed() })
+        Ok(AdmissionResponse { patch: patch::operations(&review.object, &defaulted), ..AdmissionResponse::allowed() })
     }
 }
 
 impl<K: Object> Handler for Validating<K> {
-    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer> {
+    fn handle<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, AdmissionResponse> {
         async move {
             if let Some(refusal) = review.unexpected(&KindName::of::<K>()) {
-                return Answer::refused(refusal);
+                return AdmissionResponse::denied(refusal);
             }
-            self.validated(review).await.unwrap_or_else(|Denied(status)| Answer::refused(*status))
+            self.validated(review).await.unwrap_or_else(|Denied(status)| AdmissionResponse::denied(*status))
         }
         .boxed()
     }
 }
 
 impl<K: Object> Validating<K> {
-    async fn validated(&self, review: &Review) -> Result<Answer, Denied> {
+    async fn validated(&self, review: &Review) -> Result<AdmissionResponse, Denied> {
         let change = match review.request.operation {
             Operation::Create => Change::Create(decode(&review.object)?),
             Operation::Update => match decode(&review.old_object) {
@@ -129,16 +135,16 @@ impl<K: Object> Validating<K> {
             },
             Operation::Delete => match decode(&review.old_object) {
                 Ok(old) => Change::Delete(old),
-                Err(_) => return Ok(Answer::allowed()),
+                Err(_) => return Ok(AdmissionResponse::allowed()),
             },
-            Operation::Connect => return Ok(Answer::allowed()),
+            Operation::Connect => return Ok(AdmissionResponse::allowed()),
         };
         let mut errors = ValidationErrors::default();
         for validator in &self.0 {
             errors.merge(validator.run(&change, &review.request).await?);
         }
         let (refusal, warnings) = errors.judge::<K>(&review.request.name);
-        Ok(Answer { refusal, warnings, patch: None })
+        Ok(AdmissionResponse { refusal, warnings, patch: None })
     }
 }
 

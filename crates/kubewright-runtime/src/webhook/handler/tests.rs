@@ -81,90 +81,90 @@ fn validating() -> Validating<ConfigMap> {
     Validating(vec![Arc::new(Refuses("x")), Arc::new(Refuses("y"))])
 }
 
-fn message(answer: &Answer) -> (u16, &str) {
-    answer.refusal.as_ref().map_or((200, ""), |status| (status.code, status.message.as_str()))
+fn message(response: &AdmissionResponse) -> (u16, &str) {
+    response.refusal.as_ref().map_or((200, ""), |status| (status.code, status.message.as_str()))
 }
 
 #[tokio::test]
 async fn defaults_are_a_patch_that_keeps_what_is_unknown() {
     for operation in ["CREATE", "UPDATE"] {
         let object = config(json!({"b": "own"}));
-        let answer = defaulting().answer(&review(operation, &object, &Value::Null)).await;
-        assert_eq!(answer.refusal, None);
-        let defaulted = json::apply(&object, &answer.patch.unwrap()).unwrap();
+        let response = defaulting().handle(&review(operation, &object, &Value::Null)).await;
+        assert_eq!(response.refusal, None);
+        let defaulted = json::apply(&object, &response.patch.unwrap()).unwrap();
         assert_eq!(defaulted, config(json!({"a": "1", "b": "own"})));
     }
 }
 
 #[tokio::test]
-async fn a_defaulter_sees_what_was_before() {
+async fn a_defaulter_sees_the_old_object() {
     let (old, new) = (config(json!({"kept": "1", "a": ""})), config(json!({"a": "2", "b": "3"})));
-    let answer = defaulting().answer(&review("UPDATE", &new, &old)).await;
-    let defaulted = json::apply(&new, &answer.patch.unwrap()).unwrap();
+    let response = defaulting().handle(&review("UPDATE", &new, &old)).await;
+    let defaulted = json::apply(&new, &response.patch.unwrap()).unwrap();
     assert_eq!(defaulted, config(json!({"kept": "1", "a": "", "b": "3"})));
 }
 
 #[tokio::test]
-async fn the_second_time_there_is_nothing_to_patch() {
+async fn nothing_is_patched_the_second_time() {
     let object = config(json!({"a": "0", "b": "1"}));
-    assert_eq!(defaulting().answer(&review("CREATE", &object, &Value::Null)).await, Answer::allowed());
+    assert_eq!(defaulting().handle(&review("CREATE", &object, &Value::Null)).await, AdmissionResponse::allowed());
 }
 
 #[tokio::test]
-async fn deletions_and_what_cannot_be_read_get_no_defaults() {
+async fn deletions_and_undecodable_objects_get_no_defaults() {
     let object = config(json!({}));
-    assert_eq!(defaulting().answer(&review("DELETE", &Value::Null, &object)).await, Answer::allowed());
-    let answer = defaulting().answer(&review("CREATE", &config(json!({"a": 1})), &Value::Null)).await;
-    assert_eq!((answer.refusal, answer.patch), (None, None));
-    assert!(answer.warnings[0].starts_with("no defaults: the object can't be read: "), "{:?}", answer.warnings);
+    assert_eq!(defaulting().handle(&review("DELETE", &Value::Null, &object)).await, AdmissionResponse::allowed());
+    let response = defaulting().handle(&review("CREATE", &config(json!({"a": 1})), &Value::Null)).await;
+    assert_eq!((response.refusal, response.patch), (None, None));
+    assert!(response.warnings[0].starts_with("no defaults: the object can't be read: "), "{:?}", response.warnings);
 }
 
 #[tokio::test]
-async fn a_defaulter_may_refuse_and_sees_who_asks() {
-    let answer = defaulting().answer(&review_by("mallory", "CREATE", &config(json!({})), &Value::Null)).await;
-    assert_eq!(message(&answer), (403, "not for mallory"));
+async fn a_defaulter_can_deny_and_sees_the_user() {
+    let response = defaulting().handle(&review_by("mallory", "CREATE", &config(json!({})), &Value::Null)).await;
+    assert_eq!(message(&response), (403, "not for mallory"));
 }
 
 #[tokio::test]
-async fn all_that_all_validators_find_is_told_at_once() {
+async fn the_errors_of_all_validators_are_reported_at_once() {
     let (old, new) = (config(json!({"fixed": "1"})), config(json!({"x": "", "y": "", "fixed": "2"})));
-    let answer = validating().answer(&review("UPDATE", &new, &old)).await;
+    let response = validating().handle(&review("UPDATE", &new, &old)).await;
     let expected = "ConfigMap \"c\" is invalid: [data.x: Forbidden: it is, \
         data.fixed: Invalid value: \"2\": field is immutable, data.y: Forbidden: it is, \
         data.fixed: Invalid value: \"2\": field is immutable]";
-    assert_eq!(message(&answer), (422, expected));
-    assert_eq!(answer.warnings, ["x is looked for", "y is looked for"]);
-    let answer = validating().answer(&review("CREATE", &config(json!({"fixed": "2"})), &Value::Null)).await;
-    assert_eq!((message(&answer).0, answer.warnings.len()), (200, 2));
+    assert_eq!(message(&response), (422, expected));
+    assert_eq!(response.warnings, ["x is looked for", "y is looked for"]);
+    let response = validating().handle(&review("CREATE", &config(json!({"fixed": "2"})), &Value::Null)).await;
+    assert_eq!((message(&response).0, response.warnings.len()), (200, 2));
 }
 
 #[tokio::test]
-async fn deletions_are_looked_at_by_the_object_that_goes() {
-    let answer = validating().answer(&review("DELETE", &Value::Null, &config(json!({"kept": ""})))).await;
-    assert_eq!(message(&answer), (403, "it is kept"));
-    let answer = validating().answer(&review("DELETE", &Value::Null, &config(json!({"x": ""})))).await;
-    assert_eq!(answer, Answer::allowed());
-    let answer = validating().answer(&review("CONNECT", &Value::Null, &Value::Null)).await;
-    assert_eq!(answer, Answer::allowed());
+async fn deletions_are_validated_with_the_old_object() {
+    let response = validating().handle(&review("DELETE", &Value::Null, &config(json!({"kept": ""})))).await;
+    assert_eq!(message(&response), (403, "it is kept"));
+    let response = validating().handle(&review("DELETE", &Value::Null, &config(json!({"x": ""})))).await;
+    assert_eq!(response, AdmissionResponse::allowed());
+    let response = validating().handle(&review("CONNECT", &Value::Null, &Value::Null)).await;
+    assert_eq!(response, AdmissionResponse::allowed());
 }
 
 /// A stored object may not match the type. Correcting and deleting it must remain possible.
 #[tokio::test]
-async fn an_older_state_that_cannot_be_read_stands_in_nobodys_way() {
+async fn an_undecodable_old_object_can_be_updated_and_deleted() {
     let broken = config(json!({"a": 1}));
-    let answer = validating().answer(&review("UPDATE", &config(json!({})), &broken)).await;
-    assert_eq!(message(&answer).0, 200);
-    let answer = validating().answer(&review("DELETE", &Value::Null, &broken)).await;
-    assert_eq!(message(&answer).0, 200);
-    let answer = validating().answer(&review("UPDATE", &broken, &broken)).await;
-    assert_eq!(message(&answer).0, 400);
+    let response = validating().handle(&review("UPDATE", &config(json!({})), &broken)).await;
+    assert_eq!(message(&response).0, 200);
+    let response = validating().handle(&review("DELETE", &Value::Null, &broken)).await;
+    assert_eq!(message(&response).0, 200);
+    let response = validating().handle(&review("UPDATE", &broken, &broken)).await;
+    assert_eq!(message(&response).0, 400);
 }
 
 #[tokio::test]
 async fn another_kind_is_refused() {
     let mut review = review("CREATE", &config(json!({})), &Value::Null);
     review.kind.kind = "Scale".into();
-    for answer in [validating().answer(&review).await, defaulting().answer(&review).await] {
-        assert_eq!(message(&answer), (400, "expected an object of /v1, Kind=ConfigMap, got /v1, Kind=Scale"));
+    for response in [validating().handle(&review).await, defaulting().handle(&review).await] {
+        assert_eq!(message(&response), (400, "expected an object of /v1, Kind=ConfigMap, got /v1, Kind=Scale"));
     }
 }

@@ -18,12 +18,12 @@ use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
-    Content, Names, WebhookServer,
-    answer::Answer,
+    Names, Registrations, WebhookServer,
     cert_rotator::{self, CertRotator},
     handler::Handler,
     manifests::CONVERT,
-    options::{Callers, Publish, host},
+    options::{ClientVerifier, Publish, host},
+    response::AdmissionResponse,
     review::{Review, ReviewError},
 };
 use crate::{
@@ -48,7 +48,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(300);
 
 /// What a server uses of its manager.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct Dependencies<'a> {
     pub(crate) client: &'a Client,
     pub(crate) clock: &'a SharedClock,
     pub(crate) metrics: &'a Metrics,
@@ -81,12 +81,12 @@ impl Running {
     /// # Errors
     /// Those of [`Server::start`].
     pub(crate) async fn start(
-        content: Content,
+        registrations: Registrations,
         options: WebhookServer,
-        callers: Option<Callers>,
-        surroundings: Surroundings<'_>,
+        callers: Option<ClientVerifier>,
+        dependencies: Dependencies<'_>,
     ) -> Result<Option<Self>, BindError> {
-        let Surroundings { client, clock, metrics, readyz } = surroundings;
+        let Dependencies { client, clock, metrics, readyz } = dependencies;
         let resolver = CertResolver::new("webhooks");
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
@@ -96,7 +96,7 @@ impl Running {
             drain: DRAIN,
             ..ServerOptions::default()
         };
-        let router = router(&content, clock, &metrics);
+        let router = router(&registrations, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };
         add_check(readyz, &resolver, clock);
@@ -126,11 +126,11 @@ impl Running {
                     metrics: certificates,
                     names,
                     namespace: options.namespace.unwrap_or_else(|| client.default_namespace().into()),
-                    webhooks: content.webhooks.into_iter().map(|webhook| webhook.description).collect(),
-                    conversions: content.hubs.iter().map(|hub| hub.describe()).collect(),
+                    webhooks: registrations.webhooks.into_iter().map(|webhook| webhook.description).collect(),
+                    conversions: registrations.hubs.iter().map(|hub| hub.describe()).collect(),
                     url,
                     resolver,
-                    known: cert_rotator::Known::default(),
+                    known: cert_rotator::RotationState::default(),
                 };
                 tokio::spawn(rotator.follow(options.interval, looked))
             }
@@ -163,52 +163,55 @@ fn add_check(readyz: &Checks, resolver: &CertResolver, clock: &SharedClock) {
     });
 }
 
-fn router(content: &Content, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
-    let admission =
-        content.webhooks.iter().map(|it| (it.description.path.clone(), Answerer::Admission(it.handler.clone())));
-    let hubs = (!content.hubs.is_empty()).then(|| (CONVERT.to_owned(), Answerer::Conversion(content.hubs.clone())));
-    admission.chain(hubs).fold(Router::new(), |router, (path, answerer)| {
+fn router(registrations: &Registrations, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
+    let admission = registrations
+        .webhooks
+        .iter()
+        .map(|it| (it.description.path.clone(), PathHandler::Admission(it.handler.clone())));
+    let hubs = (!registrations.hubs.is_empty())
+        .then(|| (CONVERT.to_owned(), PathHandler::Conversion(registrations.hubs.clone())));
+    admission.chain(hubs).fold(Router::new(), |router, (path, handler)| {
         let (clock, metrics) = (clock.clone(), metrics.path(&path));
-        let served = Arc::new(Served { path: path.clone(), answerer, clock, metrics });
-        router.route(&path, any(move |request: Request| served.clone().answer(request)))
+        let route = Arc::new(Route { path: path.clone(), handler, clock, metrics });
+        router.route(&path, any(move |request: Request| route.clone().serve(request)))
     })
 }
 
 /// The handler of a path.
-enum Answerer {
+enum PathHandler {
     Admission(Arc<dyn Handler>),
     Conversion(Vec<Arc<dyn AnyHub>>),
 }
 
 /// A path with its handler, metrics and clock.
-struct Served {
+struct Route {
     path: String,
-    answerer: Answerer,
+    handler: PathHandler,
     clock: SharedClock,
     metrics: PathMetrics,
 }
 
 /// An HTTP error instead of a review. The API server shows its text.
-struct Unanswerable(StatusCode, String);
+struct HttpError(StatusCode, String);
 
-impl From<ReviewError> for Unanswerable {
+impl From<ReviewError> for HttpError {
     fn from(error: ReviewError) -> Self {
         Self(StatusCode::BAD_REQUEST, error.to_string())
     }
 }
 
-impl From<conversion::review::ReviewError> for Unanswerable {
+impl From<conversion::review::ReviewError> for HttpError {
     fn from(error: conversion::review::ReviewError) -> Self {
         Self(StatusCode::BAD_REQUEST, error.to_string())
     }
 }
 
-impl Served {
-    async fn answer(self: Arc<Self>, request: Request) -> Response {
+impl Route {
+    async fn serve(self: Arc<Self>, request: Request) -> Response {
         let _in_flight = self.metrics.started();
         let response = match self.review(request).await {
             Ok(review) => ([(header::CONTENT_TYPE, "application/json")], review).into_response(),
-            Err(Unanswerable(code, text)) => {
+            Err(HttpError(code, text)) => {
                 tracing::warn!(path = self.path, code = code.as_u16(), text, "invalid review");
                 (code, text).into_response()
             }
@@ -217,80 +220,83 @@ impl Served {
         response
     }
 
-    async fn review(&self, request: Request) -> Result<String, Unanswerable> {
+    async fn review(&self, request: Request) -> Result<String, HttpError> {
         let limit = time_limit(request.uri().query());
         let kind = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
         let kind = kind.unwrap_or_default().to_owned();
         // A client that sends slowly occupies memory no longer than an API server would wait.
         let Ok(body) = timeout(limit, read(request.into_body())).await else {
             let text = format!("the review was not received within {limit:?}");
-            return Err(Unanswerable(StatusCode::REQUEST_TIMEOUT, text));
+            return Err(HttpError(StatusCode::REQUEST_TIMEOUT, text));
         };
         let body = body?;
         if body.is_empty() {
-            return Err(Unanswerable(StatusCode::BAD_REQUEST, "request body is empty".into()));
+            return Err(HttpError(StatusCode::BAD_REQUEST, "request body is empty".into()));
         }
         if kind.split(';').next().map(str::trim) != Some("application/json") {
             let text = format!("contentType={kind}, expected application/json");
-            return Err(Unanswerable(StatusCode::BAD_REQUEST, text));
+            return Err(HttpError(StatusCode::BAD_REQUEST, text));
         }
-        match &self.answerer {
-            Answerer::Admission(handler) => {
+        match &self.handler {
+            PathHandler::Admission(handler) => {
                 let review = Review::read(&body, &self.clock)?;
                 drop(body);
                 Ok(self.admitted(&**handler, &review, limit).await)
             }
-            Answerer::Conversion(hubs) => self.converted(hubs, &body),
+            PathHandler::Conversion(hubs) => self.converted(hubs, &body),
         }
     }
 
     async fn admitted(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> String {
-        let answer = self.isolated(handler, review, limit).await;
-        if let Some(refusal) = &answer.refusal {
+        let response = self.isolated(handler, review, limit).await;
+        if let Some(refusal) = &response.refusal {
             let request = &review.request;
             let (path, operation) = (&self.path, request.operation);
             tracing::debug!(path, %operation, namespace = ?request.namespace, name = request.name, %refusal, "refused");
         }
-        review.answer(answer).to_string()
+        review.response(response).to_string()
     }
 
-    fn converted(&self, hubs: &[Arc<dyn AnyHub>], body: &[u8]) -> Result<String, Unanswerable> {
-        let conversion::review::Answered { review, panicked } = conversion::review::answer(body, hubs)?;
+    fn converted(&self, hubs: &[Arc<dyn AnyHub>], body: &[u8]) -> Result<String, HttpError> {
+        let conversion::review::ConversionOutcome { review, panicked } = conversion::review::answer(body, hubs)?;
         if panicked {
             self.metrics.panicked();
         }
-        serde_json::to_string(&review)
-            .map_err(|error| Unanswerable(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+        serde_json::to_string(&review).map_err(|error| HttpError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
     }
 
     /// Calls the webhook, which may panic or never return.
-    async fn isolated(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> Answer {
+    async fn isolated(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> AdmissionResponse {
         let path = &self.path;
-        let asked = AssertUnwindSafe(async { handler.answer(review).await }).catch_unwind();
-        match timeout(limit, asked).await {
-            Ok(Ok(answer)) => answer,
+        let call = AssertUnwindSafe(async { handler.handle(review).await }).catch_unwind();
+        match timeout(limit, call).await {
+            Ok(Ok(response)) => response,
             Ok(Err(panic)) => {
                 self.metrics.panicked();
                 let panic = panic::message(panic.as_ref());
                 tracing::error!(path, panic, "a webhook panicked");
-                Answer::refused(Status::new(500, "InternalError", format!("panic: {panic} [recovered]")))
+                AdmissionResponse::denied(Status::new(500, "InternalError", format!("panic: {panic} [recovered]")))
             }
             Err(_) => {
                 tracing::error!(path, "a webhook took longer than {limit:?}");
-                Answer::refused(Status::new(504, "Timeout", format!("the webhook took longer than {limit:?}")))
+                AdmissionResponse::denied(Status::new(
+                    504,
+                    "Timeout",
+                    format!("the webhook took longer than {limit:?}"),
+                ))
             }
         }
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Unanswerable> {
+async fn read(body: Body) -> Result<Bytes, HttpError> {
     let body = Limited::new(body, BODY_LIMIT).collect().await;
     body.map(|body| body.to_bytes()).map_err(|error| match error.is::<LengthLimitError>() {
-        true => Unanswerable(
+        true => HttpError(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("request entity is too large; limit is {BODY_LIMIT} bytes"),
         ),
-        false => Unanswerable(StatusCode::BAD_REQUEST, format!("can't read the body: {error}")),
+        false => HttpError(StatusCode::BAD_REQUEST, format!("can't read the body: {error}")),
     })
 }
 

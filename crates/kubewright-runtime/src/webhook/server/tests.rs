@@ -34,8 +34,8 @@ impl Scene {
         let metrics = Metrics::new(clock.clone());
         let webhook = WebhookMetrics::new(metrics.registry(), clock.clone());
         let webhooks = Webhook::<ConfigMap>::new().validating(Moody).endpoints();
-        let content = Content { webhooks, ..Content::default() };
-        Self { router: router(&content, &clock, &webhook), metrics }
+        let registrations = Registrations { webhooks, ..Registrations::default() };
+        Self { router: router(&registrations, &clock, &webhook), metrics }
     }
 
     async fn send(&self, path: &str, kind: &str, body: impl Into<Body>) -> (u16, String) {
@@ -76,7 +76,7 @@ async fn reviews_are_answered_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_refusal_and_the_next_is_answered() {
+async fn a_panic_denies_the_request_and_the_next_is_served() {
     let scene = Scene::new();
     let response = scene.review("panic", "").await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(500)));
@@ -86,7 +86,7 @@ async fn a_panic_is_a_refusal_and_the_next_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_too_long_is_cut_off_when_the_api_server_gives_up() {
+async fn a_slow_webhook_ends_with_the_timeout_of_the_api_server() {
     let scene = Scene::new();
     for (query, says) in [("?timeout=7s", "7s"), ("?timeout=90s", "30s"), ("", "30s"), ("?timeout=x", "30s")] {
         let status = scene.review("sleep", query).await["status"].take();
@@ -98,13 +98,13 @@ async fn who_takes_too_long_is_cut_off_when_the_api_server_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_webhook_is_told_as_its_own() {
+async fn an_error_of_a_webhook_is_reported_as_such() {
     let status = Scene::new().review("bad", "").await["status"].take();
     assert_eq!(status["message"], "Internal error occurred: invalid digit found in string");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_review_is_answered_with_a_code_and_a_text() {
+async fn invalid_reviews_get_a_status_code_and_a_message() {
     let scene = Scene::new();
     let check = async |kind: &str, body: Vec<u8>, code: u16, says: &str| {
         let (found, text) = scene.send(PATH, kind, body).await;

@@ -95,7 +95,7 @@ async fn renewals_cost_no_request() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_tampered_with_or_expired_is_healed() {
+async fn deleted_changed_or_expired_certificates_are_replaced() {
     let scene = Scene::new();
     let replica = scene.start(|server| server);
     scene.install(&[replica.address]).await;

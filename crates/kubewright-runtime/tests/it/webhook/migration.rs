@@ -40,7 +40,7 @@ async fn move_on(scene: &Scene, panes: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn a_migration_goes_on_where_it_was_stopped() {
+async fn a_migration_continues_where_it_was_stopped() {
     let scene = Scene::new();
     let manager = local(&scene, "v1").await;
     let names = ["a", "b", "c", "d", "e", "f", "g"];
@@ -51,7 +51,7 @@ async fn a_migration_goes_on_where_it_was_stopped() {
     let gate = faults.on(&[Verb::Patch], "panes").skip(4).hold();
     let (client, first) = (faults.client(&scene.client), migrator.clone());
     let run = tokio::spawn(async move { first.run(&client).await });
-    let patched = |faults: &Faults| faults.seen().iter().filter(|seen| seen.request.resource == "panes").count();
+    let patched = |faults: &Faults| faults.requests().iter().filter(|seen| seen.request.resource == "panes").count();
     // Two pages with a list and two patches each, the third list, and two patches, one of which is held.
     until("the third page is begun", async || patched(&faults) == 9).await;
     run.abort();
@@ -75,7 +75,7 @@ async fn a_migration_goes_on_where_it_was_stopped() {
 }
 
 #[tokio::test]
-async fn what_cant_be_written_is_named_and_keeps_its_version() {
+async fn objects_that_cannot_be_written_are_named_and_keep_their_version() {
     let scene = Scene::new();
     let manager = local(&scene, "v1").await;
     move_on(&scene, &[("a", "1x2"), ("odd", "big"), ("z", "3x4")]).await;
@@ -111,7 +111,7 @@ async fn a_definition_that_changes_meanwhile_keeps_its_versions() {
     let gate = faults.on(&[Verb::Patch], "panes").hold();
     let client = faults.client(&scene.client);
     let run = tokio::spawn(async move { Migrator::new(NAME).run(&client).await });
-    until("it writes", async || faults.seen().iter().any(|seen| seen.request.verb == Verb::Patch)).await;
+    until("it writes", async || faults.requests().iter().any(|seen| seen.request.verb == Verb::Patch)).await;
     patch(&scene, json!({"spec": {"versions": definition("v1").spec.versions}})).await;
     drop(gate);
     let error = run.await.unwrap().unwrap_err();

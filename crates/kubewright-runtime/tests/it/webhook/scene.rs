@@ -148,7 +148,7 @@ impl Replica {
         let is_look = |seen: &Seen| seen.request.resource == "secrets" && seen.request.verb == Verb::Get;
         // The first check may have begun before, and a new certificate is served with the check after the one that
         // created it.
-        until("it has looked", async || self.faults.seen().iter().filter(|seen| is_look(seen)).count() > 3).await;
+        until("it has looked", async || self.faults.requests().iter().filter(|seen| is_look(seen)).count() > 3).await;
     }
 }
 

@@ -18,7 +18,7 @@ fn merge(data: Value) -> Patch<Value> {
 
 /// In one process, as in tests and demos.
 #[tokio::test]
-async fn a_local_server_installs_its_configurations_and_takes_them_away() {
+async fn a_local_server_installs_and_removes_its_configurations() {
     let scene = Scene::new();
     let manager = run(scene.manager(WebhookServer::local()));
     let validating = format!("{NAME}-validating-webhook-configuration");
@@ -66,7 +66,7 @@ async fn panics_are_isolated_and_counted_and_the_process_goes_on() {
 }
 
 #[tokio::test]
-async fn a_rehearsal_is_known_as_one() {
+async fn a_dry_run_request_is_marked_as_dry_run() {
     let scene = Scene::new();
     let replica = scene.start(|server| server);
     scene.install(&[replica.address]).await;
@@ -80,7 +80,7 @@ async fn a_rehearsal_is_known_as_one() {
 }
 
 #[tokio::test]
-async fn row_52_slow_down_and_broken_webhooks_are_told_clearly() {
+async fn slow_unreachable_and_broken_webhooks_are_reported_clearly() {
     let scene = Scene::new();
     let replica = scene.start(|server| server);
     scene.install(&[replica.address]).await;
@@ -131,7 +131,7 @@ fn stranger() -> String {
 
 /// A review in progress when the manager is stopped is answered: here, by a timeout after two seconds.
 #[tokio::test]
-async fn shutdown_lets_reviews_finish() {
+async fn shutdown_finishes_reviews() {
     let scene = Scene::new();
     let replica = scene.start(|server| server);
     scene.install(&[replica.address]).await;
@@ -166,7 +166,7 @@ fn patience_patch(seconds: u64) -> Patch<()> {
 }
 
 #[tokio::test]
-async fn a_replica_that_stands_by_answers_too() {
+async fn a_standby_replica_serves_webhooks_too() {
     let scene = Scene::new();
     let options = |identity: &str| LeaderOptions::new("default", NAME, identity);
     let leader = run(Manager::new(scene.client.clone()).clock(scene.clock.clone()).leader_election(options("first")));

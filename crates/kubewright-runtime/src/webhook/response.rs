@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The decision about a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct AdmissionResponse {
     /// The reason for which it is denied, if it is.
     pub(super) refusal: Option<Status>,
     /// Warnings for the user, whatever the decision.
@@ -14,14 +14,14 @@ pub(super) struct Answer {
     pub(super) patch: Option<Value>,
 }
 
-impl Answer {
+impl AdmissionResponse {
     /// Allows the request.
     pub(super) fn allowed() -> Self {
         Self::default()
     }
 
     /// Denies the request.
-    pub(super) fn refused(status: Status) -> Self {
+    pub(super) fn denied(status: Status) -> Self {
         Self { refusal: Some(status), ..Self::default() }
     }
 }
