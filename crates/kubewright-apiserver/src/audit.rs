@@ -39,7 +39,7 @@ pub(crate) struct Audit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    users: BTreeMap<String, Recorded>,
+    users: BTreeMap<String, UserUsage>,
     /// The sum of all users' entries.
     entries: usize,
     /// Counts requests, to determine when each user was last active.
@@ -47,7 +47,7 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Recorded {
+struct UserUsage {
     usage: Usage,
     last_seen: u64,
 }

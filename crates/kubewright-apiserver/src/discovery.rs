@@ -162,7 +162,7 @@ fn group_value(group: &Group) -> Value {
 }
 
 /// A subresource, including `status` and `scale`.
-struct Sub<'a> {
+struct Subresource<'a> {
     name: &'a str,
     kind: (&'a str, &'a str, &'a str),
     verbs: &'a [&'static str],
@@ -170,15 +170,18 @@ struct Sub<'a> {
 
 const READ_AND_WRITE: &[&str] = &["get", "patch", "update"];
 
-fn subresources(resource: &Resource) -> Vec<Sub<'_>> {
+fn subresources(resource: &Resource) -> Vec<Subresource<'_>> {
     let own = (&*resource.group, &*resource.version, &*resource.kind);
-    let mut list: Vec<_> =
-        resource.subresources.iter().map(|sub| Sub { name: sub.name, kind: sub.kind, verbs: &sub.verbs }).collect();
+    let mut list: Vec<_> = resource
+        .subresources
+        .iter()
+        .map(|sub| Subresource { name: sub.name, kind: sub.kind, verbs: &sub.verbs })
+        .collect();
     if resource.status {
-        list.push(Sub { name: "status", kind: own, verbs: READ_AND_WRITE });
+        list.push(Subresource { name: "status", kind: own, verbs: READ_AND_WRITE });
     }
     if resource.scale.is_some() {
-        list.push(Sub { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
+        list.push(Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
     }
     list.sort_by_key(|sub| sub.name);
     list

@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::UserInfo,
-    handlers::{self, Closing},
+    handlers::{self, ServerShutdown},
     response::{self, Response},
     state::State,
     storage::Key,
@@ -278,7 +278,7 @@ impl Shared {
         mut request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response, std::convert::Infallible>> + use<> {
         let state = self.state.clone();
-        request.extensions_mut().insert(Closing(self.shutdown.closing.clone()));
+        request.extensions_mut().insert(ServerShutdown(self.shutdown.closing.clone()));
         if let Identity::User(user) = identity {
             request.extensions_mut().insert(user.clone());
         }

@@ -14,14 +14,14 @@ const ACCEPTED: &str = "application/json, application/yaml";
 
 /// The text format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum TextFormat {
     Json,
     Yaml,
 }
 
 /// The representation of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Representation {
     /// Complete objects.
     Whole,
     /// A `Table` of `meta.k8s.io/v1`.
@@ -33,13 +33,13 @@ pub(crate) enum Shape {
 /// The negotiated media type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
-    pub(crate) text: Text,
-    pub(crate) shape: Shape,
+    pub(crate) text: TextFormat,
+    pub(crate) representation: Representation,
 }
 
 impl Accept {
     /// Returns plain JSON.
-    pub(crate) const JSON: Self = Self { text: Text::Json, shape: Shape::Whole };
+    pub(crate) const JSON: Self = Self { text: TextFormat::Json, representation: Representation::Whole };
 
     /// Returns the supported media type with the greatest weight in the `Accept` header; of several, the first.
     ///
@@ -65,8 +65,8 @@ impl Accept {
     fn clause(clause: &str) -> (f32, Option<Self>) {
         let mut parts = clause.split(';').map(str::trim);
         let text = match parts.next().unwrap_or_default() {
-            "application/json" | "*/*" | "application/*" => Some(Text::Json),
-            "application/yaml" | "application/x-yaml" | "text/yaml" => Some(Text::Yaml),
+            "application/json" | "*/*" | "application/*" => Some(TextFormat::Json),
+            "application/yaml" | "application/x-yaml" | "text/yaml" => Some(TextFormat::Yaml),
             _ => None,
         };
         let (mut weight, mut kind, mut group, mut version) = (1.0, "", "", "");
@@ -79,13 +79,15 @@ impl Accept {
                 _ => {}
             }
         }
-        let shape = match (kind, group, version) {
-            ("", _, _) => Some(Shape::Whole),
-            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Shape::Metadata),
+        let representation = match (kind, group, version) {
+            ("", _, _) => Some(Representation::Whole),
+            ("Table", "meta.k8s.io", "v1") => Some(Representation::Table),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+                Some(Representation::Metadata)
+            }
             _ => None,
         };
-        (weight, text.zip(shape).map(|(text, shape)| Self { text, shape }))
+        (weight, text.zip(representation).map(|(text, representation)| Self { text, representation }))
     }
 }
 
@@ -106,10 +108,10 @@ pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
 }
 
 /// Returns a response with a value in the negotiated text format.
-pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Response {
+pub(crate) fn value(code: StatusCode, text: TextFormat, value: &Value) -> Response {
     match text {
-        Text::Json => bytes(code, value.to_string()),
-        Text::Yaml => match serde_saphyr::to_string(value) {
+        TextFormat::Json => bytes(code, value.to_string()),
+        TextFormat::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => {
                 let mut response = bytes(code, text);
                 response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
@@ -121,11 +123,11 @@ pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Response {
 }
 
 /// Returns a response with a value whose JSON text already exists.
-pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Response {
+pub(crate) fn json_text(code: StatusCode, accept: TextFormat, json: Bytes) -> Response {
     match accept {
-        Text::Json => bytes(code, json),
-        Text::Yaml => match serde_json::from_slice::<Value>(&json) {
-            Ok(parsed) => value(code, Text::Yaml, &parsed),
+        TextFormat::Json => bytes(code, json),
+        TextFormat::Yaml => match serde_json::from_slice::<Value>(&json) {
+            Ok(parsed) => value(code, TextFormat::Yaml, &parsed),
             Err(error) => status(&Status::internal(error)),
         },
     }
@@ -155,24 +157,27 @@ pub(crate) fn add_warnings(response: &mut Response, warnings: &[String]) {
 mod tests {
     use super::*;
 
-    fn check(accept: &str, expect: Option<(Text, Shape)>) {
+    fn check(accept: &str, expect: Option<(TextFormat, Representation)>) {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let actual = Accept::parse(&headers).ok().map(|accept| (accept.text, accept.shape));
+        let actual = Accept::parse(&headers).ok().map(|accept| (accept.text, accept.representation));
         assert_eq!(actual, expect, "{accept}");
     }
 
     #[test]
     fn the_first_supported_media_type_is_used() {
-        check("application/json", Some((Text::Json, Shape::Whole)));
-        check("application/vnd.kubernetes.protobuf, application/json", Some((Text::Json, Shape::Whole)));
+        check("application/json", Some((TextFormat::Json, Representation::Whole)));
+        check("application/vnd.kubernetes.protobuf, application/json", Some((TextFormat::Json, Representation::Whole)));
         check("application/vnd.kubernetes.protobuf", None);
-        check("text/html, */*", Some((Text::Json, Shape::Whole)));
-        check("application/yaml", Some((Text::Yaml, Shape::Whole)));
-        check("application/json;q=0.5,application/yaml", Some((Text::Yaml, Shape::Whole)));
+        check("text/html, */*", Some((TextFormat::Json, Representation::Whole)));
+        check("application/yaml", Some((TextFormat::Yaml, Representation::Whole)));
+        check("application/json;q=0.5,application/yaml", Some((TextFormat::Yaml, Representation::Whole)));
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        check(kubectl, Some((Text::Json, Shape::Table)));
+        check(kubectl, Some((TextFormat::Json, Representation::Table)));
         check("application/json;as=Table;v=v2;g=meta.k8s.io", None);
-        check("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some((Text::Json, Shape::Metadata)));
+        check(
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Some((TextFormat::Json, Representation::Metadata)),
+        );
     }
 }

@@ -133,7 +133,7 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
 fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let verifier = Arc::new(AnyClient { algorithms: provider.signature_verification_algorithms });
+    let verifier = Arc::new(AnyClientCertificate { algorithms: provider.signature_verification_algorithms });
     let mut config = ServerConfig::builder_with_provider(provider as Arc<CryptoProvider>)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -145,11 +145,11 @@ fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<Serv
 /// Accepts any client certificate whose key the client holds. Each request checks whether the certificate is valid, so
 /// that an unknown one gets the response 401 instead of a failed handshake.
 #[derive(Debug)]
-struct AnyClient {
+struct AnyClientCertificate {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for AnyClientCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -28,7 +28,7 @@ use crate::{
     },
     events::Recorder,
     node::{
-        self, Host, ImageTable, NODE_NAME, WRITES,
+        self, ImageTable, NODE_NAME, NodeContext, WRITES,
         address::Addresses,
         log::{LogAction, LogStore},
         node_directory::{self, NodeDirectory},
@@ -312,7 +312,7 @@ impl Cluster {
         let root = std::env::temp_dir();
         let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
         self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
-        let host = Host {
+        let host = NodeContext {
             client: self.component_client("kubelet"),
             clock: clock.clone(),
             random: random.clone(),

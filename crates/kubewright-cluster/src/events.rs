@@ -20,7 +20,7 @@ const REMEMBERED: usize = 4096;
 
 /// An occurrence to record as an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Occurrence {
+pub(crate) struct ObjectEvent {
     /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
     /// Whether the type is `Warning` instead of `Normal`.
@@ -31,7 +31,7 @@ pub(crate) struct Occurrence {
     pub(crate) message: String,
 }
 
-impl Occurrence {
+impl ObjectEvent {
     /// Creates an occurrence about a pod.
     pub(crate) fn of_pod(pod: &Pod, warning: bool, reason: &str, message: String) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -44,7 +44,7 @@ impl Occurrence {
 
 /// Records events for one component.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(mpsc::Sender<Occurrence>);
+pub(crate) struct Recorder(mpsc::Sender<ObjectEvent>);
 
 impl Recorder {
     /// Creates a recorder, and the task that writes its events. The task ends when all recorders are dropped.
@@ -61,8 +61,8 @@ impl Recorder {
     }
 
     /// Records an occurrence.
-    pub(crate) fn record(&self, occurrence: Occurrence) {
-        if self.0.try_send(occurrence).is_err() {
+    pub(crate) fn record(&self, event: ObjectEvent) {
+        if self.0.try_send(event).is_err() {
             tracing::debug!("dropped an event: too many are pending");
         }
     }
@@ -76,23 +76,23 @@ struct Writer {
     /// The nanosecond timestamp in the name of the most recent event.
     last: i128,
     /// The event's name and count of each occurrence that was written.
-    written: BTreeMap<Occurrence, (String, u32)>,
-    order: VecDeque<Occurrence>,
+    written: BTreeMap<ObjectEvent, (String, u32)>,
+    order: VecDeque<ObjectEvent>,
 }
 
 impl Writer {
-    async fn run(mut self, mut occurrences: mpsc::Receiver<Occurrence>) {
-        while let Some(occurrence) = occurrences.recv().await {
-            self.write(occurrence).await;
+    async fn run(mut self, mut events: mpsc::Receiver<ObjectEvent>) {
+        while let Some(event) = events.recv().await {
+            self.write(event).await;
         }
     }
 
-    async fn write(&mut self, occurrence: Occurrence) {
-        let [.., namespace, _, _] = &occurrence.regarding;
+    async fn write(&mut self, event: ObjectEvent) {
+        let [.., namespace, _, _] = &event.regarding;
         let place = if namespace.is_empty() { "default" } else { namespace.as_str() };
         let events = ObjectPath::core("events", Some(place), "");
         let now = self.clock.now();
-        if let Some((name, count)) = self.written.get_mut(&occurrence) {
+        if let Some((name, count)) = self.written.get_mut(&event) {
             *count += 1;
             let patch = json!({"count": *count, "lastTimestamp": written(now)});
             let address = ObjectPath { name: name.clone(), ..events.clone() };
@@ -102,19 +102,19 @@ impl Writer {
             }
         }
         self.last = now.as_nanosecond().max(self.last + 1);
-        let body = self.body(&occurrence, place, now);
+        let body = self.body(&event, place, now);
         match self.client.create(&events, "", &body).await {
-            Ok(event) => {
-                let name = event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                self.remember(occurrence, name);
+            Ok(created) => {
+                let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                self.remember(event, name);
             }
             Err(error) => tracing::debug!(%error, "failed to write an event"),
         }
     }
 
-    fn remember(&mut self, occurrence: Occurrence, name: String) {
-        if self.written.insert(occurrence.clone(), (name, 1)).is_none() {
-            self.order.push_back(occurrence);
+    fn remember(&mut self, event: ObjectEvent, name: String) {
+        if self.written.insert(event.clone(), (name, 1)).is_none() {
+            self.order.push_back(event);
         }
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
@@ -123,16 +123,16 @@ impl Writer {
         }
     }
 
-    fn body(&self, occurrence: &Occurrence, place: &str, now: Timestamp) -> Value {
-        let [version, kind, namespace, name, uid] = &occurrence.regarding;
+    fn body(&self, event: &ObjectEvent, place: &str, now: Timestamp) -> Value {
+        let [version, kind, namespace, name, uid] = &event.regarding;
         json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": format!("{name}.{:x}", self.last), "namespace": place},
             "involvedObject": {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
-            "type": if occurrence.warning { "Warning" } else { "Normal" },
-            "reason": occurrence.reason,
-            "message": occurrence.message,
+            "type": if event.warning { "Warning" } else { "Normal" },
+            "reason": event.reason,
+            "message": event.message,
             "count": 1,
             "firstTimestamp": written(now),
             "lastTimestamp": written(now),

@@ -25,7 +25,7 @@ use crate::{
 
 /// A token in the extensions of a request. It is cancelled when the server shuts down, which ends streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Closing(pub(crate) CancellationToken);
+pub(crate) struct ServerShutdown(pub(crate) CancellationToken);
 
 /// A request for a resource.
 pub(super) struct Call {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     call::Call,
     decode::{self, Format},
-    lifecycle::Incoming,
+    lifecycle::DecodedBody,
     query::WriteOptions,
 };
 use crate::{
@@ -45,11 +45,11 @@ pub(super) async fn create(call: &Call) -> Result<Response, Status> {
 /// Creates an object, with admission by webhooks.
 pub(super) async fn create_admitted(
     call: &Call,
-    incoming: Incoming,
+    incoming: DecodedBody,
     manager: &Manager<'_>,
     options: &WriteOptions,
 ) -> Result<Response, Status> {
-    let Incoming { mut object, mut warnings } = incoming;
+    let DecodedBody { mut object, mut warnings } = incoming;
     call.check_namespace(&object)?;
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use super::{call::Call, lifecycle::Incoming, part::Part, query::WriteOptions};
+use super::{call::Call, lifecycle::DecodedBody, part::Part, query::WriteOptions};
 use crate::{
     admission::{Attributes, NAMESPACES, Operation, Review},
     codec,
@@ -26,7 +26,7 @@ pub(super) const MAX_ATTEMPTS: usize = 16;
 /// A change of a call's object, in the representation of its endpoint. All objects are in served form.
 pub(super) trait Edit: Sync {
     /// Returns the object that the client requests, given the current one.
-    fn desired(&self, served: &Value) -> Result<Incoming, Status>;
+    fn desired(&self, served: &Value) -> Result<DecodedBody, Status>;
 
     /// Returns the object to store for the requested one, in stored form. Yields to other tasks if its validation takes
     /// long.
@@ -56,8 +56,8 @@ pub(super) struct PartEdit<'a, F> {
     pub(super) desired: F,
 }
 
-impl<F: Fn(&Value) -> Result<Incoming, Status> + Sync> Edit for PartEdit<'_, F> {
-    fn desired(&self, served: &Value) -> Result<Incoming, Status> {
+impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for PartEdit<'_, F> {
+    fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
         (self.desired)(served)
     }
 
@@ -160,7 +160,7 @@ impl Call {
         for _ in 0..MAX_ATTEMPTS {
             let old = self.load(self.present()?).await?.value();
             let served = codec::to_served(&self.resource, &old);
-            let Incoming { object, mut warnings } = self.decide(|| ready(edit.desired(&served))).await?;
+            let DecodedBody { object, mut warnings } = self.decide(|| ready(edit.desired(&served))).await?;
             let new = match &review {
                 Some(review) => {
                     let before = edit.view(served.clone())?;

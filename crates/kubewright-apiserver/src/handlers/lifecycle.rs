@@ -17,14 +17,14 @@ use crate::{
 
 /// The object of a body, with warnings for the client.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct DecodedBody {
     pub(super) object: Value,
     pub(super) warnings: Vec<String>,
 }
 
 impl Call {
     /// Checks a body against the kind, name and namespace of the path, and prunes fields that aren't in the schema.
-    pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<Incoming, Status> {
+    pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<DecodedBody, Status> {
         let Decoded { value: mut object, duplicates: mut problems } = decoded;
         self.check_kind(&mut object)?;
         object_meta::check_types(&self.resource, &object)?;
@@ -42,8 +42,8 @@ impl Call {
                     schema_rules::unreadable(&self.resource, &why)
                 })
             }
-            FieldValidation::Ignore => Ok(Incoming { object, warnings: Vec::new() }),
-            _ => Ok(Incoming { object, warnings: problems }),
+            FieldValidation::Ignore => Ok(DecodedBody { object, warnings: Vec::new() }),
+            _ => Ok(DecodedBody { object, warnings: problems }),
         }
     }
 

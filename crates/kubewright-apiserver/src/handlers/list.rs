@@ -15,7 +15,7 @@ use crate::{
     codec,
     group_version::group_version,
     registry::Resource,
-    response::{self, Response, Shape, Text},
+    response::{self, Representation, Response, TextFormat},
     selection::Selection,
     storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
 };
@@ -40,8 +40,8 @@ pub(super) async fn list(call: &Call) -> Result<Response, Status> {
     let (snapshot, after) = match call.query.get("continue") {
         None => (snapshot(call, limit.is_some()).await?, None),
         Some(token) => match resume(call, token)? {
-            Resumed::At(snapshot, after) => (snapshot, Some(after)),
-            Resumed::Expired(response) => return Ok(response),
+            Continuation::At(snapshot, after) => (snapshot, Some(after)),
+            Continuation::Expired(response) => return Ok(response),
         },
     };
     let snapshot = convert_for_selection(call, snapshot, &selection).await?;
@@ -172,7 +172,7 @@ fn token(revision: i64, after: &Key) -> String {
 }
 
 /// The state that a continue token refers to.
-enum Resumed {
+enum Continuation {
     /// The list at its revision, and the last key of the previous page.
     At(Snapshot, Key),
     /// The revision is too old. The response has a token that continues with the current objects.
@@ -180,7 +180,7 @@ enum Resumed {
 }
 
 /// Parses a continue token.
-fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
+fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
     let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
     if requested_version(call)?.is_some_and(|version| version > 0) {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
@@ -191,9 +191,9 @@ fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
     let (namespace, name) = token["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
     let after = Key::new(namespace, name);
     let (store, storage) = (&call.state.store, &call.resource.storage);
-    let Ok(revision) = u64::try_from(revision) else { return Ok(Resumed::At(store.snapshot(storage), after)) };
+    let Ok(revision) = u64::try_from(revision) else { return Ok(Continuation::At(store.snapshot(storage), after)) };
     match store.snapshot_at(storage, revision) {
-        Ok(snapshot) => Ok(Resumed::At(snapshot, after)),
+        Ok(snapshot) => Ok(Continuation::At(snapshot, after)),
         Err(ReadError::Future(_)) => Err(invalid()),
         Err(ReadError::Expired(_)) => {
             let status = Status::expired(
@@ -205,7 +205,7 @@ fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
             );
             let mut body = status.to_json();
             body["metadata"]["continue"] = self::token(-1, &after).into();
-            Ok(Resumed::Expired(response::value(StatusCode::GONE, Text::Json, &body)))
+            Ok(Continuation::Expired(response::value(StatusCode::GONE, TextFormat::Json, &body)))
         }
     }
 }
@@ -249,7 +249,7 @@ fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Response
         metadata["remainingItemCount"] = remaining.into();
     }
     let resource = &call.resource;
-    if call.accept.shape == Shape::Whole && call.accept.text == Text::Json {
+    if call.accept.representation == Representation::Whole && call.accept.text == TextFormat::Json {
         return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata)));
     }
     let list = call.present_list(&items, &metadata)?;

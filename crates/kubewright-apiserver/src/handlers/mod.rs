@@ -29,7 +29,7 @@ use http::{Method, Request, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use kubewright_apimachinery::status::Status;
 
-pub(crate) use self::call::Closing;
+pub(crate) use self::call::ServerShutdown;
 use self::{
     call::{Call, method_not_allowed},
     decode::MAX_BODY,

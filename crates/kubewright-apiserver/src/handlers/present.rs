@@ -10,7 +10,7 @@ use super::call::Call;
 use crate::{
     codec,
     group_version::group_version,
-    response::{self, Response, Shape},
+    response::{self, Representation, Response},
     storage::Stored,
     table::{self, Include},
 };
@@ -33,10 +33,10 @@ impl Call {
     pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Response {
         let (resource, text) = (&self.resource, self.accept.text);
         let served = || codec::to_served(resource, &stored.value());
-        let mut response = match self.accept.shape {
-            Shape::Whole => response::json_text(code, text, codec::served_text(resource, stored)),
-            Shape::Metadata => response::value(code, text, &metadata(&served())),
-            Shape::Table => match self.table(&[served()], &table_metadata(stored), true) {
+        let mut response = match self.accept.representation {
+            Representation::Whole => response::json_text(code, text, codec::served_text(resource, stored)),
+            Representation::Metadata => response::value(code, text, &metadata(&served())),
+            Representation::Table => match self.table(&[served()], &table_metadata(stored), true) {
                 Ok(table) => response::value(code, text, &table),
                 Err(status) => response::status(&status),
             },
@@ -50,20 +50,20 @@ impl Call {
     pub(super) fn present_list(&self, items: &[Arc<Stored>], list_metadata: &Value) -> Result<Value, Status> {
         let resource = &self.resource;
         let mut objects = items.iter().map(|stored| codec::to_served(resource, &stored.value()));
-        Ok(match self.accept.shape {
-            Shape::Whole => json!({
+        Ok(match self.accept.representation {
+            Representation::Whole => json!({
                 "kind": &*resource.list_kind,
                 "apiVersion": group_version(&resource.group, &resource.version),
                 "metadata": list_metadata,
                 "items": objects.map(Arc::unwrap_or_clone).collect::<Vec<_>>(),
             }),
-            Shape::Metadata => json!({
+            Representation::Metadata => json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": list_metadata,
                 "items": objects.map(|object| metadata(&object)).collect::<Vec<_>>(),
             }),
-            Shape::Table => {
+            Representation::Table => {
                 let mut batch = || objects.by_ref().take(BATCH).collect::<Vec<_>>();
                 let mut table = self.table(&batch(), list_metadata, true)?;
                 loop {

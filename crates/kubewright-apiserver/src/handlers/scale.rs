@@ -14,7 +14,7 @@ use super::{
     call::{Call, method_not_allowed},
     decode::{self, Format},
     edit::Edit,
-    lifecycle::Incoming,
+    lifecycle::DecodedBody,
     part::Part,
     patch::{Patch, PatchType},
     query::WriteOptions,
@@ -135,9 +135,9 @@ struct ScaleEdit<'a, F> {
 }
 
 impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
-    fn desired(&self, served: &Value) -> Result<Incoming, Status> {
+    fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
         let object = (self.desired)(&self.scaler.view(served)?)?;
-        Ok(Incoming { object, warnings: Vec::new() })
+        Ok(DecodedBody { object, warnings: Vec::new() })
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {

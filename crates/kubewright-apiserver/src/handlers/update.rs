@@ -8,7 +8,7 @@ use super::{
     call::Call,
     decode::{self, Format},
     edit::{Edited, PartEdit},
-    lifecycle::Incoming,
+    lifecycle::DecodedBody,
     part::Part,
     query::WriteOptions,
 };
@@ -18,10 +18,10 @@ use crate::response::Response;
 pub(super) async fn update(call: &Call, part: Part) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
-    let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
+    let DecodedBody { object, warnings } = call.receive(decoded, options.field_validation)?;
     let manager = call.manager_name(&options);
     let manager = call.manager(&manager, part.subresource());
-    let desired = |_: &Value| Ok(Incoming { object: object.clone(), warnings: warnings.clone() });
+    let desired = |_: &Value| Ok(DecodedBody { object: object.clone(), warnings: warnings.clone() });
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &options, part.subresource()).await?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))

@@ -15,14 +15,14 @@ use tokio::{sync::watch::Receiver, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call::{Call, Closing},
+    call::{Call, ServerShutdown},
     list, present,
 };
 use crate::{
     body::Body,
     codec,
     group_version::group_version,
-    response::{self, Response, Shape, Text},
+    response::{self, Representation, Response, TextFormat},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
 };
@@ -39,7 +39,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// Watches a collection.
 pub(super) async fn watch(call: Call) -> Result<Response, Status> {
     list::check_options(&call, true)?;
-    if call.accept.text != Text::Json {
+    if call.accept.text != TextFormat::Json {
         let message = "only the following media types are accepted: application/json, application/json;stream=watch";
         return Err(Status::new(406, "NotAcceptable", message));
     }
@@ -62,7 +62,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         (None, version)
     };
     let monotonic = call.state.clock.monotonic();
-    let closing = call.parts.extensions.get::<Closing>().map(|closing| closing.0.clone()).unwrap_or_default();
+    let closing = call.parts.extensions.get::<ServerShutdown>().map(|closing| closing.0.clone()).unwrap_or_default();
     let watcher = Watcher {
         served: call.state.registry.changes(),
         initial,
@@ -278,14 +278,14 @@ impl Watcher {
 
     fn event(&mut self, change: ChangeKind, stored: &Stored) -> Bytes {
         let resource = &self.call.resource;
-        if self.call.accept.shape == Shape::Whole {
+        if self.call.accept.representation == Representation::Whole {
             // Nearly all watchers share the text of the event.
             let shared = if change == stored.change() { codec::served_frame(resource, stored) } else { None };
             return shared.unwrap_or_else(|| frame(change.as_str(), &codec::served_text(resource, stored)));
         }
         let object = codec::to_served(resource, &stored.value());
-        let document = match self.call.accept.shape {
-            Shape::Metadata => present::metadata(&object),
+        let document = match self.call.accept.representation {
+            Representation::Metadata => present::metadata(&object),
             _ => {
                 // Only the first table defines the columns.
                 let headers = !std::mem::replace(&mut self.columns_sent, true);
@@ -304,10 +304,10 @@ impl Watcher {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
         let resource = &self.call.resource;
-        let (kind, version) = match self.call.accept.shape {
-            Shape::Whole => (&*resource.kind, group_version(&resource.group, &resource.version)),
-            Shape::Table => ("Table", "meta.k8s.io/v1".into()),
-            Shape::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+        let (kind, version) = match self.call.accept.representation {
+            Representation::Whole => (&*resource.kind, group_version(&resource.group, &resource.version)),
+            Representation::Table => ("Table", "meta.k8s.io/v1".into()),
+            Representation::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
         frame("BOOKMARK", object.to_string().as_bytes())

@@ -28,9 +28,9 @@ struct State {
 
 impl Conversions {
     /// Creates the conversions of one resource. Returns `None` if all versions have the same fields.
-    pub(crate) fn of<'a>(&'a self, resource: &'a Resource) -> Option<OfResource<'a>> {
+    pub(crate) fn of<'a>(&'a self, resource: &'a Resource) -> Option<ResourceConversions<'a>> {
         let versions = resource.versions.as_deref().filter(|versions| versions.has_webhook())?;
-        Some(OfResource { versions, conversions: self })
+        Some(ResourceConversions { versions, conversions: self })
     }
 
     /// Returns whether the last decision lacked conversions, and so is invalid.
@@ -54,12 +54,12 @@ impl Conversions {
 
 /// [`Conversions`] between the versions of one kind.
 #[derive(Debug)]
-pub(crate) struct OfResource<'a> {
+pub(crate) struct ResourceConversions<'a> {
     versions: &'a Versions,
     conversions: &'a Conversions,
 }
 
-impl apply::Versions for OfResource<'_> {
+impl apply::Versions for ResourceConversions<'_> {
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_> {
         let Some(schema) = self.versions.schema(api_version) else { return Converted::NoVersion };
         if object["apiVersion"] == api_version {

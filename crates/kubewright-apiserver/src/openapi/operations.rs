@@ -90,36 +90,36 @@ parameters! {
 pub(super) fn paths(resource: &Resource) -> Vec<Path> {
     let base = format!("/{}", base_path(resource));
     let plural = &resource.plural;
-    let maker = Maker { resource };
+    let builder = OperationBuilder { resource };
     let mut paths = Vec::new();
     let collection = if resource.namespaced {
-        let everywhere = vec![maker.operation("list", "ForAllNamespaces")];
-        paths.push(Path { path: format!("{base}/{plural}"), operations: maker.allowed(everywhere) });
+        let everywhere = vec![builder.operation("list", "ForAllNamespaces")];
+        paths.push(Path { path: format!("{base}/{plural}"), operations: builder.allowed(everywhere) });
         format!("{base}/namespaces/{{namespace}}/{plural}")
     } else {
         format!("{base}/{plural}")
     };
     let item = format!("{collection}/{{name}}");
-    let on_all = ["list", "post", "deletecollection"].map(|action| maker.operation(action, ""));
-    paths.push(Path { path: collection, operations: maker.allowed(on_all.into()) });
-    let on_one = ["get", "put", "patch", "delete"].map(|action| maker.operation(action, ""));
-    paths.push(Path { path: item.clone(), operations: maker.allowed(on_one.into()) });
+    let on_all = ["list", "post", "deletecollection"].map(|action| builder.operation(action, ""));
+    paths.push(Path { path: collection, operations: builder.allowed(on_all.into()) });
+    let on_one = ["get", "put", "patch", "delete"].map(|action| builder.operation(action, ""));
+    paths.push(Path { path: item.clone(), operations: builder.allowed(on_one.into()) });
     if resource.status {
-        let operations = ["get", "put", "patch"].map(|action| maker.operation(action, "Status")).into();
+        let operations = ["get", "put", "patch"].map(|action| builder.operation(action, "Status")).into();
         paths.push(Path { path: format!("{item}/status"), operations });
     }
     if resource.scale.is_some() {
-        let operations = ["get", "put", "patch"].map(|action| maker.scale(action)).into();
+        let operations = ["get", "put", "patch"].map(|action| builder.scale(action)).into();
         paths.push(Path { path: format!("{item}/scale"), operations });
     }
     paths
 }
 
-struct Maker<'a> {
+struct OperationBuilder<'a> {
     resource: &'a Resource,
 }
 
-impl Maker<'_> {
+impl OperationBuilder<'_> {
     fn operation(&self, action: &'static str, suffix: &str) -> Operation {
         let resource = self.resource;
         let own = resource.schema.name.clone();

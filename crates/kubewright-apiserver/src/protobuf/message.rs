@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 use super::{
     error::ProtobufError,
     form::Form,
-    table::{Field, Kind, Many, Message, Table},
+    table::{Cardinality, Field, Kind, Message, Table},
     wire::{self, Payload, Reader},
 };
 
@@ -36,10 +36,10 @@ impl Decoder {
         let mut reader = Reader::new(bytes);
         while let Some(wire::Field { number, payload }) = reader.field()? {
             let Some(field) = message.field(number) else { continue };
-            match field.many {
-                Many::One => self.one(field, payload, into, depth)?,
-                Many::List => self.item(field, payload, into, depth)?,
-                Many::Map => self.entry(field, payload, into, depth)?,
+            match field.cardinality {
+                Cardinality::One => self.one(field, payload, into, depth)?,
+                Cardinality::List => self.item(field, payload, into, depth)?,
+                Cardinality::Map => self.entry(field, payload, into, depth)?,
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ pub(super) struct Message {
 pub(super) struct Field {
     /// The name in JSON; empty for a message whose fields belong to the parent.
     pub(super) name: &'static str,
-    pub(super) many: Many,
+    pub(super) cardinality: Cardinality,
     pub(super) kind: Kind,
     /// True if JSON omits the field if it is zero.
     pub(super) omit_zero: bool,
@@ -37,7 +37,7 @@ pub(super) struct Field {
 
 /// The number of values of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Many {
+pub(super) enum Cardinality {
     One,
     List,
     Map,
@@ -122,10 +122,10 @@ fn field(line: &'static str, package: &str, names: &BTreeMap<&'static str, usize
     let mut words = line.split(' ');
     let (number, name, kind) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
     let (kind, omit_zero) = kind.strip_suffix('?').map_or((kind, false), |kind| (kind, true));
-    let (many, kind) = match (kind.strip_prefix("[]"), kind.strip_prefix("map:")) {
-        (Some(item), _) => (Many::List, item),
-        (_, Some(value)) => (Many::Map, value),
-        _ => (Many::One, kind),
+    let (cardinality, kind) = match (kind.strip_prefix("[]"), kind.strip_prefix("map:")) {
+        (Some(item), _) => (Cardinality::List, item),
+        (_, Some(value)) => (Cardinality::Map, value),
+        _ => (Cardinality::One, kind),
     };
     let kind = match kind {
         "string" => Kind::String,
@@ -139,5 +139,5 @@ fn field(line: &'static str, package: &str, names: &BTreeMap<&'static str, usize
         short => Kind::Message(*names.get(&*format!("{package}.{short}"))?),
     };
     let name = if name == "." { "" } else { name };
-    Some((number, Field { name, many, kind, omit_zero }))
+    Some((number, Field { name, cardinality, kind, omit_zero }))
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     form::Form,
-    table::{Kind, Many},
+    table::{Cardinality, Kind},
     *,
 };
 use crate::registry::builtin;
@@ -241,10 +241,10 @@ fn compare(kind: Kind, schema: Node<'_>, seen: &mut BTreeSet<usize>) {
     visit(table, index, &mut |field| {
         assert!(names.insert(field.name), "{} is there twice", field.name);
         let node = schema.field(field.name).unwrap_or_else(|| panic!("no schema has {}", field.name));
-        let value = match field.many {
-            Many::One => node,
-            Many::List => node.items(),
-            Many::Map => node.field("any").unwrap_or_else(|| panic!("{} is no map", field.name)),
+        let value = match field.cardinality {
+            Cardinality::One => node,
+            Cardinality::List => node.items(),
+            Cardinality::Map => node.field("any").unwrap_or_else(|| panic!("{} is no map", field.name)),
         };
         compare(field.kind, value, seen);
     });

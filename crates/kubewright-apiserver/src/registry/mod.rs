@@ -13,9 +13,11 @@ use tokio::sync::watch;
 
 pub(crate) use self::custom::CustomResources;
 pub use self::{
-    resource::{Cell, Column, ConnectionOptions, Operation, Resource, Scale, Selectable, SelectableValue, Subresource},
+    resource::{
+        Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField, SelectableValue, Subresource,
+    },
     schema::ResourceSchema,
-    strategy::{Plain, Strategy},
+    strategy::{DefaultStrategy, Strategy},
 };
 pub use crate::conversion::Versions;
 

@@ -50,7 +50,7 @@ pub struct Resource {
     /// The columns of `kubectl get`. A column `Name` precedes them, unless one has the format `name`.
     pub columns: Vec<Column>,
     /// The fields for field selectors, in addition to `metadata.name` and `metadata.namespace`.
-    pub selectable: Vec<Selectable>,
+    pub selectable: Vec<SelectableField>,
     /// The warning for a deprecated version.
     pub deprecated: Option<String>,
 }
@@ -135,7 +135,7 @@ pub enum Cell {
 
 /// A field for field selectors.
 #[derive(Clone, Debug)]
-pub struct Selectable {
+pub struct SelectableField {
     /// The label, such as `status.phase`.
     pub label: String,
     /// The source of the value in a stored object. An absent field counts as the empty string.

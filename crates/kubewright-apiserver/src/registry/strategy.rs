@@ -104,6 +104,6 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
 /// The strategy of a kind without specific rules.
 #[derive(Debug)]
-pub struct Plain;
+pub struct DefaultStrategy;
 
-impl Strategy for Plain {}
+impl Strategy for DefaultStrategy {}

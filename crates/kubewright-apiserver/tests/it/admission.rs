@@ -14,7 +14,7 @@ use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};
 
 use crate::{
-    raw::{Answer, send},
+    raw::{RawResponse, send},
     webhook::{Hook, Reply, allow, annotate, patch},
 };
 
@@ -41,7 +41,7 @@ pub(crate) async fn configure(api: &ApiServer, phase: &str, name: &str, webhooks
     assert_eq!(answer.code, 201, "{}", answer.text);
 }
 
-pub(crate) async fn create(api: &ApiServer, path: &str, object: Value) -> Answer {
+pub(crate) async fn create(api: &ApiServer, path: &str, object: Value) -> RawResponse {
     send(api, &format!("POST {path}"), &["User-Agent: tester"], object.to_string()).await
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn config(name: &str) -> Value {
 }
 
 #[track_caller]
-pub(crate) fn refused(answer: &Answer, code: u16, message: &str) {
+pub(crate) fn refused(answer: &RawResponse, code: u16, message: &str) {
     assert_eq!(answer.code, code, "{}", answer.text);
     let found = answer.json()["message"].as_str().unwrap().to_owned();
     assert!(found.contains(message), "{found}");
 }
 
-fn annotation(answer: &Answer, key: &str) -> Value {
+fn annotation(answer: &RawResponse, key: &str) -> Value {
     answer.json()["metadata"]["annotations"][key].clone()
 }
 
@@ -300,7 +300,7 @@ async fn warnings_reach_the_client() {
     configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), json!({}))]).await;
     configure(&api, "Validating", "v", &[entry("v", hook.client("/"), json!({}))]).await;
     let expect = [r#"299 - "say \"please\"""#, r#"299 - "deprecated""#];
-    let shown = |answer: &Answer| {
+    let shown = |answer: &RawResponse| {
         answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(shown(&create(&api, CONFIG_MAPS, config("c")).await), expect);

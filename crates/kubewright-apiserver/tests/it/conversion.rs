@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission::{MERGE, configure, entry, refused},
-    raw::{Answer, send},
+    raw::{RawResponse, send},
     webhook::{Hook, Reply, allow, annotate},
 };
 
@@ -117,7 +117,7 @@ impl World {
         *self.act.lock() = Arc::new(act);
     }
 
-    pub(crate) async fn send(&self, line: &str, headers: &[&str], body: Value) -> Answer {
+    pub(crate) async fn send(&self, line: &str, headers: &[&str], body: Value) -> RawResponse {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut all = vec!["User-Agent: tester"];
         all.extend(headers);

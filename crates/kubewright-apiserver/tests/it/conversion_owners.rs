@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     admission::MERGE,
     conversion::{V1, V2, World},
-    raw::Answer,
+    raw::RawResponse,
 };
 
 const APPLY: &str = "Content-Type: application/apply-patch+yaml";
@@ -16,7 +16,7 @@ const APPLY: &str = "Content-Type: application/apply-patch+yaml";
 struct Appliers(World);
 
 impl Appliers {
-    async fn try_apply(&self, version: &str, manager: &str, spec: Value, query: &str) -> Answer {
+    async fn try_apply(&self, version: &str, manager: &str, spec: Value, query: &str) -> RawResponse {
         let path = if version == "v1" { V1 } else { V2 };
         let line = format!("PATCH {path}/a?fieldManager={manager}{query}");
         let version = format!("example.com/{version}");

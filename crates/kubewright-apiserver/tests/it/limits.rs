@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    raw::{Answer, send, send_as},
+    raw::{RawResponse, send, send_as},
     start,
 };
 
@@ -19,7 +19,7 @@ const MERGE: &str = "Content-Type: application/merge-patch+json";
 const LIMIT: usize = 3 << 19;
 
 #[track_caller]
-fn too_large(answer: Answer) {
+fn too_large(answer: RawResponse) {
     let status = answer.expect_code(500).json();
     assert_eq!((&status["message"], &status["code"]), (&json!("etcdserver: request is too large"), &json!(500)));
 }

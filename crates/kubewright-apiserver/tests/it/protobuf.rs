@@ -6,7 +6,7 @@ use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_apiserver::ApiServer;
 use serde_json::Value;
 
-use crate::raw::{Answer, send};
+use crate::raw::{RawResponse, send};
 
 const PROTOBUF: &str = "Content-Type: application/vnd.kubernetes.protobuf";
 const ACCEPT: &str = "Accept: application/vnd.kubernetes.protobuf,application/json";
@@ -17,7 +17,7 @@ fn start() -> ApiServer {
     ApiServer::builder().clock(clock).random(Random::seeded(1)).build()
 }
 
-async fn post(api: &ApiServer, path: &str, content: &str, body: impl Into<Vec<u8>>) -> Answer {
+async fn post(api: &ApiServer, path: &str, content: &str, body: impl Into<Vec<u8>>) -> RawResponse {
     send(api, &format!("POST {path}?fieldValidation=Strict"), &[content, ACCEPT], body).await
 }
 

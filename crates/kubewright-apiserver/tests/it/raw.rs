@@ -7,13 +7,13 @@ use serde_json::Value;
 
 /// A collected response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl RawResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
@@ -30,7 +30,7 @@ impl Answer {
 }
 
 /// Sends a request as the administrator. Headers are `Name: value`.
-pub(crate) async fn send(api: &ApiServer, line: &str, headers: &[&str], body: impl Into<Vec<u8>>) -> Answer {
+pub(crate) async fn send(api: &ApiServer, line: &str, headers: &[&str], body: impl Into<Vec<u8>>) -> RawResponse {
     send_as(api, &UserInfo::admin(), line, headers, body).await
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn send_as(
     line: &str,
     headers: &[&str],
     body: impl Into<Vec<u8>>,
-) -> Answer {
+) -> RawResponse {
     let (method, path) = line.split_once(' ').unwrap();
     let mut request = Request::builder().method(method).uri(path).extension(user.clone());
     for header in headers {
@@ -51,10 +51,14 @@ pub(crate) async fn send_as(
     let answer = api.handle(request.body(Full::from(body.into())).unwrap()).await;
     let (parts, body) = answer.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
-    Answer { code: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    RawResponse {
+        code: parts.status.as_u16(),
+        headers: parts.headers,
+        text: String::from_utf8(bytes.to_vec()).unwrap(),
+    }
 }
 
 /// Sends a request without headers or body.
-pub(crate) async fn get(api: &ApiServer, path: &str, accept: &str) -> Answer {
+pub(crate) async fn get(api: &ApiServer, path: &str, accept: &str) -> RawResponse {
     send(api, &format!("GET {path}"), &[&format!("Accept: {accept}")], "").await
 }

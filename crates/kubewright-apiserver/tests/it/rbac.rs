@@ -9,7 +9,7 @@ use kubewright_apiserver::{ApiServer, UserInfo};
 use serde_json::{Value, json};
 
 use crate::{
-    raw::{Answer, send_as},
+    raw::{RawResponse, send_as},
     refused, start,
 };
 
@@ -19,7 +19,7 @@ async fn create(api: &ApiServer, path: &str, object: Value) {
     create_as(api, &UserInfo::admin(), path, object).await.expect_code(201);
 }
 
-async fn create_as(api: &ApiServer, user: &UserInfo, path: &str, object: Value) -> Answer {
+async fn create_as(api: &ApiServer, user: &UserInfo, path: &str, object: Value) -> RawResponse {
     send_as(api, user, &format!("POST {path}"), &[], object.to_string()).await
 }
 

@@ -44,7 +44,7 @@ struct State {
 
 /// The objects that a namespace lacks.
 #[derive(Debug, PartialEq, Eq)]
-struct Missing {
+struct MissingDefaults {
     account: bool,
     /// The write that the ConfigMap needs.
     certificate: Option<Write>,
@@ -94,16 +94,16 @@ impl State {
         }
     }
 
-    fn missing(&self, namespace: &str, certificate: &str) -> Missing {
+    fn missing(&self, namespace: &str, certificate: &str) -> MissingDefaults {
         if !self.namespaces.contains(namespace) {
-            return Missing { account: false, certificate: None };
+            return MissingDefaults { account: false, certificate: None };
         }
         let write = match self.certificates.get(namespace) {
             None => Some(Write::Create),
             Some(Some(text)) if text == certificate => None,
             Some(_) => Some(Write::Change),
         };
-        Missing { account: !self.accounts.contains(namespace), certificate: write }
+        MissingDefaults { account: !self.accounts.contains(namespace), certificate: write }
     }
 }
 
@@ -195,17 +195,17 @@ mod tests {
         let mut state = State::default();
         let object = |name: &str, namespace: Option<&str>| json!({"metadata": {"name": name, "namespace": namespace}});
         assert_eq!(state.take("Namespace", &object("shop", None), false).as_deref(), Some("shop"));
-        assert_eq!(state.missing("shop", "X"), Missing { account: true, certificate: Some(Write::Create) });
+        assert_eq!(state.missing("shop", "X"), MissingDefaults { account: true, certificate: Some(Write::Create) });
         state.take("ServiceAccount", &object("default", Some("shop")), false);
         let mut map = object(CONFIG_MAP, Some("shop"));
         map["data"] = json!({"ca.crt": "X"});
         state.take("ConfigMap", &map, false);
-        assert_eq!(state.missing("shop", "X"), Missing { account: false, certificate: None });
-        assert_eq!(state.missing("shop", "Y"), Missing { account: false, certificate: Some(Write::Change) });
+        assert_eq!(state.missing("shop", "X"), MissingDefaults { account: false, certificate: None });
+        assert_eq!(state.missing("shop", "Y"), MissingDefaults { account: false, certificate: Some(Write::Change) });
         state.take("ServiceAccount", &object("default", Some("shop")), true);
         assert!(state.missing("shop", "X").account);
         assert_eq!(state.take("ConfigMap", &object("other", Some("shop")), false), None);
         state.take("Namespace", &object("shop", None), true);
-        assert_eq!(state.missing("shop", "X"), Missing { account: false, certificate: None });
+        assert_eq!(state.missing("shop", "X"), MissingDefaults { account: false, certificate: None });
     }
 }

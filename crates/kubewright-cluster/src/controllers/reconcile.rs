@@ -24,7 +24,7 @@ use super::{
     retry::{Retries, until},
 };
 use crate::{
-    events::{Occurrence, Recorder},
+    events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
@@ -188,7 +188,7 @@ pub(crate) async fn run(
     runner.run().await;
 }
 
-type Ended = (Key, Result<(), (StepKind, kube::Error)>);
+type Completion = (Key, Result<(), (StepKind, kube::Error)>);
 
 struct Runner<C> {
     feed: Feed,
@@ -198,7 +198,7 @@ struct Runner<C> {
     dirty: BTreeSet<Key>,
     /// Objects with a plan in progress, with the delay until the next decision.
     busy: BTreeMap<Key, Option<Duration>>,
-    work: FuturesUnordered<BoxFuture<'static, Ended>>,
+    work: FuturesUnordered<BoxFuture<'static, Completion>>,
     retries: Retries<Key>,
 }
 
@@ -376,7 +376,7 @@ impl Worker {
 
     fn record(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
         let regarding = regarding.clone();
-        self.events.record(Occurrence { regarding, warning, reason: reason.into(), message });
+        self.events.record(ObjectEvent { regarding, warning, reason: reason.into(), message });
     }
 }
 

@@ -8,11 +8,11 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// The keys that have failed.
 #[derive(Debug)]
 pub(crate) struct Retries<K> {
-    failed: BTreeMap<K, Failed>,
+    failed: BTreeMap<K, RetryState>,
 }
 
 #[derive(Debug)]
-struct Failed {
+struct RetryState {
     delay: Duration,
     /// The monotonic time of the next attempt; `None` while an attempt is in progress.
     due: Option<Duration>,
@@ -27,14 +27,14 @@ impl<K> Default for Retries<K> {
 impl<K: Ord + Clone> Retries<K> {
     /// Records a failure at `now`, a monotonic time.
     pub(crate) fn failed(&mut self, key: K, now: Duration) {
-        let entry = self.failed.entry(key).or_insert(Failed { delay: FIRST / 2, due: None });
+        let entry = self.failed.entry(key).or_insert(RetryState { delay: FIRST / 2, due: None });
         entry.delay = (entry.delay * 2).min(LONGEST);
         entry.due = Some(now + entry.delay);
     }
 
     /// Schedules an attempt at `at` that doesn't follow a failure.
     pub(crate) fn later(&mut self, key: K, at: Duration) {
-        let entry = self.failed.entry(key).or_insert(Failed { delay: FIRST / 2, due: None });
+        let entry = self.failed.entry(key).or_insert(RetryState { delay: FIRST / 2, due: None });
         entry.due = Some(entry.due.map_or(at, |due| due.min(at)));
     }
 

@@ -39,7 +39,7 @@ use tower::BoxError;
 pub use self::request::{ApiRequest, Verb};
 
 /// The body of a response to the client.
-type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// A set of fault rules. Clones share it, and rules may be added and removed at any time.
 #[derive(Clone, Debug, Default)]
@@ -49,13 +49,13 @@ pub struct Faults(Arc<Mutex<State>>);
 struct State {
     rules: Vec<Rule>,
     next: u64,
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, RecordedRequest>,
 }
 
 /// A recorded request, with its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Seen {
+pub struct RecordedRequest {
     /// The request.
     pub request: ApiRequest,
     /// The status code that the client received; `None` while the request is in progress, or if the response was lost.
@@ -115,13 +115,14 @@ impl Faults {
     }
 
     /// Returns all resource requests so far, in order.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.0.lock().seen.values().cloned().collect()
     }
 
     /// Returns the number of write requests so far, not counting those for events and leases.
     pub fn writes(&self) -> usize {
-        let counts = |it: &&Seen| it.request.verb.is_write() && !matches!(&*it.request.resource, "events" | "leases");
+        let counts =
+            |it: &&RecordedRequest| it.request.verb.is_write() && !matches!(&*it.request.resource, "events" | "leases");
         self.0.lock().seen.values().filter(counts).count()
     }
 
@@ -135,7 +136,7 @@ impl Faults {
         let state = &mut *self.0.lock();
         let number = state.next;
         state.next += 1;
-        state.seen.insert(number, Seen { request: request.clone(), code: None });
+        state.seen.insert(number, RecordedRequest { request: request.clone(), code: None });
         (number, state.rules.iter_mut().find_map(|rule| rule.take(request)))
     }
 

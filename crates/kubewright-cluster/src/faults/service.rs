@@ -10,14 +10,15 @@ use serde_json::json;
 use tokio::time::sleep;
 use tower::{BoxError, Service, service_fn};
 
-use super::{Action, AnswerBody, ApiRequest, Faults, Verb, opened, watch};
+use super::{Action, ApiRequest, Faults, ResponseBody, Verb, opened, watch};
 
-type Answer = Response<AnswerBody>;
+type FaultyResponse = Response<ResponseBody>;
 
 pub(super) fn service(
     faults: Faults,
     server: Client,
-) -> impl Service<Request<Body>, Response = Answer, Error = BoxError, Future: Send + 'static> + Clone + Send + 'static {
+) -> impl Service<Request<Body>, Response = FaultyResponse, Error = BoxError, Future: Send + 'static> + Clone + Send + 'static
+{
     service_fn(move |request: Request<Body>| {
         let (faults, server) = (faults.clone(), server.clone());
         async move {
@@ -41,7 +42,7 @@ pub(super) fn service(
     })
 }
 
-async fn send(server: &Client, request: Request<Body>) -> Result<Answer, BoxError> {
+async fn send(server: &Client, request: Request<Body>) -> Result<FaultyResponse, BoxError> {
     let answer = server.send(request).await?;
     Ok(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()))
 }
@@ -53,7 +54,7 @@ impl Action {
     }
 }
 
-async fn meet(action: Action, server: &Client, request: Request<Body>) -> Result<Answer, BoxError> {
+async fn meet(action: Action, server: &Client, request: Request<Body>) -> Result<FaultyResponse, BoxError> {
     match action {
         Action::Refuse { code, reason, message, retry_after } => refuse(code, &reason, &message, retry_after),
         Action::LoseRequest => Err(lost()),
@@ -78,7 +79,7 @@ fn lost() -> BoxError {
     io::Error::new(io::ErrorKind::ConnectionReset, "scripted fault: the connection is lost").into()
 }
 
-fn refuse(code: u16, reason: &str, message: &str, retry_after: Option<u32>) -> Result<Answer, BoxError> {
+fn refuse(code: u16, reason: &str, message: &str, retry_after: Option<u32>) -> Result<FaultyResponse, BoxError> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,

@@ -81,7 +81,7 @@ async fn a_refusal_has_code_reason_and_retry_after() {
     }
     create(&client).await.unwrap();
     assert_eq!(fault.hits(), 2);
-    let codes: Vec<_> = faults.seen().iter().map(|seen| seen.code).collect();
+    let codes: Vec<_> = faults.requests().iter().map(|seen| seen.code).collect();
     assert_eq!(codes, [Some(200), Some(429), Some(429), Some(200)]);
 }
 
@@ -99,7 +99,7 @@ async fn rules_match_verb_resource_and_name() {
     create(&client).await.unwrap();
     assert_eq!((named.hits(), faults.writes()), (1, 3));
     faults.forget();
-    assert_eq!(faults.seen(), []);
+    assert_eq!(faults.requests(), []);
 }
 
 #[tokio::test]

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::BoxError;
 
-use super::{Action, AnswerBody, opened};
+use super::{Action, ResponseBody, opened};
 
-type Line = Result<Bytes, BoxError>;
+type WatchLine = Result<Bytes, BoxError>;
 
 /// The maximum number of delayed events.
 const IN_FLIGHT: usize = 4096;
 
 /// Applies a fault to the body of a watch.
-pub(super) fn body(action: Action, body: AnswerBody) -> AnswerBody {
+pub(super) fn body(action: Action, body: ResponseBody) -> ResponseBody {
     let events = lines(body);
     match action {
         Action::Delay(by) => {
@@ -43,12 +43,12 @@ pub(super) fn body(action: Action, body: AnswerBody) -> AnswerBody {
     }
 }
 
-fn whole(events: impl Stream<Item = Line> + Send + 'static) -> AnswerBody {
+fn whole(events: impl Stream<Item = WatchLine> + Send + 'static) -> ResponseBody {
     StreamBody::new(events.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
 }
 
 /// Splits the body into lines, including line ends. One line is one event.
-fn lines(body: AnswerBody) -> impl Stream<Item = Line> + Send {
+fn lines(body: ResponseBody) -> impl Stream<Item = WatchLine> + Send {
     stream::unfold((body.into_data_stream(), BytesMut::new()), |(mut body, mut buffer)| async move {
         loop {
             if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
@@ -63,7 +63,7 @@ fn lines(body: AnswerBody) -> impl Stream<Item = Line> + Send {
     })
 }
 
-fn cut(events: impl Stream<Item = Line> + Send + 'static, count: usize) -> impl Stream<Item = Line> + Send {
+fn cut(events: impl Stream<Item = WatchLine> + Send + 'static, count: usize) -> impl Stream<Item = WatchLine> + Send {
     stream::unfold((Box::pin(events), count), |(mut events, left)| async move {
         if left == 0 {
             return None;

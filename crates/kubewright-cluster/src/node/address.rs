@@ -14,10 +14,10 @@ const COUNT: u32 = 0x005e_ffff;
 
 /// The addresses in use. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Addresses(Arc<Mutex<InUse>>);
+pub(crate) struct Addresses(Arc<Mutex<AddressPool>>);
 
 #[derive(Debug, Default)]
-struct InUse {
+struct AddressPool {
     taken: BTreeSet<u32>,
     last: u32,
 }
@@ -33,7 +33,7 @@ impl Addresses {
     /// Creates a pool that starts at a random address, since other clusters on this host use the same range.
     pub(crate) fn from_somewhere(random: &Random) -> Self {
         let last = u32::try_from(random.u64() % u64::from(COUNT)).unwrap_or_default();
-        Self(Arc::new(Mutex::new(InUse { last, ..InUse::default() })))
+        Self(Arc::new(Mutex::new(AddressPool { last, ..AddressPool::default() })))
     }
 
     /// Takes an address. Returned addresses are reused last.

@@ -21,7 +21,7 @@ pub(crate) enum Reference {
 }
 
 /// The data of the referenced objects.
-pub(crate) type Found = BTreeMap<Reference, BTreeMap<String, String>>;
+pub(crate) type ReferencedData = BTreeMap<Reference, BTreeMap<String, String>>;
 
 /// An error that prevents a container from being configured. The messages are the kubelet's, where it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +80,7 @@ pub(crate) fn variables(
     pod: &Pod,
     container: &Container,
     base: Vec<(String, String)>,
-    found: &Found,
+    found: &ReferencedData,
     node: Capacity,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let mut variables = Variables::default();
@@ -131,7 +131,7 @@ fn value(
     container: &Container,
     variable: &EnvVar,
     before: &Variables,
-    found: &Found,
+    found: &ReferencedData,
     node: Capacity,
 ) -> Result<Option<String>, ConfigError> {
     let Some(source) = &variable.value_from else {
@@ -158,7 +158,7 @@ fn by_key(
     reference: Reference,
     key: &str,
     optional: Option<bool>,
-    found: &Found,
+    found: &ReferencedData,
 ) -> Result<Option<String>, ConfigError> {
     let optional = optional == Some(true);
     let Some(data) = found.get(&reference) else {

@@ -65,7 +65,7 @@ pub(crate) const NODE_NAME: &str = "kubewright";
 pub(crate) const WRITES: usize = 4;
 
 /// The state that the pods of a node share.
-pub(crate) struct Host {
+pub(crate) struct NodeContext {
     pub(crate) client: ObjectClient,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
@@ -90,7 +90,7 @@ pub(crate) struct Host {
     pub(crate) tasks: TaskTracker,
 }
 
-impl Host {
+impl NodeContext {
     /// Returns the service variables for containers in a namespace. For the service `kubernetes`, they contain the
     /// server's own address instead.
     pub(crate) fn service_env(&self, namespace: &str) -> Vec<(String, String)> {
@@ -106,14 +106,14 @@ impl Host {
 }
 
 /// Runs the pods that are bound to the node, for as long as it is polled. Dropping the future kills them.
-pub(crate) async fn run(api: ApiServer, host: Arc<Host>) {
+pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>) {
     let feed = api.feed();
     let kubelet = Kubelet { host, feed, workers: BTreeMap::new(), tasks: JoinSet::new(), seen: Some(BTreeSet::new()) };
     kubelet.run().await;
 }
 
 struct Kubelet {
-    host: Arc<Host>,
+    host: Arc<NodeContext>,
     feed: Feed,
     /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,

@@ -46,10 +46,10 @@ const MARK: &str = "KUBEWRIGHT_NODE";
 
 /// All living process groups of a node, so that one call can kill them all.
 #[derive(Clone, Debug)]
-pub(crate) struct Processes(Arc<Mutex<Living>>);
+pub(crate) struct Processes(Arc<Mutex<ProcessTable>>);
 
 #[derive(Debug, Default)]
-struct Living {
+struct ProcessTable {
     /// The value of [`MARK`], unique to this node.
     id: String,
     /// Whether any process has been started.
@@ -68,7 +68,7 @@ pub(crate) struct Process {
 impl Processes {
     /// Creates an empty set. `id` must be unique to the node.
     pub(crate) fn new(id: String) -> Self {
-        Self(Arc::new(Mutex::new(Living { id, ..Living::default() })))
+        Self(Arc::new(Mutex::new(ProcessTable { id, ..ProcessTable::default() })))
     }
 
     /// Returns the mark of the node's processes.

@@ -80,7 +80,7 @@ impl Simulation {
                 biased;
                 Some(()) = work.next() => {}
                 change = feed.next() => match change {
-                    Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
+                    Ok(change) => work.extend(self.wanted(&change).map(|action| self.perform(action))),
                     Err(lagged) => {
                         tracing::info!(%lagged, "the simulated node restarts from a snapshot");
                         // It is unknown which pods are gone. Addresses are only reused after all others have been used.
@@ -92,7 +92,7 @@ impl Simulation {
     }
 
     /// Returns the action that a change requires.
-    fn wanted(&self, change: &Change) -> Option<Act> {
+    fn wanted(&self, change: &Change) -> Option<PodAction> {
         let pod = &change.object;
         if &*change.resource.storage != "/pods" || !is_here(pod) {
             return None;
@@ -104,25 +104,25 @@ impl Simulation {
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             let before = change.previous.as_ref();
             let begins = before.is_none_or(|before| before["metadata"]["deletionTimestamp"].is_null());
-            return begins.then(|| Act::Remove(pod.clone()));
+            return begins.then(|| PodAction::Remove(pod.clone()));
         }
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
         // A pod is new when it is created or bound. Later changes before it runs are irrelevant.
         let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
-        (fresh && met).then(|| Act::Start(pod.clone()))
+        (fresh && met).then(|| PodAction::Start(pod.clone()))
     }
 
-    async fn perform(&self, act: Act) {
-        if let Act::Start(_) = &act
+    async fn perform(&self, action: PodAction) {
+        if let PodAction::Start(_) = &action
             && !self.start.is_zero()
         {
             tokio::time::sleep(self.start).await;
         }
         let Ok(_permit) = self.permits.acquire().await else { return };
         for attempt in 0..TRIES {
-            let result = match &act {
-                Act::Start(pod) => self.begin(pod).await,
-                Act::Remove(pod) => self.remove(pod).await,
+            let result = match &action {
+                PodAction::Start(pod) => self.begin(pod).await,
+                PodAction::Remove(pod) => self.remove(pod).await,
             };
             match result {
                 Err(error) if !is_gone(&error) && !is_conflict(&error) => {
@@ -184,7 +184,7 @@ impl Simulation {
 }
 
 /// An action on a pod.
-enum Act {
+enum PodAction {
     Start(Arc<Value>),
     Remove(Arc<Value>),
 }

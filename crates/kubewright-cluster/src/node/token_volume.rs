@@ -21,7 +21,7 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::Host;
+use super::NodeContext;
 use crate::object_client::{ObjectClient, ObjectPath};
 
 /// The directory of the containers' own files in a pod's directory. No container can have this name.
@@ -62,7 +62,7 @@ impl TokenVolume {
 ///
 /// # Errors
 /// If the account doesn't exist, or if the API server can't listen for other processes.
-pub(crate) async fn mount_token(host: &Host, pod: &Pod, container: &str) -> Result<Option<TokenVolume>, String> {
+pub(crate) async fn mount_token(host: &NodeContext, pod: &Pod, container: &str) -> Result<Option<TokenVolume>, String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let wanted = spec.and_then(|spec| spec.automount_service_account_token);

@@ -59,25 +59,25 @@ pub enum ApplyError {
     Refused(String, #[source] Box<kube::Error>),
     /// The definition of a custom kind was not established in time.
     #[error(transparent)]
-    Unmet(#[from] Unmet),
+    Timeout(#[from] WaitTimeout),
 }
 
 /// An expectation that was not met in time.
 #[derive(Clone, Debug)]
-pub struct Unmet {
+pub struct WaitTimeout {
     /// The state at the deadline.
     pub last: String,
     /// The deadline.
     pub after: Duration,
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for WaitTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the expectation was not met within {:?}; the last state was {}", self.after, self.last)
     }
 }
 
-impl std::error::Error for Unmet {}
+impl std::error::Error for WaitTimeout {}
 
 impl Cluster {
     /// Applies a manifest of one or more documents in order, as `kubectl apply --server-side` does. Namespaced objects
@@ -151,7 +151,7 @@ impl Cluster {
         Ok(applied)
     }
 
-    async fn established(&self, crds: &Api<DynamicObject>, name: &str) -> Result<(), Unmet> {
+    async fn established(&self, crds: &Api<DynamicObject>, name: &str) -> Result<(), WaitTimeout> {
         let established = || async {
             let crd = crds.get(name).await.ok()?;
             let conditions = crd.data["status"]["conditions"].as_array()?;
@@ -166,7 +166,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the condition isn't met within [`DEADLINE`].
-    pub async fn expect<K>(&self, condition: impl FnMut(&[&K]) -> bool) -> Result<Vec<K>, Unmet>
+    pub async fn expect<K>(&self, condition: impl FnMut(&[&K]) -> bool) -> Result<Vec<K>, WaitTimeout>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
@@ -181,7 +181,7 @@ impl Cluster {
         &self,
         deadline: Duration,
         mut condition: impl FnMut(&[&K]) -> bool,
-    ) -> Result<Vec<K>, Unmet>
+    ) -> Result<Vec<K>, WaitTimeout>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
@@ -206,7 +206,7 @@ impl Cluster {
         if timeout(deadline, met).await.is_ok() {
             return Ok(objects);
         }
-        Err(Unmet { last: format!("{objects:?}"), after: deadline })
+        Err(WaitTimeout { last: format!("{objects:?}"), after: deadline })
     }
 
     /// Waits until `attempt` returns a value. It is called immediately, and again whenever anything in the cluster
@@ -214,7 +214,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If it returns no value within `deadline`.
-    pub async fn eventually<T, F>(&self, deadline: Duration, mut attempt: impl FnMut() -> F) -> Result<T, Unmet>
+    pub async fn eventually<T, F>(&self, deadline: Duration, mut attempt: impl FnMut() -> F) -> Result<T, WaitTimeout>
     where
         F: Future<Output = Option<T>>,
     {
@@ -229,6 +229,6 @@ impl Cluster {
                 let _changed = feed.next().await;
             }
         };
-        timeout(deadline, given).await.map_err(|_| Unmet { last: "nothing".into(), after: deadline })
+        timeout(deadline, given).await.map_err(|_| WaitTimeout { last: "nothing".into(), after: deadline })
     }
 }

@@ -14,12 +14,12 @@ pub(super) struct ApiResource<'a> {
     #[serde(borrow)]
     pub(super) verbs: Vec<&'a str>,
     #[serde(borrow)]
-    pub(super) subresources: BTreeMap<&'a str, Exchange<'a>>,
+    pub(super) subresources: BTreeMap<&'a str, SubresourceKind<'a>>,
 }
 
 /// The kind of a subresource's requests and responses, and its verbs.
 #[derive(Deserialize)]
-pub(super) struct Exchange<'a> {
+pub(super) struct SubresourceKind<'a> {
     pub(super) group: &'a str,
     pub(super) version: &'a str,
     pub(super) kind: &'a str,

@@ -14,8 +14,8 @@ use crate::{
     admission::Webhooks,
     rbac::Authorizer,
     registry::{
-        Column, CustomResources, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue,
-        Strategy, Subresource,
+        Column, CustomResources, DefaultStrategy, Operation, Resource, ResourceSchema, Scale, SelectableField,
+        SelectableValue, Strategy, Subresource,
     },
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Entry {
     stored_as: (&'static str, &'static str, &'static str),
     strategy: Arc<dyn Strategy>,
     columns: Vec<Column>,
-    selectable: Vec<Selectable>,
+    selectable: Vec<SelectableField>,
     selector: Option<&'static str>,
 }
 
@@ -59,7 +59,7 @@ impl Entry {
             short_names: &[],
             categories: &[],
             stored_as: (builtin.group, builtin.version, builtin.kind),
-            strategy: Arc::new(Plain),
+            strategy: Arc::new(DefaultStrategy),
             columns: vec![columns::created_at()],
             selectable: Vec::new(),
             selector: None,
@@ -94,27 +94,27 @@ impl Entry {
 
     /// Adds fields for field selectors. A field's path equals its label.
     pub(super) fn select(mut self, labels: &[&str]) -> Self {
-        self.selectable.extend(
-            labels
-                .iter()
-                .map(|label| Selectable { label: (*label).into(), value: SelectableValue::Path(format!(".{label}")) }),
-        );
+        self.selectable.extend(labels.iter().map(|label| SelectableField {
+            label: (*label).into(),
+            value: SelectableValue::Path(format!(".{label}")),
+        }));
         self
     }
 
     /// Adds fields whose stored names differ from the served ones; `served` returns the label.
     pub(super) fn select_stored(mut self, labels: &[&str], served: fn(&str) -> String) -> Self {
         self.selectable.extend(
-            labels
-                .iter()
-                .map(|label| Selectable { label: served(label), value: SelectableValue::Path(format!(".{label}")) }),
+            labels.iter().map(|label| SelectableField {
+                label: served(label),
+                value: SelectableValue::Path(format!(".{label}")),
+            }),
         );
         self
     }
 
     /// Adds a field for field selectors whose value a function reads.
     pub(super) fn select_by(mut self, label: &str, read: fn(&Value) -> String) -> Self {
-        self.selectable.push(Selectable { label: label.into(), value: SelectableValue::Computed(read) });
+        self.selectable.push(SelectableField { label: label.into(), value: SelectableValue::Computed(read) });
         self
     }
 

@@ -19,7 +19,7 @@ use super::{
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
     job::{self, CronJobStrategy, JobStrategy},
-    other::{self, ClaimStrategy, LeaseStrategy, Simple},
+    other::{self, BasicStrategy, ClaimStrategy, LeaseStrategy},
     pod::{self, PodStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
@@ -40,14 +40,17 @@ pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
 fn core_group(random: &Random) -> Vec<Entry> {
     vec![
         Entry::of::<core::ConfigMap>().short(&["cm"]).strategy(ConfigMapStrategy).columns(config::config_map_columns()),
-        Entry::of::<core::Endpoints>().short(&["ep"]).strategy(Simple::UNCOUNTED).columns(other::endpoints_columns()),
+        Entry::of::<core::Endpoints>()
+            .short(&["ep"])
+            .strategy(BasicStrategy::WITHOUT_GENERATION)
+            .columns(other::endpoints_columns()),
         Entry::of::<core::Event>()
             .short(&["ev"])
             .strategy(CoreEvents)
             .columns(event::columns())
             .select(event::SELECTABLE)
             .select_by("source", event::source),
-        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(Simple::UNCOUNTED),
+        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(BasicStrategy::WITHOUT_GENERATION),
         Entry::of::<core::Namespace>()
             .short(&["ns"])
             .strategy(NamespaceStrategy)
@@ -64,7 +67,7 @@ fn core_group(random: &Random) -> Vec<Entry> {
             .columns(other::claim_columns()),
         Entry::of::<core::PersistentVolume>()
             .short(&["pv"])
-            .strategy(Simple::UNCOUNTED)
+            .strategy(BasicStrategy::WITHOUT_GENERATION)
             .columns(other::volume_columns()),
         Entry::of::<core::Pod>()
             .short(&["po"])
@@ -82,7 +85,7 @@ fn core_group(random: &Random) -> Vec<Entry> {
             .select(&["status.replicas"]),
         Entry::of::<core::ResourceQuota>()
             .short(&["quota"])
-            .strategy(Simple::UNCOUNTED)
+            .strategy(BasicStrategy::WITHOUT_GENERATION)
             .columns(other::quota_columns()),
         Entry::of::<core::Secret>().strategy(SecretStrategy).columns(config::secret_columns()).select(&["type"]),
         Entry::of::<core::ServiceAccount>()
@@ -101,7 +104,7 @@ fn core_group(random: &Random) -> Vec<Entry> {
 fn workload_groups() -> Vec<Entry> {
     vec![
         Entry::of::<apps::ControllerRevision>()
-            .strategy(Simple::UNCOUNTED)
+            .strategy(BasicStrategy::WITHOUT_GENERATION)
             .columns(workload::controller_revision_columns()),
         Entry::of::<apps::DaemonSet>()
             .short(&["ds"])

@@ -14,17 +14,17 @@ use crate::{
 
 /// The strategy of kinds that only have rules for names and generations.
 #[derive(Debug)]
-pub(super) struct Simple {
+pub(super) struct BasicStrategy {
     names: fn(&str) -> Vec<String>,
     generation: bool,
 }
 
-impl Simple {
+impl BasicStrategy {
     /// The strategy of kinds without a generation.
-    pub(super) const UNCOUNTED: Self = Self { names: name::dns1123_subdomain, generation: false };
+    pub(super) const WITHOUT_GENERATION: Self = Self { names: name::dns1123_subdomain, generation: false };
 }
 
-impl Strategy for Simple {
+impl Strategy for BasicStrategy {
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
         self.names
     }

@@ -26,9 +26,9 @@ const MONITORING: &[&str] =
     &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"];
 
 /// A rule for resources: group, resources and verbs.
-type Line = (&'static str, &'static [&'static str], &'static [&'static str]);
+type RuleSpec = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-const VIEW: &[Line] = &[
+const VIEW: &[RuleSpec] = &[
     (
         "",
         &[
@@ -86,7 +86,7 @@ const VIEW: &[Line] = &[
     ("networking.k8s.io", &["ingresses", "ingresses/status", "networkpolicies"], READ),
 ];
 
-const EDIT: &[Line] = &[
+const EDIT: &[RuleSpec] = &[
     ("", &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], READ),
     ("", &["serviceaccounts"], &["impersonate"]),
     ("", &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
@@ -128,24 +128,25 @@ const EDIT: &[Line] = &[
     ("coordination.k8s.io", &["leases"], ALL),
 ];
 
-const ADMIN: &[Line] = &[
+const ADMIN: &[RuleSpec] = &[
     ("authorization.k8s.io", &["localsubjectaccessreviews"], CREATE),
     ("rbac.authorization.k8s.io", &["roles", "rolebindings"], ALL),
 ];
 
-const BASIC_USER: &[Line] = &[
+const BASIC_USER: &[RuleSpec] = &[
     ("authorization.k8s.io", &["selfsubjectaccessreviews", "selfsubjectrulesreviews"], CREATE),
     ("authentication.k8s.io", &["selfsubjectreviews"], CREATE),
 ];
 
-const DELEGATOR: &[Line] = &[
+const DELEGATOR: &[RuleSpec] = &[
     ("authentication.k8s.io", &["tokenreviews"], CREATE),
     ("authorization.k8s.io", &["subjectaccessreviews"], CREATE),
 ];
 
-fn rules(lines: &[Line]) -> Vec<Value> {
-    let rule = |(group, resources, verbs): &Line| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    lines.iter().map(rule).collect()
+fn rules(specs: &[RuleSpec]) -> Vec<Value> {
+    let rule =
+        |(group, resources, verbs): &RuleSpec| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    specs.iter().map(rule).collect()
 }
 
 fn get(paths: &[&str]) -> Vec<Value> {

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::contents::Remains;
+use super::contents::RemainingContent;
 
 /// A condition's type, status, reason and message.
-type Wanted = (&'static str, bool, &'static str, String);
+type DesiredCondition = (&'static str, bool, &'static str, String);
 
 /// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller.
-pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
+pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &[String], now: Timestamp) -> Value {
     let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
         if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }
     };
@@ -42,7 +42,7 @@ pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String],
         format!("Some content in the namespace has finalizers remaining: {}", held.join(", ")),
         ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
     );
-    let wanted: [Wanted; 5] = [
+    let wanted: [DesiredCondition; 5] = [
         (
             "NamespaceDeletionDiscoveryFailure",
             false,
@@ -73,7 +73,7 @@ pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) 
 }
 
 /// Merges the wanted conditions into the present ones. A condition whose status is unchanged keeps its transition time.
-fn merged(present: &Value, wanted: &[Wanted], now: Timestamp) -> Value {
+fn merged(present: &Value, wanted: &[DesiredCondition], now: Timestamp) -> Value {
     let mut conditions = present.as_array().cloned().unwrap_or_default();
     for (kind, holds, reason, message) in wanted {
         let status = if *holds { "True" } else { "False" };
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn remains() -> Remains {
-        Remains {
+    fn remains() -> RemainingContent {
+        RemainingContent {
             resources: BTreeMap::from([("pods".to_owned(), 2)]),
             finalizers: BTreeMap::from([("example.com/mine".to_owned(), 1)]),
             to_delete: Vec::new(),
@@ -124,7 +124,7 @@ mod tests {
         let first = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
         let later = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
         assert_eq!(namespace(&first, &remains(), &[], later), first);
-        let second = namespace(&first, &Remains::default(), &[], later);
+        let second = namespace(&first, &RemainingContent::default(), &[], later);
         assert_eq!(find(&second, "NamespaceContentRemaining")["lastTransitionTime"], "1970-01-01T00:01:00Z");
     }
 }

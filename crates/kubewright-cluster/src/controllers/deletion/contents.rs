@@ -38,7 +38,7 @@ impl Item {
 
 /// The remaining objects of a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Remains {
+pub(crate) struct RemainingContent {
     /// The number of objects of each resource, `pods` or `podsets.app.example.com`.
     pub(crate) resources: BTreeMap<String, usize>,
     /// The number of objects with each finalizer.
@@ -47,7 +47,7 @@ pub(crate) struct Remains {
     pub(crate) to_delete: Vec<ObjectPath>,
 }
 
-impl Remains {
+impl RemainingContent {
     /// Returns whether nothing remains.
     pub(crate) fn is_empty(&self) -> bool {
         self.resources.is_empty()
@@ -82,8 +82,8 @@ impl Contents {
     }
 
     /// Returns the remaining objects of a scope.
-    pub(crate) fn remains(&self, scope: &Scope) -> Remains {
-        let mut remains = Remains::default();
+    pub(crate) fn remains(&self, scope: &Scope) -> RemainingContent {
+        let mut remains = RemainingContent::default();
         for item in self.scopes.get(scope).into_iter().flat_map(BTreeMap::values) {
             *remains.resources.entry(resource_name(&item.address)).or_default() += 1;
             for finalizer in &item.finalizers {

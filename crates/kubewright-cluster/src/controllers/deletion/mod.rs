@@ -17,7 +17,7 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resource};
 use serde_json::{Value, json};
 
-use self::contents::{Contents, Item, Remains, Scope};
+use self::contents::{Contents, Item, RemainingContent, Scope};
 use super::{
     batch::{self, Batch},
     retry::{Retries, until},
@@ -149,7 +149,7 @@ impl Terminator {
     }
 
     /// Deletes the objects that are not being deleted yet, and returns the failures.
-    async fn delete_contents(&self, remains: &Remains) -> Vec<String> {
+    async fn delete_contents(&self, remains: &RemainingContent) -> Vec<String> {
         let mut failures = Vec::new();
         for collection in &remains.to_delete {
             let how = DeleteOptions { propagation: Some("Background"), ..DeleteOptions::default() };
@@ -169,7 +169,7 @@ async fn report(
     clock: &SharedClock,
     scope: &Scope,
     ending: &mut Terminating,
-    remains: &Remains,
+    remains: &RemainingContent,
     failures: &[String],
 ) -> Result<bool, kube::Error> {
     let now = clock.now();

@@ -96,14 +96,14 @@ struct View<'a> {
 }
 
 /// The new and the old replica sets of a deployment.
-struct Roles<'a> {
+struct ReplicaSetRoles<'a> {
     /// The replica set with the present template.
     new: Option<&'a Value>,
     /// The others, oldest first.
     old: Vec<&'a Value>,
 }
 
-impl<'a> Roles<'a> {
+impl<'a> ReplicaSetRoles<'a> {
     fn all(&self) -> impl Iterator<Item = &'a Value> {
         self.old.iter().copied().chain(self.new)
     }
@@ -132,7 +132,7 @@ fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
 }
 
 /// Moves pods from the old replica sets to the new one.
-fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
+fn roll_out(view: &View<'_>, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) -> status::Event {
     let deployment = view.deployment;
     let recreate = text(deployment, "/spec/strategy/type") == "Recreate";
     if recreate {
@@ -162,7 +162,7 @@ fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Even
 
 /// Creates the replica set of the present template. Its name is derived from the template; if the name is taken, the
 /// collision count in the status results in a different one.
-fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
+fn create(view: &View<'_>, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) -> status::Event {
     let deployment = view.deployment;
     let revision = revision::latest(&roles.old) + 1;
     let set = revision::new_set(deployment, revision, size::of_new(deployment, roles, None));
@@ -181,7 +181,7 @@ fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event 
 
 /// Assigns the latest revision to the new replica set and the deployment. Returns true if the replica set has to change
 /// first.
-fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
+fn number(deployment: &Value, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) -> bool {
     let Some(new) = roles.new else { return false };
     let revision = revision::latest(&roles.old) + 1;
     if let Some(patch) = revision::renew(deployment, new, revision) {
@@ -193,7 +193,7 @@ fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
 }
 
 /// Deletes the oldest empty replica sets beyond the history limit.
-fn forget_history(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) {
+fn forget_history(deployment: &Value, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) {
     for set in revision::forgotten(deployment, &roles.old) {
         plan.steps.push(Step::delete(&REPLICA_SET, set));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{DEPLOYMENT, Roles, size};
+use super::{DEPLOYMENT, ReplicaSetRoles, size};
 use crate::controllers::{
     reconcile::Step,
     value::{controller_reference, int, is_deleting, number, text},
@@ -27,11 +27,11 @@ const OWN: [&str; 6] = [
 ];
 
 /// Returns the new and the old replica sets. If several have the present template, the oldest one is new.
-pub(super) fn roles<'a>(deployment: &Value, sets: &[&'a Value]) -> Roles<'a> {
+pub(super) fn roles<'a>(deployment: &Value, sets: &[&'a Value]) -> ReplicaSetRoles<'a> {
     let wanted = without_hash(&deployment["spec"]["template"]);
     let new = sets.iter().copied().find(|set| without_hash(&set["spec"]["template"]) == wanted);
     let is_new = |set: &Value| new.is_some_and(|new| std::ptr::eq(new, set));
-    Roles { new, old: sets.iter().copied().filter(|set| !is_new(set)).collect() }
+    ReplicaSetRoles { new, old: sets.iter().copied().filter(|set| !is_new(set)).collect() }
 }
 
 fn without_hash(template: &Value) -> Value {

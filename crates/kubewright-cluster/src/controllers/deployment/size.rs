@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::Roles;
+use super::ReplicaSetRoles;
 use crate::controllers::value::{int, text};
 
 /// The annotation with the deployment's replicas at the time when the replica set was sized.
@@ -73,13 +73,13 @@ pub(super) fn notes(deployment: &Value) -> Value {
 }
 
 /// Returns whether the deployment was scaled since its replica sets were sized.
-pub(super) fn is_scaled(deployment: &Value, roles: &Roles<'_>) -> bool {
+pub(super) fn is_scaled(deployment: &Value, roles: &ReplicaSetRoles<'_>) -> bool {
     let differs = |set: &Value| annotation(set, DESIRED).is_some_and(|desired| desired != wanted(deployment));
     roles.all().any(|set| size(set) > 0 && differs(set))
 }
 
 /// Returns the size of the new replica set that the surge permits.
-pub(super) fn of_new(deployment: &Value, roles: &Roles<'_>, new: Option<&Value>) -> i64 {
+pub(super) fn of_new(deployment: &Value, roles: &ReplicaSetRoles<'_>, new: Option<&Value>) -> i64 {
     let (total, before) = (wanted(deployment), new.map_or(0, size));
     if text(deployment, "/spec/strategy/type") != "RollingUpdate" {
         return total;
@@ -94,7 +94,7 @@ pub(super) fn all_to_zero<'a>(sets: &[&'a Value]) -> Sizes<'a> {
 }
 
 /// Returns the next step of a rolling update: the new replica set grows, or else the old ones shrink.
-pub(super) fn rolling<'a>(deployment: &Value, roles: &Roles<'a>, recreate: bool) -> Sizes<'a> {
+pub(super) fn rolling<'a>(deployment: &Value, roles: &ReplicaSetRoles<'a>, recreate: bool) -> Sizes<'a> {
     let Some(new) = roles.new else { return Sizes::default() };
     let total = wanted(deployment);
     let next = if size(new) > total { total } else { of_new(deployment, roles, Some(new)) };
@@ -105,7 +105,7 @@ pub(super) fn rolling<'a>(deployment: &Value, roles: &Roles<'a>, recreate: bool)
 }
 
 /// Scales the old replica sets down: unavailable pods first, then others as long as enough pods remain available.
-fn shrink<'a>(deployment: &Value, roles: &Roles<'a>, new: &Value) -> Sizes<'a> {
+fn shrink<'a>(deployment: &Value, roles: &ReplicaSetRoles<'a>, new: &Value) -> Sizes<'a> {
     let least = wanted(deployment) - leeway(deployment).1;
     let unavailable = size(new) - available(new);
     let mut spare = roles.all().map(size).sum::<i64>() - least - unavailable;
@@ -130,7 +130,7 @@ fn shrink<'a>(deployment: &Value, roles: &Roles<'a>, new: &Value) -> Sizes<'a> {
 
 /// Returns the sizes after the deployment was scaled. A single replica set with pods gets all replicas; several get
 /// proportional shares, so that scaling neither advances nor reverts a rollout.
-pub(super) fn scale<'a>(deployment: &Value, roles: &Roles<'a>) -> Sizes<'a> {
+pub(super) fn scale<'a>(deployment: &Value, roles: &ReplicaSetRoles<'a>) -> Sizes<'a> {
     let total = wanted(deployment);
     let mut active: Vec<&Value> = roles.all().filter(|set| size(set) > 0).collect();
     let alone = match active[..] {

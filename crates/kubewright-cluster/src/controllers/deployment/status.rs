@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Roles, size};
+use super::{ReplicaSetRoles, size};
 use crate::controllers::{
     reconcile::Plan,
     value::{condition, flag, int, is_deleting, number, stamp, text, time},
@@ -34,7 +34,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(roles: &Roles<'_>) -> Self {
+    fn of(roles: &ReplicaSetRoles<'_>) -> Self {
         let sum = |field: &str| roles.all().map(|set| int(set, field)).sum();
         Self {
             replicas: sum("/status/replicas"),
@@ -67,12 +67,18 @@ impl Counts {
 }
 
 /// Returns whether all pods have the present template, are available, and are as many as wanted.
-pub(super) fn is_complete(deployment: &Value, roles: &Roles<'_>) -> bool {
+pub(super) fn is_complete(deployment: &Value, roles: &ReplicaSetRoles<'_>) -> bool {
     Counts::of(roles).are_complete(deployment)
 }
 
 /// Returns the status of a deployment.
-pub(super) fn status(deployment: &Value, roles: &Roles<'_>, event: &Event, now: Timestamp, plan: &mut Plan) -> Value {
+pub(super) fn status(
+    deployment: &Value,
+    roles: &ReplicaSetRoles<'_>,
+    event: &Event,
+    now: Timestamp,
+    plan: &mut Plan,
+) -> Value {
     let counts = Counts::of(roles);
     let total = roles.all().map(size::size).sum::<i64>();
     let mut status = Map::new();
@@ -149,7 +155,7 @@ impl Conditions<'_> {
     }
 
     /// Sets the condition `Progressing`, unless there is no deadline.
-    fn progressing(&mut self, roles: &Roles<'_>, counts: &Counts, event: &Event, plan: &mut Plan) {
+    fn progressing(&mut self, roles: &ReplicaSetRoles<'_>, counts: &Counts, event: &Event, plan: &mut Plan) {
         const KIND: &str = "Progressing";
         let deadline = number(self.deployment, "/spec/progressDeadlineSeconds");
         let Some(deadline) = deadline.filter(|seconds| *seconds != i64::from(i32::MAX)) else {
@@ -210,7 +216,7 @@ impl Conditions<'_> {
     }
 
     /// Sets the condition `ReplicaFailure`.
-    fn failing(&mut self, roles: &Roles<'_>) {
+    fn failing(&mut self, roles: &ReplicaSetRoles<'_>) {
         const KIND: &str = "ReplicaFailure";
         match roles.new.into_iter().chain(roles.old.iter().copied()).find_map(|set| condition(set, KIND)) {
             Some(failure) => {

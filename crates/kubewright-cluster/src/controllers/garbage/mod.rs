@@ -22,7 +22,7 @@ use super::{
     retry::{Retries, until},
 };
 use crate::{
-    events::{Occurrence, Recorder},
+    events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
@@ -183,7 +183,7 @@ impl Collector {
                 "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {owner_uid}] does not exist \
                  in namespace {namespace:?}"
             );
-            self.events.record(Occurrence {
+            self.events.record(ObjectEvent {
                 regarding: [
                     group_version(&object.address),
                     object.kind.to_string(),

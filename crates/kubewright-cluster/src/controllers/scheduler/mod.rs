@@ -18,7 +18,7 @@ use super::{
     value::{condition, list, stamp},
 };
 use crate::{
-    events::{Occurrence, Recorder},
+    events::{ObjectEvent, Recorder},
     node::NODE_NAME,
     object_client::{ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -38,28 +38,28 @@ struct Unbound {
 
 /// An action for a pod.
 #[derive(Clone, Debug, PartialEq)]
-enum Act {
+enum PodAction {
     Bind,
     /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
 }
 
-type Ended = (Unbound, Act, Result<(), kube::Error>);
+type Completion = (Unbound, PodAction, Result<(), kube::Error>);
 
 /// Binds pods for as long as it is polled. Records no events if `events` is `None`.
 pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
     let mut feed = api.feed();
-    let mut work: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
+    let mut work: FuturesUnordered<BoxFuture<'_, Completion>> = FuturesUnordered::new();
     let mut retries = Retries::default();
     let mut scheduler = Scheduler::default();
     loop {
         let now = clock.monotonic();
         let begin = |pod: Unbound, scheduler: &Scheduler| {
-            let act = scheduler.decide(&pod)?;
+            let action = scheduler.decide(&pod)?;
             let (client, now) = (&client, clock.now());
             Some(Box::pin(async move {
-                let result = perform(client, &pod, &act, now).await;
-                (pod, act, result)
+                let result = perform(client, &pod, &action, now).await;
+                (pod, action, result)
             }) as BoxFuture<'_, _>)
         };
         work.extend(retries.due(now).into_iter().filter_map(|pod| begin(pod, &scheduler)));
@@ -73,11 +73,11 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
                     scheduler = Scheduler::default();
                 }
             },
-            Some((pod, act, result)) = work.next() => match result {
+            Some((pod, action, result)) = work.next() => match result {
                 Ok(()) => {
                     retries.forget(&pod);
                     if let Some(events) = &events {
-                        events.record(occurrence(pod, act));
+                        events.record(event(pod, action));
                     }
                 }
                 // The pod is gone, already bound, or changed. The feed delivers its new state.
@@ -122,32 +122,37 @@ impl Scheduler {
     }
 
     /// Returns the action for a pod; `None` if its condition is up to date.
-    fn decide(&self, pod: &Unbound) -> Option<Act> {
+    fn decide(&self, pod: &Unbound) -> Option<PodAction> {
         let object = self.pods.get(pod)?;
         let Some(node) = &self.node else {
             return report(object, "no nodes available to schedule pods".into());
         };
-        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(Act::Bind) };
+        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(PodAction::Bind) };
         let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
         report(object, format!("0/1 nodes are available: 1 {reason_not_to_bind}. {preemption}"))
     }
 }
 
-fn report(pod: &Arc<Value>, why: String) -> Option<Act> {
+fn report(pod: &Arc<Value>, why: String) -> Option<PodAction> {
     let said = condition(pod, "PodScheduled").is_some_and(|one| one["status"] == "False" && one["message"] == why);
-    (!said).then(|| Act::Report(why, pod.clone()))
+    (!said).then(|| PodAction::Report(why, pod.clone()))
 }
 
-async fn perform(client: &ObjectClient, pod: &Unbound, act: &Act, now: jiff::Timestamp) -> Result<(), kube::Error> {
+async fn perform(
+    client: &ObjectClient,
+    pod: &Unbound,
+    action: &PodAction,
+    now: jiff::Timestamp,
+) -> Result<(), kube::Error> {
     let address = ObjectPath::core("pods", Some(&pod.namespace), &pod.name);
     let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
-    match act {
-        Act::Bind => {
+    match action {
+        PodAction::Bind => {
             let target = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME});
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
             client.create(&address, "/binding", &binding).await.map(drop)
         }
-        Act::Report(why, object) => {
+        PodAction::Report(why, object) => {
             let others = list(object, "/status/conditions").iter().filter(|one| one["type"] != "PodScheduled");
             let before = condition(object, "PodScheduled").filter(|one| one["status"] == "False");
             let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
@@ -177,11 +182,16 @@ fn is_unbound(pod: &Value) -> bool {
     wanted && pod["metadata"]["deletionTimestamp"].is_null()
 }
 
-fn occurrence(pod: Unbound, act: Act) -> Occurrence {
+fn event(pod: Unbound, action: PodAction) -> ObjectEvent {
     let Unbound { namespace, name, uid } = pod;
-    let (warning, reason, message) = match act {
-        Act::Bind => (false, "Scheduled", format!("Successfully assigned {namespace}/{name} to {NODE_NAME}")),
-        Act::Report(why, _) => (true, "FailedScheduling", why),
+    let (warning, reason, message) = match action {
+        PodAction::Bind => (false, "Scheduled", format!("Successfully assigned {namespace}/{name} to {NODE_NAME}")),
+        PodAction::Report(why, _) => (true, "FailedScheduling", why),
     };
-    Occurrence { regarding: ["v1".into(), "Pod".into(), namespace, name, uid], warning, reason: reason.into(), message }
+    ObjectEvent {
+        regarding: ["v1".into(), "Pod".into(), namespace, name, uid],
+        warning,
+        reason: reason.into(),
+        message,
+    }
 }

@@ -17,12 +17,12 @@ type PodName = (String, String);
 #[derive(Debug, Default)]
 struct PodLogs {
     uid: String,
-    containers: BTreeMap<String, Runs>,
+    containers: BTreeMap<String, ContainerLogs>,
 }
 
 /// The runs of a container whose logs are kept.
 #[derive(Debug, Default)]
-struct Runs {
+struct ContainerLogs {
     current: Option<Log>,
     previous: Option<Log>,
 }

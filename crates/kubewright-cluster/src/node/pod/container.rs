@@ -40,7 +40,7 @@ pub(crate) enum State {
     /// It waits for a later start.
     Waiting(Waiting),
     /// It has ended and will not be restarted.
-    Ended(Ended),
+    Terminated(Terminated),
 }
 
 /// A running container.
@@ -73,7 +73,7 @@ pub(crate) struct Waiting {
 
 /// A container that has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct Terminated {
     /// The ID; empty if it has never run.
     pub(crate) id: String,
     /// The exit code: 128 plus the signal's number for a killed process.
@@ -100,7 +100,7 @@ pub(crate) struct Record {
     /// The current state.
     pub(crate) state: State,
     /// The end of the previous run.
-    pub(crate) last: Option<Ended>,
+    pub(crate) last: Option<Terminated>,
     /// The number of restarts.
     pub(crate) restarts: i32,
     /// The probes of the current run.
@@ -147,9 +147,9 @@ impl Record {
     }
 
     /// Returns the end of a container that will not be restarted.
-    pub(crate) fn ended(&self) -> Option<&Ended> {
+    pub(crate) fn ended(&self) -> Option<&Terminated> {
         match &self.state {
-            State::Ended(ended) => Some(ended),
+            State::Terminated(ended) => Some(ended),
             _ => None,
         }
     }

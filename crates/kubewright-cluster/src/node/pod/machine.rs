@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{
-    container::{Ended, Moment, Record, Role, Running, State, Waiting},
+    container::{Moment, Record, Role, Running, State, Terminated, Waiting},
     probe::{Decision, ProbeResult, ProbeType, Probes, is_unsupported},
 };
 use crate::node::backoff::written;
@@ -63,7 +63,7 @@ pub(crate) enum StartFailure {
 
 /// The reason why all containers are being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     /// The pod is being deleted.
     Deleted,
     /// The pod's active deadline has passed.
@@ -82,7 +82,7 @@ pub(crate) struct Machine {
     /// The time at which the node accepted the pod.
     pub(crate) started: Timestamp,
     /// The reason to stop, and the monotonic time at which remaining processes are killed.
-    pub(crate) stop: Option<(Stop, Duration)>,
+    pub(crate) stop: Option<(StopReason, Duration)>,
     admitted: Duration,
     removed: bool,
     /// Whether probes are executed.
@@ -120,7 +120,7 @@ impl Machine {
         self.pod = pod;
         if self.pod.metadata.deletion_timestamp.is_some() {
             let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
-            self.stop(Stop::Deleted, seconds(grace), now);
+            self.stop(StopReason::Deleted, seconds(grace), now);
         }
         for index in 0..self.containers.len() {
             self.observe_image(index, now);
@@ -239,7 +239,7 @@ impl Machine {
                 if record.last.is_some() {
                     record.restarts += 1;
                 }
-                let ended = Ended {
+                let ended = Terminated {
                     id: String::new(),
                     code: 128,
                     reason: "StartError",
@@ -280,7 +280,7 @@ impl Machine {
     pub(crate) fn ended(&mut self, index: usize, code: i32, now: Moment) {
         let State::Running(running) = &self.containers[index].state else { return };
         let replaced = running.replaced;
-        let ended = Ended {
+        let ended = Terminated {
             id: running.id.clone(),
             code,
             reason: if code == 0 { "Completed" } else { "Error" },
@@ -292,11 +292,11 @@ impl Machine {
     }
 
     /// Ends one run of a container, and schedules the next run if there is one.
-    fn over(&mut self, index: usize, ended: Ended, replaced: bool, now: Moment) {
+    fn over(&mut self, index: usize, ended: Terminated, replaced: bool, now: Moment) {
         let restarts = replaced || self.restarts(self.containers[index].role, ended.code);
         let record = &mut self.containers[index];
         if self.stop.is_some() || !restarts {
-            record.state = State::Ended(ended);
+            record.state = State::Terminated(ended);
             return;
         }
         record.last = Some(ended);
@@ -333,7 +333,7 @@ impl Machine {
             && now.monotonic >= limit
         {
             self.event(true, "DeadlineExceeded", DEADLINE_MESSAGE.into());
-            self.stop(Stop::Deadline, self.grace(), now);
+            self.stop(StopReason::Deadline, self.grace(), now);
         }
         if self.stop.is_some() || self.main_is_over() {
             self.wind_down(now);
@@ -385,7 +385,7 @@ impl Machine {
                 self.effects.push(Effect::Terminate(index));
             }
         }
-        let deleted = matches!(self.stop, Some((Stop::Deleted, _)));
+        let deleted = matches!(self.stop, Some((StopReason::Deleted, _)));
         if deleted && !self.removed && !self.containers.iter().any(Record::is_alive) {
             self.removed = true;
             self.effects.push(Effect::Remove);
@@ -450,7 +450,7 @@ impl Machine {
         self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
     }
 
-    fn stop(&mut self, why: Stop, grace: Duration, now: Moment) {
+    fn stop(&mut self, why: StopReason, grace: Duration, now: Moment) {
         let kill_at = now.monotonic + grace;
         self.stop = match self.stop {
             Some((_, present)) => Some((why, present.min(kill_at))),

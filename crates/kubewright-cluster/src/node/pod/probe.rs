@@ -67,7 +67,7 @@ pub(crate) struct Probes(Vec<ProbeState>);
 #[derive(Clone, Debug)]
 struct ProbeState {
     probe_type: ProbeType,
-    ticks: Ticks,
+    schedule: ProbeSchedule,
     /// The number of consecutive equal results that count.
     success: i32,
     failure: i32,
@@ -85,12 +85,12 @@ struct ProbeState {
 
 /// The times at which a probe is executed: once per period, counted from the time at which the node accepted the pod.
 #[derive(Clone, Copy, Debug)]
-struct Ticks {
+struct ProbeSchedule {
     begin: Duration,
     period: Duration,
 }
 
-impl Ticks {
+impl ProbeSchedule {
     /// Returns the first tick at or after a monotonic time. The start itself is not a tick: at that time the kubelet
     /// doesn't find a container yet.
     fn at_or_after(self, time: Duration) -> Duration {
@@ -113,20 +113,22 @@ impl Probes {
             let seconds = |value: Option<i32>, default: u64| {
                 Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).unwrap_or(default))
             };
-            let ticks =
-                Ticks { begin: admitted, period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)) };
+            let schedule = ProbeSchedule {
+                begin: admitted,
+                period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)),
+            };
             let delay = seconds(probe.initial_delay_seconds, 0);
             let at_once = probe_type == ProbeType::Readiness && delay.is_zero();
             Some(ProbeState {
                 probe_type,
-                ticks,
+                schedule,
                 success: probe.success_threshold.unwrap_or(1).max(1),
                 failure: probe.failure_threshold.unwrap_or(3).max(1),
                 grace: probe
                     .termination_grace_period_seconds
                     .map(|grace| Duration::from_secs(u64::try_from(grace).unwrap_or_default())),
                 tried: now,
-                due: Some(if at_once { now } else { ticks.at_or_after(now + delay) }),
+                due: Some(if at_once { now } else { schedule.at_or_after(now + delay) }),
                 last: None,
                 met: None,
             })
@@ -180,7 +182,7 @@ impl Probes {
         let Some(state) = self.0.iter_mut().find(|state| state.probe_type == probe_type) else {
             return Decision::Nothing;
         };
-        state.due = Some(now.max(state.ticks.after(state.tried)));
+        state.due = Some(now.max(state.schedule.after(state.tried)));
         let good = match result {
             ProbeResult::Success => true,
             ProbeResult::Failure(_) => false,
@@ -207,7 +209,7 @@ impl Probes {
     /// Postpones the liveness probe to its next tick, which is repeated until the startup probe has succeeded.
     fn hold_liveness(&mut self, now: Duration) {
         for state in self.0.iter_mut().filter(|state| state.probe_type == ProbeType::Liveness) {
-            state.due = state.due.map(|due| due.max(state.ticks.after(now)));
+            state.due = state.due.map(|due| due.max(state.schedule.after(now)));
         }
     }
 }

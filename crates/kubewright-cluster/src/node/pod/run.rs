@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     node::{
-        Host,
+        NodeContext,
         environment::{Reference, expand, references, variables},
         image::ImageError,
         log::{Log, Stream},
@@ -58,7 +58,7 @@ pub(crate) enum ContainerEvent {
 
 /// Starts a container, and waits until it has ended. Dropping the future kills it.
 pub(crate) async fn run_container(
-    host: Arc<Host>,
+    host: Arc<NodeContext>,
     pod: Arc<Pod>,
     address: String,
     container: Container,
@@ -178,7 +178,7 @@ async fn attend(
 
 /// Returns the command to execute, and the token volume to renew while it runs.
 async fn prepare(
-    host: &Host,
+    host: &NodeContext,
     pod: &Pod,
     address: &str,
     container: &Container,
@@ -229,7 +229,7 @@ fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
 
 /// Returns the variables that every container has. The variables of its image override them.
 fn base(
-    host: &Host,
+    host: &NodeContext,
     pod: &Pod,
     account: &[(String, String)],
     image: Vec<(String, String)>,
@@ -267,7 +267,7 @@ struct Directory {
 
 /// Creates a new directory for a run. `workingDir` is used unchanged if it exists on the host, and is created in the
 /// new directory otherwise.
-fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
+fn working_directory(host: &NodeContext, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let pod_directory = host.pod_directory(uid);
     make(&pod_directory)?;
@@ -301,7 +301,7 @@ fn make(directory: &std::path::Path) -> io::Result<()> {
 
 /// Links a container's volumes below its root directory. The error says why a volume isn't available.
 fn mount(
-    host: &Host,
+    host: &NodeContext,
     pod: &Pod,
     container: &Container,
     objects: &BTreeMap<Reference, Value>,
@@ -336,7 +336,11 @@ fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
 }
 
 /// Reads ConfigMaps and Secrets. Missing ones are omitted.
-async fn fetch(host: &Host, pod: &Pod, wanted: BTreeSet<Reference>) -> Result<BTreeMap<Reference, Value>, kube::Error> {
+async fn fetch(
+    host: &NodeContext,
+    pod: &Pod,
+    wanted: BTreeSet<Reference>,
+) -> Result<BTreeMap<Reference, Value>, kube::Error> {
     let mut found = BTreeMap::new();
     for reference in wanted {
         let (plural, name) = match &reference {

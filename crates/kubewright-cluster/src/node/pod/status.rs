@@ -12,8 +12,8 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 
 use super::{
-    container::{Ended, Record, Role, State},
-    machine::{DEADLINE_MESSAGE, Machine, Stop},
+    container::{Record, Role, State, Terminated},
+    machine::{DEADLINE_MESSAGE, Machine, StopReason},
 };
 
 /// The address of the node.
@@ -26,7 +26,7 @@ impl Machine {
         let (init, main): (Vec<_>, Vec<_>) = self.containers.iter().partition(|record| record.role != Role::Main);
         let phase = self.phase();
         let (reason, message) = match self.stop {
-            Some((Stop::Deadline, _)) if phase == "Failed" => {
+            Some((StopReason::Deadline, _)) if phase == "Failed" => {
                 (Some("DeadlineExceeded".to_owned()), Some(DEADLINE_MESSAGE.to_owned()))
             }
             _ => (None, None),
@@ -55,7 +55,7 @@ impl Machine {
         let main = || self.containers.iter().filter(|record| record.role == Role::Main);
         let ended_well = |record: &Record| record.ended().is_some_and(|ended| ended.code == 0);
         if self.is_over() {
-            let succeeded = main().all(ended_well) && !matches!(self.stop, Some((Stop::Deadline, _)));
+            let succeeded = main().all(ended_well) && !matches!(self.stop, Some((StopReason::Deadline, _)));
             return if succeeded { "Succeeded" } else { "Failed" };
         }
         let begun = |record: &Record| record.is_running() || record.ended().is_some() || record.last.is_some();
@@ -66,7 +66,7 @@ impl Machine {
         let initialized = self.initialized();
         let id = match &record.state {
             State::Running(running) => Some(running.id.clone()),
-            State::Ended(ended) => Some(ended.id.clone()),
+            State::Terminated(ended) => Some(ended.id.clone()),
             _ => record.last.as_ref().map(|ended| ended.id.clone()),
         };
         ContainerStatus {
@@ -194,7 +194,7 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
             running: Some(ContainerStateRunning { started_at: Some(Time(running.since)) }),
             ..ContainerState::default()
         },
-        State::Ended(ended) => terminated(ended),
+        State::Terminated(ended) => terminated(ended),
         // A missing volume is only reported by an event.
         State::Waiting(found) => {
             waiting(found.reason, Some(found.message.clone()).filter(|_| found.reason != "ContainerCreating"))
@@ -207,7 +207,7 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
     }
 }
 
-fn terminated(ended: &Ended) -> ContainerState {
+fn terminated(ended: &Terminated) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
             container_id: Some(&ended.id).filter(|id| !id.is_empty()).map(|id| container_id(id)),

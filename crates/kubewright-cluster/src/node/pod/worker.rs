@@ -18,8 +18,8 @@ use super::{
     status::patch,
 };
 use crate::{
-    events::{Occurrence, whole_seconds},
-    node::{Host, address::Lease, process::Process},
+    events::{ObjectEvent, whole_seconds},
+    node::{NodeContext, address::Lease, process::Process},
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
@@ -39,7 +39,7 @@ pub(crate) enum Message {
 
 /// The worker of one pod.
 pub(crate) struct Worker {
-    host: Arc<Host>,
+    host: Arc<NodeContext>,
     machine: Machine,
     /// The version of the pod's object that the state machine has.
     version: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Creates the worker of a pod that the node accepts.
-    pub(crate) fn new(host: Arc<Host>, pod: Arc<Pod>) -> Self {
+    pub(crate) fn new(host: Arc<NodeContext>, pod: Arc<Pod>) -> Self {
         let lease = host.addresses.take();
         let version = version(&pod);
         let machine = Machine::new(pod, lease.address(), now(&host));
@@ -180,7 +180,7 @@ impl Worker {
 
     fn record(&self, event: Event) {
         let pod = &self.machine.pod;
-        self.host.events.record(Occurrence::of_pod(pod, event.warning, event.reason, event.message));
+        self.host.events.record(ObjectEvent::of_pod(pod, event.warning, event.reason, event.message));
     }
 
     /// Asks a container to end, after its `preStop` hook if it has one. The grace period includes the hook.
@@ -326,6 +326,6 @@ fn version(pod: &Pod) -> u64 {
     pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-fn now(host: &Host) -> Moment {
+fn now(host: &NodeContext) -> Moment {
     Moment { wall: whole_seconds(host.clock.now()), monotonic: host.clock.monotonic() }
 }

@@ -32,7 +32,7 @@ use crate::{
         reconcile::Key,
         value::{list, text},
     },
-    events::{Occurrence, Recorder},
+    events::{ObjectEvent, Recorder},
 };
 
 /// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
@@ -142,7 +142,7 @@ impl Proxy {
 }
 
 /// Returns an event about ports with unsupported protocols.
-fn unsupported_ports(service: &Value) -> Option<Occurrence> {
+fn unsupported_ports(service: &Value) -> Option<ObjectEvent> {
     let ports = list(service, "/spec/ports").iter().filter(|port| !is_tcp(port));
     let ports: Vec<_> = ports.map(|port| format!("{}/{}", port["port"], text(port, "/protocol"))).collect();
     let message = format!("this node proxies TCP only; these ports are not served: {}", ports.join(", "));
@@ -151,7 +151,7 @@ fn unsupported_ports(service: &Value) -> Option<Occurrence> {
 
 /// Returns an event about an address that can't be bound. Ports of cluster IPs below 1024 require a privilege that is
 /// often missing, so in that case the event is not a warning.
-fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> Occurrence {
+fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> ObjectEvent {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let message = format!(
             "failed to listen on {address}: {error}; ports below 1024 need a privilege here: use another port, a node port or \
@@ -166,8 +166,8 @@ fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> Oc
     about(service, true, "PortNotAvailable", message)
 }
 
-fn about(service: &Value, warning: bool, reason: &str, message: String) -> Occurrence {
+fn about(service: &Value, warning: bool, reason: &str, message: String) -> ObjectEvent {
     let metadata = |field: &str| text(&service["metadata"], field).to_owned();
     let regarding = ["v1".into(), "Service".into(), metadata("/namespace"), metadata("/name"), metadata("/uid")];
-    Occurrence { regarding, warning, reason: reason.into(), message }
+    ObjectEvent { regarding, warning, reason: reason.into(), message }
 }

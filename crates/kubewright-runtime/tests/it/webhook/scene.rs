@@ -18,7 +18,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use kubewright_apiserver::ApiServer;
-use kubewright_cluster::faults::{Faults, Seen, Verb};
+use kubewright_cluster::faults::{Faults, RecordedRequest, Verb};
 use kubewright_runtime::{
     clock::{SystemClock, VirtualClock},
     manager::Manager,
@@ -145,7 +145,7 @@ impl Replica {
     /// Waits until the replica has checked the present state completely, and acted on it.
     pub(super) async fn looks(&self) {
         self.faults.forget();
-        let is_look = |seen: &Seen| seen.request.resource == "secrets" && seen.request.verb == Verb::Get;
+        let is_look = |seen: &RecordedRequest| seen.request.resource == "secrets" && seen.request.verb == Verb::Get;
         // The first check may have begun before, and a new certificate is served with the check after the one that
         // created it.
         until("it has looked", async || self.faults.requests().iter().filter(|seen| is_look(seen)).count() > 3).await;

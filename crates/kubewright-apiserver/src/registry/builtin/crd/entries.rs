@@ -11,7 +11,7 @@ use crate::{
     fields::{flag, has, int, list, text},
     group_version::{group_version, version_priority},
     registry::{
-        Cell, Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Versions,
+        Cell, Column, DefaultStrategy, Resource, ResourceSchema, Scale, SelectableField, SelectableValue, Versions,
         builtin::{
             schemas::{definitions, reference},
             types::{is_builtin_resource, is_builtin_version},
@@ -86,7 +86,7 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
         stored_as: (group.into(), stored.into(), kind.into()),
         schema: versions.schema(&group_version(group, name))?.clone(),
         versions: Some(versions.clone()),
-        strategy: Arc::new(Plain),
+        strategy: Arc::new(DefaultStrategy),
         status: has(version, "/subresources/status"),
         scale: version.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(scale),
         subresources: Vec::new(),
@@ -180,7 +180,7 @@ fn description(path: &str) -> String {
     format!("Custom resource definition column (in JSONPath format): {path}")
 }
 
-fn selectable(field: &Value) -> Selectable {
+fn selectable(field: &Value) -> SelectableField {
     let path = text(field, "/jsonPath");
-    Selectable { label: path.trim_start_matches('.').into(), value: SelectableValue::Path(path.into()) }
+    SelectableField { label: path.trim_start_matches('.').into(), value: SelectableValue::Path(path.into()) }
 }
