@@ -12,7 +12,7 @@ const PREFIX: &str = "+kubebuilder:scaffold:";
 
 /// The position of inserted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum InsertPosition {
     /// Directly above the marker.
     Last,
     /// Directly above the marker, after an empty line.
@@ -65,7 +65,13 @@ fn comment(file: &str) -> &'static str {
 ///
 /// # Errors
 /// Returns an error if the marker is missing or ambiguous.
-pub fn insert(text: &str, file: &str, name: &str, fragment: &str, place: Place) -> Result<Option<String>, MarkerError> {
+pub fn insert(
+    text: &str,
+    file: &str,
+    name: &str,
+    fragment: &str,
+    position: InsertPosition,
+) -> Result<Option<String>, MarkerError> {
     let fragment: Vec<&str> = fragment.trim_matches('\n').lines().collect();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let found: Vec<usize> = (0..lines.len()).filter(|&index| is_marker(lines[index], comment(file), name)).collect();
@@ -79,15 +85,15 @@ pub fn insert(text: &str, file: &str, name: &str, fragment: &str, place: Place) 
     if contains(&lines, &fragment) {
         return Ok(None);
     }
-    let at = match (place, &fragment[..]) {
-        (Place::Sorted, [one]) => sorted_place(&lines[..marker], one),
+    let at = match (position, &fragment[..]) {
+        (InsertPosition::Sorted, [one]) => sorted_position(&lines[..marker], one),
         _ => marker,
     };
     let indent = &lines[marker][..lines[marker].len() - lines[marker].trim_start().len()];
     let end = if lines[marker].ends_with("\r\n") { "\r\n" } else { "\n" };
     let mut whole = String::with_capacity(text.len() + 64 * fragment.len());
     whole.extend(lines[..at].iter().copied());
-    if place == Place::Apart && at > 0 && !lines[at - 1].trim().is_empty() {
+    if position == InsertPosition::Apart && at > 0 && !lines[at - 1].trim().is_empty() {
         whole.push_str(end);
     }
     for line in &fragment {
@@ -112,7 +118,7 @@ fn contains(lines: &[&str], fragment: &[&str]) -> bool {
 }
 
 /// Returns the position of a line among the sorted lines above the marker.
-fn sorted_place(above: &[&str], line: &str) -> usize {
+fn sorted_position(above: &[&str], line: &str) -> usize {
     let alike = above.iter().rev().take_while(|other| sort(other) == sort(line)).count();
     let first = above.len() - alike;
     let behind = |other: &&str| natural(key(other), key(line)) != Ordering::Greater;
@@ -178,13 +184,13 @@ pub fn register(manager: Manager) -> Manager {
 }
 ";
 
-    fn put(text: &str, name: &str, fragment: &str, place: Place) -> String {
-        insert(text, "src/lib.rs", name, fragment, place).unwrap().unwrap()
+    fn put(text: &str, name: &str, fragment: &str, position: InsertPosition) -> String {
+        insert(text, "src/lib.rs", name, fragment, position).unwrap().unwrap()
     }
 
     #[test]
     fn a_fragment_is_inserted_above_the_marker_with_its_indent() {
-        let text = put(LIB, "builder", "\n.kind::<Bar>()\n\n.webhook(\n    bar(),\n)\n", Place::Last);
+        let text = put(LIB, "builder", "\n.kind::<Bar>()\n\n.webhook(\n    bar(),\n)\n", InsertPosition::Last);
         let expected = "        .kind::<Foo>()\n        .kind::<Bar>()\n\n        .webhook(\n            bar(),\n        )\n        // +kube";
         assert!(text.contains(expected), "{text}");
         assert_eq!(text.lines().count(), LIB.lines().count() + 5);
@@ -192,15 +198,15 @@ pub fn register(manager: Manager) -> Manager {
 
     #[test]
     fn a_fragment_may_follow_an_empty_line() {
-        let once = put(LIB, "modules", "struct A;", Place::Apart);
+        let once = put(LIB, "modules", "struct A;", InsertPosition::Apart);
         assert!(once.contains("mod v2;\n\nstruct A;\n// +kube"), "{once}");
-        let twice = put(&once, "modules", "struct B;", Place::Apart);
+        let twice = put(&once, "modules", "struct B;", InsertPosition::Apart);
         assert!(twice.contains("struct A;\n\nstruct B;\n// +kube"), "{twice}");
     }
 
     #[test]
     fn existing_code_is_not_inserted_again() {
-        let check = |fragment| insert(LIB, "src/lib.rs", "builder", fragment, Place::Last).unwrap();
+        let check = |fragment| insert(LIB, "src/lib.rs", "builder", fragment, InsertPosition::Last).unwrap();
         assert_eq!(check(".kind::<Foo>()"), None);
         assert_eq!(check("    manager\n.kind::<Foo>()\n"), None);
         assert!(check("manager\n.kind::<Bar>()").is_some());
@@ -214,22 +220,22 @@ pub fn register(manager: Manager) -> Manager {
         };
         let mut text = LIB.to_owned();
         for module in ["mod v10;", "pub mod v1;", "mod aaa;", "pub(crate) mod bus;"] {
-            text = put(&text, "modules", module, Place::Sorted);
+            text = put(&text, "modules", module, InsertPosition::Sorted);
         }
         assert_eq!(order(&text), ["aaa;", "api;", "bus;", "v1;", "v2;", "v10;"]);
         let exports = "pub use self::foo::{Foo, FooSpec};\n// +kubebuilder:scaffold:modules\n";
-        let text = put(exports, "modules", "pub use self::foo1::Foo1;", Place::Sorted);
+        let text = put(exports, "modules", "pub use self::foo1::Foo1;", InsertPosition::Sorted);
         assert_eq!(
             text,
             put(
                 &text.replace("pub use self::foo1::Foo1;\n", ""),
                 "modules",
                 "pub use self::foo1::Foo1;",
-                Place::Sorted
+                InsertPosition::Sorted
             )
         );
         assert!(text.starts_with("pub use self::foo::"), "{text}");
-        let first = put("// +kubebuilder:scaffold:modules", "modules", "mod a;", Place::Sorted);
+        let first = put("// +kubebuilder:scaffold:modules", "modules", "mod a;", InsertPosition::Sorted);
         assert_eq!(first, "mod a;\n// +kubebuilder:scaffold:modules");
     }
 
@@ -246,7 +252,8 @@ pub fn register(manager: Manager) -> Manager {
     #[test]
     fn yaml_markers_and_line_endings_are_kept() {
         let text = "resources:\r\n#+kubebuilder:scaffold:crdkustomizeresource\r\n";
-        let inserted = insert(text, "config/crd/kustomization.yaml", "crdkustomizeresource", "- a.yaml", Place::Last);
+        let inserted =
+            insert(text, "config/crd/kustomization.yaml", "crdkustomizeresource", "- a.yaml", InsertPosition::Last);
         assert_eq!(
             inserted.unwrap().unwrap(),
             "resources:\r\n- a.yaml\r\n#+kubebuilder:scaffold:crdkustomizeresource\r\n"
@@ -255,8 +262,9 @@ pub fn register(manager: Manager) -> Manager {
 
     #[test]
     fn a_missing_or_ambiguous_marker_is_an_error_with_a_hint() {
-        let refused =
-            |text: &str| insert(text, "src/lib.rs", "builder", ".kind()", Place::Last).unwrap_err().to_string();
+        let refused = |text: &str| {
+            insert(text, "src/lib.rs", "builder", ".kind()", InsertPosition::Last).unwrap_err().to_string()
+        };
         for text in [
             "",
             "// +kubebuilder:scaffold:builders",

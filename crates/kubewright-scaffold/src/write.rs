@@ -83,7 +83,7 @@ impl Folder {
             let path = self.0.join(&change.path);
             prepare(&stage, index, change, &path).map_err(|why| WriteError::Failed { path, why })?;
         }
-        let mut moves = Moves { stage, done: Vec::new(), folders: Vec::new() };
+        let mut moves = Transaction { stage, done: Vec::new(), folders: Vec::new() };
         for (index, change) in changes.iter().enumerate() {
             let path = self.0.join(&change.path);
             if let Err(why) = moves.carry_out(index, &path, change.before.is_some()) {
@@ -139,7 +139,7 @@ fn old_in(stage: &Path, index: usize) -> PathBuf {
 }
 
 /// The renames so far.
-struct Moves {
+struct Transaction {
     stage: TempDir,
     /// The renamed files, each with the path of its old copy if the file existed.
     done: Vec<(PathBuf, Option<PathBuf>)>,
@@ -147,7 +147,7 @@ struct Moves {
     folders: Vec<PathBuf>,
 }
 
-impl Moves {
+impl Transaction {
     fn carry_out(&mut self, index: usize, path: &Path, is_there: bool) -> io::Result<()> {
         let missing: Vec<_> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
         for folder in missing.into_iter().rev() {
@@ -243,7 +243,7 @@ mod tests {
         // here.
         let before = all(root.path());
         let mut moves =
-            Moves { stage: tempfile::tempdir_in(root.path()).unwrap(), done: Vec::new(), folders: Vec::new() };
+            Transaction { stage: tempfile::tempdir_in(root.path()).unwrap(), done: Vec::new(), folders: Vec::new() };
         for (index, change) in planned.iter().enumerate() {
             prepare(&moves.stage, index, change, &root.path().join(&change.path)).unwrap();
         }

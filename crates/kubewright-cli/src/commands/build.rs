@@ -42,19 +42,19 @@ pub(crate) struct BuildOptions {
 
 /// A built program.
 #[derive(Debug)]
-pub(crate) struct Built {
+pub(crate) struct BuildOutput {
     pub(crate) program: std::path::PathBuf,
     pub(crate) target: String,
 }
 
 impl BuildOptions {
     /// Builds the static program of a package.
-    pub(crate) fn build(&self, package: &Package, shell: &Shell) -> Result<Built> {
+    pub(crate) fn build(&self, package: &Package, shell: &Shell) -> Result<BuildOutput> {
         let target = Target::find(self.target.as_deref())?;
         shell.detail("Target", &target.triple);
         let program = operator::build_static(package, &target, &self.profile, shell)
             .with_context(|| format!("build for {}: {}", target.triple, install_hint(&target.triple)))?;
-        Ok(Built { program, target: target.triple })
+        Ok(BuildOutput { program, target: target.triple })
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
-    command::{CreateApi, CreateWebhook, External, Step},
+    command::{CreateApi, CreateWebhook, ExternalApi, Step},
     name::{Domain, Group, Kind, Plural, Version},
 };
 
@@ -140,10 +140,10 @@ struct KindOptions {
 }
 
 impl KindOptions {
-    fn external(&self) -> Option<External> {
+    fn external(&self) -> Option<ExternalApi> {
         let domain = self.external_api_domain.as_ref().map(ToString::to_string).unwrap_or_default();
         let module = self.external_api_module.clone().unwrap_or_default();
-        self.external_api_path.clone().map(|path| External { path, domain, module })
+        self.external_api_path.clone().map(|path| ExternalApi { path, domain, module })
     }
 }
 

@@ -5,7 +5,7 @@ use kube::config::Kubeconfig;
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
-    explain::{Kubectl, Question, gather},
+    explain::{ExplainOptions, Kubectl, gather},
     kubeconfig::traces,
     remote::Connection,
     shell::Shell,
@@ -58,14 +58,14 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     // Errors in the file were already reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let local_traces = file.ok().as_ref().and_then(traces);
-    let question =
-        Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, local_traces, kubectl };
-    let answer = gather(&client, &question, clock.now()).await?;
-    for sentence in &answer.sentences {
+    let options =
+        ExplainOptions { kind, name, namespace: arguments.namespace, traces: arguments.traces, local_traces, kubectl };
+    let explanation = gather(&client, &options, clock.now()).await?;
+    for sentence in &explanation.sentences {
         shell.result(sentence);
     }
-    for trouble in &answer.troubles {
-        shell.warning(trouble);
+    for problem in &explanation.problems {
+        shell.warning(problem);
     }
     Ok(())
 }

@@ -18,9 +18,9 @@ use crate::remote::defined_resource;
 
 /// The installed CustomResourceDefinitions, by name.
 #[derive(Debug, Default)]
-pub(super) struct Definitions(BTreeMap<String, Value>);
+pub(super) struct InstalledCrds(BTreeMap<String, Value>);
 
-impl Definitions {
+impl InstalledCrds {
     /// Returns the definitions that are new or changed. A kind that the operator no longer has stays installed, with
     /// its objects.
     pub(super) fn changed(&self, description: &Description) -> Result<Vec<Value>> {
@@ -119,7 +119,7 @@ mod tests {
             });
             serde_json::from_value(json!({"version": 1, "kinds": [{"versions": [definition]}]})).unwrap()
         };
-        let mut definitions = Definitions::default();
+        let mut definitions = InstalledCrds::default();
         let changed = definitions.changed(&describe("cows")).unwrap();
         assert_eq!(changed.len(), 1);
         definitions.note(changed);

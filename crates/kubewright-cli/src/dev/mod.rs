@@ -22,7 +22,7 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::Value;
 use tokio::{io::AsyncReadExt, task::JoinHandle, time::sleep};
 
-use self::{debounce::Debounce, install::Definitions, process::ProcessGroup, watch::Watcher};
+use self::{debounce::Debounce, install::InstalledCrds, process::ProcessGroup, watch::Watcher};
 use crate::{
     cluster::Signals,
     operator::{self, OperatorArguments, Package},
@@ -55,7 +55,7 @@ struct Session<'a> {
     project: Project<'a>,
     operator: Option<Operator>,
     build: Option<Build>,
-    definitions: Definitions,
+    definitions: InstalledCrds,
     /// Whether an operator has already reconciled.
     has_reconciled: bool,
 }
@@ -65,7 +65,7 @@ struct Operator {
     group: ProcessGroup,
     /// Completes when the operator reconciles.
     reconciling: Option<BoxFuture<'static, ()>>,
-    times: Times,
+    times: RestartTimes,
     /// The modification time of the program.
     modified: Option<SystemTime>,
 }
@@ -79,7 +79,7 @@ struct Build {
 
 /// The times of a restart, on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct RestartTimes {
     saved: Duration,
     built: Duration,
 }
@@ -88,7 +88,7 @@ impl Project<'_> {
     /// Runs until a signal arrives, and stops all processes before it returns.
     pub(crate) async fn develop(self, signals: &mut Signals) -> Result<()> {
         let mut watcher = Watcher::start(self.package)?;
-        let definitions = Definitions::default();
+        let definitions = InstalledCrds::default();
         let mut session = Session { project: self, operator: None, build: None, definitions, has_reconciled: false };
         let result = tokio::select! {
             result = session.run(&mut watcher) => result,
@@ -112,7 +112,7 @@ impl Project<'_> {
     }
 
     /// Prints how to apply the samples, unless the cluster already has objects of the operator's kinds.
-    async fn suggest_samples(&self, definitions: &Definitions) -> Result<()> {
+    async fn suggest_samples(&self, definitions: &InstalledCrds) -> Result<()> {
         let folder = &self.package.folder;
         let Some(target) = install::samples_target(folder) else { return Ok(()) };
         if definitions.has_objects(&self.remote.client).await? {
@@ -131,7 +131,9 @@ impl Session<'_> {
         let mut changes = Debounce::default();
         let clock = self.project.clock.clone();
         match operator::up_to_date(self.project.package) {
-            Some(program) => self.restart(&program, Times { saved: clock.monotonic(), built: clock.monotonic() }).await,
+            Some(program) => {
+                self.restart(&program, RestartTimes { saved: clock.monotonic(), built: clock.monotonic() }).await
+            }
             None => self.build = Some(Build::start(&self.project, clock.monotonic())?),
         }
         loop {
@@ -174,19 +176,19 @@ impl Session<'_> {
             return Ok(());
         }
         let built = clock.monotonic();
-        self.restart(&program, Times { saved, built }).await;
+        self.restart(&program, RestartTimes { saved, built }).await;
         Ok(())
     }
 
     /// Replaces the running operator, or reports the reason if it cannot be replaced.
-    async fn restart(&mut self, program: &Path, times: Times) {
+    async fn restart(&mut self, program: &Path, times: RestartTimes) {
         if let Err(error) = self.replace(program, times).await {
             self.report(&error);
         }
     }
 
     /// Replaces the running operator, if there is one.
-    async fn replace(&mut self, program: &Path, times: Times) -> Result<()> {
+    async fn replace(&mut self, program: &Path, times: RestartTimes) -> Result<()> {
         let Project { package, kubeconfig, arguments, shell, .. } = &self.project;
         let description = operator::describe(program).await?;
         let changed = self.definitions.changed(&description)?;
@@ -217,7 +219,7 @@ impl Session<'_> {
         let Some(operator) = &mut self.operator else { return };
         operator.reconciling = None;
         let Project { package, clock, shell, .. } = &self.project;
-        let Times { saved, built } = operator.times;
+        let RestartTimes { saved, built } = operator.times;
         let (building, starting) = (built.saturating_sub(saved), clock.monotonic().saturating_sub(built));
         shell.status(
             "Running",

@@ -6,7 +6,7 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use super::{
-    children::trouble,
+    children::problem,
     format::{ago, clean, key, list, quoted},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn object(kind: &str, object: &DynamicObject, now: Timestamp) -> Vec<
     lines.extend(plain(conditions));
     let informative = conditions.iter().filter(|found| !is_plain(found));
     lines.extend(informative.filter_map(|found| condition(found, meta.generation, now)));
-    lines.extend(trouble(kind, object, now).filter(|_| kind == "Pod").map(|trouble| format!("It {trouble}")));
+    lines.extend(problem(kind, object, now).filter(|_| kind == "Pod").map(|problem| format!("It {problem}")));
     if status.is_null() {
         lines.push("It has no status: no operator has written one yet.".into());
     }

@@ -18,23 +18,23 @@ const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// Describes the children of one kind; returns `None` if there are none.
 pub(super) fn describe(kind: &str, children: &[DynamicObject], now: Timestamp) -> Vec<String> {
-    let troubles: Vec<_> = children.iter().filter_map(|child| Some((child, trouble(kind, child, now)?))).collect();
-    let mut lines = vec![match (children, troubles.len()) {
+    let problems: Vec<_> = children.iter().filter_map(|child| Some((child, problem(kind, child, now)?))).collect();
+    let mut lines = vec![match (children, problems.len()) {
         ([], _) => return Vec::new(),
         ([only], 0) => format!("It owns {kind} {}, which is healthy.", key(only)),
         ([_], _) => format!("It owns one {kind}, which is unhealthy:"),
         (_, 0) => format!("It owns {} objects of kind {kind}, all healthy.", children.len()),
-        _ => format!("It owns {} objects of kind {kind}, {} unhealthy:", children.len(), troubles.len()),
+        _ => format!("It owns {} objects of kind {kind}, {} unhealthy:", children.len(), problems.len()),
     }];
-    lines.extend(troubles.iter().take(MOST).map(|(child, trouble)| format!("{kind} {} {trouble}", key(child))));
-    if troubles.len() > MOST {
-        lines.push(format!("{} more are not shown.", troubles.len() - MOST));
+    lines.extend(problems.iter().take(MOST).map(|(child, problem)| format!("{kind} {} {problem}", key(child))));
+    if problems.len() > MOST {
+        lines.push(format!("{} more are not shown.", problems.len() - MOST));
     }
     lines
 }
 
 /// Returns the problem of an object as the end of a sentence; `None` if the object is healthy.
-pub(super) fn trouble(kind: &str, object: &DynamicObject, now: Timestamp) -> Option<String> {
+pub(super) fn problem(kind: &str, object: &DynamicObject, now: Timestamp) -> Option<String> {
     if let Some(time) = &object.metadata.deletion_timestamp {
         let finalizers: Vec<_> = object.finalizers().iter().map(|finalizer| clean(finalizer)).collect();
         let kept =
@@ -157,7 +157,7 @@ mod tests {
                 Some("has not started yet."),
             ),
         ] {
-            assert_eq!(trouble("Pod", &child("x", status), now()).as_deref(), expected);
+            assert_eq!(problem("Pod", &child("x", status), now()).as_deref(), expected);
         }
     }
 

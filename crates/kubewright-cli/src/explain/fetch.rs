@@ -32,7 +32,7 @@ const LONGEST_RESPONSE: usize = 16 << 20;
 
 /// An operator that serves its traces.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum TraceEndpoint {
     /// At this URL.
     Address(String),
     /// In this pod, on its loopback.
@@ -40,13 +40,13 @@ pub(super) enum Place {
 }
 
 /// Lists the pods of operators that serve their traces.
-pub(super) async fn operators(client: &Client) -> Result<Vec<Place>, kube::Error> {
+pub(super) async fn operators(client: &Client) -> Result<Vec<TraceEndpoint>, kube::Error> {
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default().labels(OPERATORS)).await?;
-    Ok(pods.into_iter().filter_map(|pod| place(&pod)).collect())
+    Ok(pods.into_iter().filter_map(|pod| endpoint(&pod)).collect())
 }
 
 /// Returns the location of the traces of a running pod, based on the port of its probes.
-fn place(pod: &Pod) -> Option<Place> {
+fn endpoint(pod: &Pod) -> Option<TraceEndpoint> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
     let containers = &pod.spec.as_ref()?.containers;
     let port = containers.iter().find_map(|container| {
@@ -62,15 +62,20 @@ fn place(pod: &Pod) -> Option<Place> {
     let address = status.pod_ip.as_ref().and_then(|address| address.parse::<IpAddr>().ok());
     Some(match address.filter(IpAddr::is_loopback) {
         // Pods of the embedded cluster are processes of this machine.
-        Some(address) => Place::Address(format!("http://{}", std::net::SocketAddr::new(address, port))),
-        None => Place::Pod { namespace: pod.namespace()?, name: pod.name_any(), port },
+        Some(address) => TraceEndpoint::Address(format!("http://{}", std::net::SocketAddr::new(address, port))),
+        None => TraceEndpoint::Pod { namespace: pod.namespace()?, name: pod.name_any(), port },
     })
 }
 
 /// Fetches the pages for an object from the operator's controllers of its kind.
-pub(super) async fn pages(kubectl: &Kubectl, place: &Place, kind: &ApiResource, object: &str) -> Result<Vec<Page>> {
-    let reached = place.reach(kubectl).await?;
-    let overview: Overview = get(&reached, "").await?;
+pub(super) async fn pages(
+    kubectl: &Kubectl,
+    endpoint: &TraceEndpoint,
+    kind: &ApiResource,
+    object: &str,
+) -> Result<Vec<Page>> {
+    let connection = endpoint.connect(kubectl).await?;
+    let overview: Overview = get(&connection, "").await?;
     if overview.version != VERSION {
         bail!(
             "its traces have version {}, and this kubewright reads version {VERSION}: use the kubewright that the operator was built with",
@@ -82,7 +87,7 @@ pub(super) async fn pages(kubectl: &Kubectl, place: &Place, kind: &ApiResource, 
         controller.kind == kind.kind && controller.group.as_ref().is_none_or(|group| *group == kind.group)
     };
     for controller in overview.controllers.iter().filter(is_of_kind) {
-        let page: Page = get(&reached, &format!("/{}/{object}", controller.name)).await?;
+        let page: Page = get(&connection, &format!("/{}/{object}", controller.name)).await?;
         if page.version == VERSION {
             pages.push(page);
         }
@@ -101,9 +106,9 @@ pub(super) fn best(pages: Vec<Page>) -> Vec<Page> {
     pages.into_iter().filter(|page| rank(page) == highest).collect()
 }
 
-async fn get<T: DeserializeOwned>(reached: &Reached, path: &str) -> Result<T> {
-    let text = by_address(&reached.url, path).await?;
-    serde_json::from_str(&text).with_context(|| format!("{} doesn't serve traces of kubewright", reached.url))
+async fn get<T: DeserializeOwned>(connection: &Connection, path: &str) -> Result<T> {
+    let text = by_address(&connection.url, path).await?;
+    serde_json::from_str(&text).with_context(|| format!("{} doesn't serve traces of kubewright", connection.url))
 }
 
 /// The program and the flags of kubectl.
@@ -115,16 +120,16 @@ pub(crate) struct Kubectl {
 }
 
 /// A URL that reaches an operator.
-struct Reached {
+struct Connection {
     url: String,
     /// The process that forwards the port. It ends when this is dropped.
     _forward: Option<Child>,
 }
 
-impl Place {
-    async fn reach(&self, kubectl: &Kubectl) -> Result<Reached> {
+impl TraceEndpoint {
+    async fn connect(&self, kubectl: &Kubectl) -> Result<Connection> {
         let (namespace, name, port) = match self {
-            Self::Address(url) => return Ok(Reached { url: url.clone(), _forward: None }),
+            Self::Address(url) => return Ok(Connection { url: url.clone(), _forward: None }),
             Self::Pod { namespace, name, port } => (namespace, name, port),
         };
         let remedy = || {
@@ -140,7 +145,7 @@ impl Place {
         let mut child = command.spawn().with_context(remedy)?;
         let forwarded = tokio::time::timeout(TIMEOUT, local_port(&mut child)).await;
         let port = forwarded.context("kubectl doesn't answer").and_then(|port| port).with_context(remedy)?;
-        Ok(Reached { url: format!("http://127.0.0.1:{port}"), _forward: Some(child) })
+        Ok(Connection { url: format!("http://127.0.0.1:{port}"), _forward: Some(child) })
     }
 }
 
@@ -200,7 +205,7 @@ async fn ask(address: &str) -> Result<(StatusCode, String)> {
     tokio::time::timeout(TIMEOUT, exchange).await.with_context(|| format!("no response from {address}"))?
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for TraceEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Address(address) => f.write_str(address),
@@ -240,28 +245,28 @@ mod tests {
     #[tokio::test]
     async fn pods_elsewhere_are_reached_by_a_forwarded_port() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::Pod { namespace: "cows".into(), name: "manager".into(), port: 8081 };
+        let endpoint = TraceEndpoint::Pod { namespace: "cows".into(), name: "manager".into(), port: 8081 };
         let asked = folder.path().join("asked");
         let script = format!(
             "echo \"$@\" > {}\necho 'Forwarding from 127.0.0.1:41234 -> 8081'\nexec sleep 1000",
             asked.display()
         );
-        let reached = place.reach(&kubectl(folder.path(), &script)).await.unwrap();
-        assert_eq!(reached.url, "http://127.0.0.1:41234");
+        let connection = endpoint.connect(&kubectl(folder.path(), &script)).await.unwrap();
+        assert_eq!(connection.url, "http://127.0.0.1:41234");
         let asked = fs::read_to_string(asked).unwrap();
         assert_eq!(asked.trim(), "--context far port-forward --address 127.0.0.1 --namespace cows pod/manager :8081");
 
         let refusing = kubectl(folder.path(), "echo 'error: pods \"manager\" is forbidden' >&2; exit 1");
-        let error = format!("{:#}", place.reach(&refusing).await.err().unwrap());
+        let error = format!("{:#}", endpoint.connect(&refusing).await.err().unwrap());
         assert!(error.contains("pass --traces http://localhost:8081") && error.contains("is forbidden"), "{error}");
         let missing = Kubectl { program: "/nonexistent/kubectl".into(), flags: Vec::new() };
-        let error = format!("{:#}", place.reach(&missing).await.err().unwrap());
+        let error = format!("{:#}", endpoint.connect(&missing).await.err().unwrap());
         assert!(error.contains("run kubectl port-forward -n cows pod/manager 8081"), "{error}");
     }
 
     #[test]
     fn pods_on_this_machine_are_asked_at_their_address() {
-        let shown = |pod: Pod| place(&pod).map(|place| format!("{place:?}"));
+        let shown = |pod: Pod| endpoint(&pod).map(|endpoint| format!("{endpoint:?}"));
         assert_eq!(shown(pod("127.1.2.3", "Running", json!("probes"))).unwrap(), r#"Address("http://127.1.2.3:8081")"#);
         let far = shown(pod("10.0.0.7", "Running", json!(9000))).unwrap();
         assert_eq!(far, r#"Pod { namespace: "cows", name: "manager", port: 9000 }"#);

@@ -22,11 +22,11 @@ use kube::{
 };
 
 pub(crate) use self::fetch::{Kubectl, is_reconciling};
-use self::{fetch::Place, page::Page};
+use self::{fetch::TraceEndpoint, page::Page};
 
 /// The object to explain.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ExplainOptions {
     /// The kind, as in kubectl: `podset`, `podsets` or `PodSet`, optionally with its group (`podset.app.example.com`).
     pub(crate) kind: String,
     /// The name of the object.
@@ -43,52 +43,52 @@ pub(crate) struct Question {
 
 /// The explanation, and the sources that could not be read.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct Explanation {
     pub(crate) sentences: Vec<String>,
-    pub(crate) troubles: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Collects the explanation from the API server and the operators.
-pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp) -> Result<Answer> {
+pub(crate) async fn gather(client: &Client, options: &ExplainOptions, now: Timestamp) -> Result<Explanation> {
     let discovery = Discovery::new(client.clone()).run().await.context("list the kinds of the API server")?;
-    let (resource, scope) = find_kind(&discovery, &question.kind)?;
+    let (resource, scope) = find_kind(&discovery, &options.kind)?;
     let kind = resource.kind.as_str();
-    let namespace = question.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let namespace = options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let namespace = (scope == Scope::Namespaced).then_some(namespace);
-    let key = namespace.iter().chain([&question.name]).cloned().collect::<Vec<_>>().join("/");
+    let key = namespace.iter().chain([&options.name]).cloned().collect::<Vec<_>>().join("/");
     let api: Api<DynamicObject> = match &namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let object = api.get_opt(&question.name).await.with_context(|| format!("get {kind} {key}"))?;
-    let mut answer = Answer::default();
+    let object = api.get_opt(&options.name).await.with_context(|| format!("get {kind} {key}"))?;
+    let mut explanation = Explanation::default();
     match &object {
-        Some(object) => answer.sentences.extend(about::object(kind, object, now)),
-        None => answer.sentences.push(format!("There is no {kind} {key}.")),
+        Some(object) => explanation.sentences.extend(about::object(kind, object, now)),
+        None => explanation.sentences.push(format!("There is no {kind} {key}.")),
     }
-    let pages = pages(client, question, &resource, &key, &mut answer.troubles).await;
+    let pages = pages(client, options, &resource, &key, &mut explanation.problems).await;
     if let Some(object) = &object {
         for kind in mentioned(&pages, kind) {
             match children(client, &discovery, &kind, object).await {
-                Ok(children) => answer.sentences.extend(children::describe(&kind, &children, now)),
-                Err(error) => answer.troubles.push(format!("list objects of kind {kind}: {error}")),
+                Ok(children) => explanation.sentences.extend(children::describe(&kind, &children, now)),
+                Err(error) => explanation.problems.push(format!("list objects of kind {kind}: {error}")),
             }
         }
     }
     for page in &pages {
-        answer.sentences.extend(traces::describe(page, object.is_some()));
+        explanation.sentences.extend(traces::describe(page, object.is_some()));
     }
-    if pages.is_empty() && answer.troubles.is_empty() && !is_built_in(&resource.group) {
-        answer.troubles.push(format!(
+    if pages.is_empty() && explanation.problems.is_empty() && !is_built_in(&resource.group) {
+        explanation.problems.push(format!(
             "no traces of kind {kind}: no running pod with the label {} reconciles it; pass the URL of an operator's probes with --traces",
             fetch::OPERATORS
         ));
     }
-    match events(client, namespace.as_deref(), kind, &question.name, object.as_ref()).await {
-        Ok(events) => answer.sentences.extend(about::events(&events, now)),
-        Err(error) => answer.troubles.push(format!("list events: {error}")),
+    match events(client, namespace.as_deref(), kind, &options.name, object.as_ref()).await {
+        Ok(events) => explanation.sentences.extend(about::events(&events, now)),
+        Err(error) => explanation.problems.push(format!("list events: {error}")),
     }
-    Ok(answer)
+    Ok(explanation)
 }
 
 /// Finds a kind by its name. Without a group, the name must be unique.
@@ -168,29 +168,29 @@ async fn children(
 
 async fn pages(
     client: &Client,
-    question: &Question,
+    options: &ExplainOptions,
     kind: &ApiResource,
     key: &str,
-    troubles: &mut Vec<String>,
+    problems: &mut Vec<String>,
 ) -> Vec<Page> {
-    let places = match &question.traces {
-        Some(address) => vec![Place::Address(address.clone())],
+    let endpoints = match &options.traces {
+        Some(address) => vec![TraceEndpoint::Address(address.clone())],
         None => match fetch::operators(client).await {
-            Ok(places) => places,
+            Ok(endpoints) => endpoints,
             Err(error) => {
-                troubles.push(format!(
+                problems.push(format!(
                     "list the pods of operators: {error}; pass the URL of an operator's probes with --traces"
                 ));
                 return Vec::new();
             }
         },
     };
-    let local_traces = question.local_traces.clone().filter(|_| question.traces.is_none()).map(Place::Address);
+    let local_traces = options.local_traces.clone().filter(|_| options.traces.is_none()).map(TraceEndpoint::Address);
     let mut pages = Vec::new();
-    for place in places.iter().chain(&local_traces) {
-        match fetch::pages(&question.kubectl, place, kind, key).await {
+    for endpoint in endpoints.iter().chain(&local_traces) {
+        match fetch::pages(&options.kubectl, endpoint, kind, key).await {
             Ok(found) => pages.extend(found),
-            Err(error) => troubles.push(format!("get traces from {place}: {error:#}")),
+            Err(error) => problems.push(format!("get traces from {endpoint}: {error:#}")),
         }
     }
     fetch::best(pages)

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use anyhow::{Context, Result, bail};
-use kubewright_scaffold::plan::Layers;
+use kubewright_scaffold::plan::Overlay;
 
 /// The directories that are never scaffolded into.
 const EXCLUDED: [&str; 2] = [".git", "target"];
@@ -14,7 +14,7 @@ const LARGEST_TOTAL: usize = 32 << 20;
 
 /// Returns all text files of a directory by path, with the changes that are planned so far. Symbolic links are not
 /// followed.
-pub(super) fn text_files(root: &Path, layers: &Layers<'_>) -> Result<BTreeMap<String, String>> {
+pub(super) fn text_files(root: &Path, overlay: &Overlay<'_>) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     let mut size = 0;
@@ -47,6 +47,6 @@ pub(super) fn text_files(root: &Path, layers: &Layers<'_>) -> Result<BTreeMap<St
             }
         }
     }
-    files.extend(layers.changed().map(|(path, text)| (path.to_owned(), text.to_owned())));
+    files.extend(overlay.changed().map(|(path, text)| (path.to_owned(), text.to_owned())));
     Ok(files)
 }

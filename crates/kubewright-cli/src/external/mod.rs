@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
     external::{PluginKey, Request},
-    plan::{Change, Layers, Plan},
+    plan::{Change, Overlay, Plan},
     project::{self, LAYOUT, Project},
 };
 
@@ -120,22 +120,22 @@ impl PluginChain {
         shell: &Shell,
         mut built_in: impl FnMut(&mut Plan<'_>) -> Result<()>,
     ) -> Result<Vec<Change>> {
-        let mut layers = Layers::new(folder);
+        let mut overlay = Overlay::new(folder);
         let init = (command == Command::Init && !self.has_built_in()).then_some(&ChainItem::BuiltIn);
         for item in init.into_iter().chain(&self.0) {
-            let mut plan = Plan::new(&layers);
+            let mut plan = Plan::new(&overlay);
             let changes = match item {
                 ChainItem::BuiltIn => {
                     built_in(&mut plan)?;
                     plan.finish()?
                 }
                 ChainItem::External(plugin) => self
-                    .call(plugin, command, folder.path(), &layers, plan, shell)
+                    .call(plugin, command, folder.path(), &overlay, plan, shell)
                     .with_context(|| format!("plugin {}", plugin.key))?,
             };
-            layers.add(changes);
+            overlay.add(changes);
         }
-        Ok(layers.finish())
+        Ok(overlay.finish())
     }
 
     /// Calls a plugin, and plans the changes in its response.
@@ -144,11 +144,11 @@ impl PluginChain {
         plugin: &Plugin,
         command: Command,
         folder: &std::path::Path,
-        layers: &Layers<'_>,
+        overlay: &Overlay<'_>,
         mut plan: Plan<'_>,
         shell: &Shell,
     ) -> Result<Vec<Change>> {
-        let shown = files::text_files(folder, layers)?;
+        let shown = files::text_files(folder, overlay)?;
         let (words, arguments, chain) = (command.words().join(" "), flags::given(), self.keys());
         let mut request = Request::new(&words, &arguments, &shown);
         request.plugin_chain = &chain;

@@ -32,12 +32,12 @@ pub(crate) enum ElfError {
 }
 
 /// Reads numbers in the byte order of a file.
-struct Numbers<'a> {
+struct ByteReader<'a> {
     bytes: &'a [u8],
     little: bool,
 }
 
-impl Numbers<'_> {
+impl ByteReader<'_> {
     fn take<const N: usize>(&self, at: usize) -> Result<[u8; N], ElfError> {
         let end = at.checked_add(N).ok_or(ElfError::Corrupt)?;
         let taken = self.bytes.get(at..end).and_then(|taken| taken.try_into().ok());
@@ -68,7 +68,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Program, ElfError> {
     let Some([0x7f, b'E', b'L', b'F', class @ (1 | 2), order @ (1 | 2)]) = bytes.first_chunk() else {
         return Err(ElfError::NotElf);
     };
-    let (wide, file) = (*class == 2, Numbers { bytes, little: *order == 1 });
+    let (wide, file) = (*class == 2, ByteReader { bytes, little: *order == 1 });
     // An executable, or a position-independent executable.
     let (kind, machine) = (file.u16(16)?, file.u16(18)?);
     if !matches!(kind, 2 | 3) {

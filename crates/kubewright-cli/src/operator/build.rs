@@ -29,12 +29,12 @@ use crate::shell::Shell;
 struct Message {
     reason: String,
     #[serde(default)]
-    target: Made,
+    target: BuildTarget,
     executable: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Made {
+struct BuildTarget {
     name: String,
 }
 

@@ -30,13 +30,13 @@ pub(crate) struct Package {
 /// The fields in the output of `cargo metadata` that are used here.
 #[derive(Debug, Deserialize)]
 struct Metadata {
-    packages: Vec<Listed>,
+    packages: Vec<MetadataPackage>,
     target_directory: PathBuf,
     workspace_root: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct MetadataPackage {
     name: String,
     version: String,
     manifest_path: PathBuf,
@@ -118,7 +118,7 @@ impl Package {
     }
 }
 
-impl Listed {
+impl MetadataPackage {
     /// Returns the requested binary target, or the one that `cargo run` would run, or the one with the name of the
     /// package.
     fn program(&self, wanted: Option<&str>) -> Result<String> {
@@ -169,14 +169,14 @@ mod tests {
         let target = |name: &&str| Target { name: (*name).into(), kind: vec!["bin".into()] };
         let mut targets: Vec<_> = programs.iter().map(target).collect();
         targets.push(Target { name: "page".into(), kind: vec!["lib".into()] });
-        let listed = Listed {
+        let package = MetadataPackage {
             name: "cow".into(),
             version: "0.1.0".into(),
             manifest_path: PathBuf::new(),
             default_run: default_run.map(Into::into),
             targets,
         };
-        listed.program(wanted).map_err(|error| error.to_string())
+        package.program(wanted).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{
     CONCURRENCY, REQUEST_TIMEOUT, Remote, Wait,
     failure::{explain, is_transient, status},
-    kinds::{Kinds, Located, is_definition, text, title},
+    kinds::{Kinds, ObjectLocation, is_definition, text, title},
 };
 use crate::shell::Shell;
 
@@ -37,10 +37,10 @@ impl ApplyOptions {
 }
 
 /// An object, and its state in the cluster.
-struct Found<'a> {
+struct CurrentObject<'a> {
     object: &'a Value,
     /// The location; `None` until its kind is installed.
-    place: Option<Located>,
+    location: Option<ObjectLocation>,
     /// The current resource version.
     before: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Plan<'a> {
     remote: &'a Remote,
     options: &'a ApplyOptions,
     kinds: Kinds,
-    found: Vec<Found<'a>>,
+    found: Vec<CurrentObject<'a>>,
 }
 
 impl<'a> Plan<'a> {
@@ -75,11 +75,11 @@ impl<'a> Plan<'a> {
         let chosen: Vec<_> = self.found.iter().filter(|found| is_chosen(found.object)).collect();
         let (mut counts, all) = ([0; 3], chosen.len());
         for (done, found) in chosen.iter().enumerate() {
-            let place = match &found.place {
-                Some(place) => place.clone(),
+            let location = match &found.location {
+                Some(location) => location.clone(),
                 None => served(&mut self.kinds, found.object, wait).await?,
             };
-            let written = write(&place, found.object, self.options, false).await;
+            let written = write(&location, found.object, self.options, false).await;
             let version = written.map_err(|error| {
                 anyhow::anyhow!(
                     "{}: {}; {done} of {all} objects were applied: run the command again after fixing this",
@@ -112,11 +112,11 @@ impl<'a> Plan<'a> {
 }
 
 /// Finds the location and the current state of an object.
-async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[Value]) -> Result<Found<'a>> {
+async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[Value]) -> Result<CurrentObject<'a>> {
     let failed = |error: kube::Error| anyhow::anyhow!("{}: {}", title(object), explain(&error));
-    let Some(place) = kinds.locate(object).await.map_err(failed)? else {
+    let Some(location) = kinds.locate(object).await.map_err(failed)? else {
         if defines(all, object) {
-            return Ok(Found { object, place: None, before: None });
+            return Ok(CurrentObject { object, location: None, before: None });
         }
         let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
         bail!(
@@ -126,8 +126,8 @@ async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[
         );
     };
     // A user who has permission to apply but not to read still gets the objects, with a less precise summary.
-    let before = place.api.get_metadata_opt(&place.name).await.ok().flatten();
-    Ok(Found { object, place: Some(place), before: before.and_then(|it| it.metadata.resource_version) })
+    let before = location.api.get_metadata_opt(&location.name).await.ok().flatten();
+    Ok(CurrentObject { object, location: Some(location), before: before.and_then(|it| it.metadata.resource_version) })
 }
 
 /// Returns whether one of the objects defines the kind of another.
@@ -139,14 +139,14 @@ fn defines(all: &[Value], object: &Value) -> bool {
 }
 
 /// Applies all objects with `dryRun`.
-async fn dry_run(remote: &Remote, found: &[Found<'_>], all: &[Value], options: &ApplyOptions) -> Result<()> {
+async fn dry_run(remote: &Remote, found: &[CurrentObject<'_>], all: &[Value], options: &ApplyOptions) -> Result<()> {
     let namespaces: BTreeSet<_> = all
         .iter()
         .filter(|object| object["kind"] == "Namespace")
         .map(|object| text(object, "/metadata/name"))
         .collect();
-    let asked = stream::iter(found.iter().filter_map(|found| Some((found.object, found.place.clone()?))))
-        .map(async |(object, place)| (object, write(&place, object, options, true).await.err()))
+    let asked = stream::iter(found.iter().filter_map(|found| Some((found.object, found.location.clone()?))))
+        .map(async |(object, location)| (object, write(&location, object, options, true).await.err()))
         .buffered(CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
@@ -179,7 +179,7 @@ fn message(error: &kube::Error) -> String {
 
 /// Applies an object, and returns its new resource version.
 async fn write(
-    place: &Located,
+    location: &ObjectLocation,
     object: &Value,
     options: &ApplyOptions,
     dry_run: bool,
@@ -188,7 +188,7 @@ async fn write(
     parameters.force = options.force_conflicts;
     parameters.dry_run = dry_run;
     let patch = Patch::Apply(object);
-    let request = place.api.patch(&place.name, &parameters, &patch);
+    let request = location.api.patch(&location.name, &parameters, &patch);
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?.metadata.resource_version),
         Err(late) => Err(kube::Error::Service(Box::new(std::io::Error::new(std::io::ErrorKind::TimedOut, late)))),
@@ -196,11 +196,11 @@ async fn write(
 }
 
 /// Waits until the API server serves a kind whose definition is established.
-async fn served(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<Located> {
+async fn served(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<ObjectLocation> {
     loop {
         kinds.forget(text(object, "/apiVersion"));
         match kinds.locate(object).await {
-            Ok(Some(place)) => return Ok(place),
+            Ok(Some(location)) => return Ok(location),
             Err(error) if !is_transient(&error) => bail!("{}: {}", title(object), explain(&error)),
             _ => {}
         }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{
     CONCURRENCY, Remote, Wait,
     failure::{explain, is_transient, status},
-    kinds::{Kinds, Located, defined_resource, is_definition, is_webhook_configuration, text, title},
+    kinds::{Kinds, ObjectLocation, defined_resource, is_definition, is_webhook_configuration, text, title},
 };
 use crate::shell::Shell;
 
@@ -25,7 +25,7 @@ const NAMED: usize = 3;
 /// An object that exists in the cluster.
 struct Existing<'a> {
     object: &'a Value,
-    place: Located,
+    location: ObjectLocation,
     uid: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn delete(
                 _ => PropagationPolicy::Background,
             });
             let parameters = DeleteParams { propagation_policy, ..DeleteParams::default() };
-            match present.place.api.delete(&present.place.name, &parameters).await {
+            match present.location.api.delete(&present.location.name, &parameters).await {
                 Ok(_) => shell.detail("Deleting", title(present.object)),
                 Err(error) if is_not_found(&error) => {}
                 Err(error) => bail!("{}: {}", title(present.object), explain(&error)),
@@ -94,12 +94,12 @@ async fn find<'a>(remote: &Remote, objects: &'a [Value]) -> Result<(Vec<Existing
     for object in objects {
         let failed =
             |error: kube::Error| anyhow::anyhow!("{}: {}; nothing was deleted", title(object), explain(&error));
-        let Some(place) = kinds.locate(object).await.map_err(failed)? else {
+        let Some(location) = kinds.locate(object).await.map_err(failed)? else {
             missing.push(object);
             continue;
         };
-        match place.api.get_metadata_opt(&place.name).await.map_err(failed)? {
-            Some(found) => present.push(Existing { object, place, uid: found.metadata.uid }),
+        match location.api.get_metadata_opt(&location.name).await.map_err(failed)? {
+            Some(found) => present.push(Existing { object, location, uid: found.metadata.uid }),
             None => missing.push(object),
         }
     }
@@ -110,7 +110,9 @@ async fn find<'a>(remote: &Remote, objects: &'a [Value]) -> Result<(Vec<Existing
 async fn dry_run(remote: &Remote, present: &[Existing<'_>]) -> Result<()> {
     let parameters = DeleteParams::default().dry_run();
     let asked = stream::iter(present)
-        .map(async |present| (present.object, present.place.api.delete(&present.place.name, &parameters).await.err()))
+        .map(async |present| {
+            (present.object, present.location.api.delete(&present.location.name, &parameters).await.err())
+        })
         .buffered(CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
@@ -137,7 +139,7 @@ async fn has_operator(remote: &Remote, objects: &[Value]) -> bool {
 
 /// Waits until an object is gone. A new object of the same name has another UID, and does not count.
 async fn gone(remote: &Remote, present: &Existing<'_>, works: bool, wait: &Wait<'_>) -> Result<()> {
-    let (Located { api, name }, title) = (&present.place, title(present.object));
+    let (ObjectLocation { api, name }, title) = (&present.location, title(present.object));
     loop {
         let (left, why) = match api.get_opt(name).await {
             Ok(None) => return Ok(()),
@@ -172,9 +174,9 @@ async fn blockers(remote: &Remote, object: &Value, left: &DynamicObject, works: 
     if is_definition(object) {
         for instance in instances(remote, object).await {
             let held = instance.metadata.finalizers.clone().unwrap_or_default();
-            let place = instance.metadata.namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
+            let location = instance.metadata.namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
             let name = instance.metadata.name.clone().unwrap_or_default();
-            reasons.push(format!("{name}{place} still exists, with finalizers {}", held.join(", ")));
+            reasons.push(format!("{name}{location} still exists, with finalizers {}", held.join(", ")));
         }
         if !works && !reasons.is_empty() {
             reasons.push(

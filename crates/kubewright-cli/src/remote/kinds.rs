@@ -20,7 +20,7 @@ pub(super) struct Kinds {
 
 /// The location of an object.
 #[derive(Clone)]
-pub(super) struct Located {
+pub(super) struct ObjectLocation {
     pub(super) api: Api<DynamicObject>,
     pub(super) name: String,
 }
@@ -31,7 +31,7 @@ impl Kinds {
     }
 
     /// Returns the location of an object; `None` if the cluster does not have its kind.
-    pub(super) async fn locate(&mut self, object: &Value) -> Result<Option<Located>, kube::Error> {
+    pub(super) async fn locate(&mut self, object: &Value) -> Result<Option<ObjectLocation>, kube::Error> {
         let version = text(object, "/apiVersion");
         if !self.versions.contains_key(version) {
             let known = self.discover(version).await?;
@@ -45,7 +45,7 @@ impl Kinds {
                 (Scope::Namespaced, "") => Api::default_namespaced_with(self.client.clone(), resource),
                 (Scope::Namespaced, namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
             };
-            Located { api, name: text(object, "/metadata/name").to_owned() }
+            ObjectLocation { api, name: text(object, "/metadata/name").to_owned() }
         }))
     }
 

@@ -52,7 +52,7 @@ fn fails(folder: &Folder, line: &str, says: &[&str]) {
 }
 
 #[test]
-fn what_is_new_comes_to_what_was_edited() {
+fn changes_of_the_scaffold_are_merged_into_edited_files() {
     let folder = project();
     let fresh = folder.all();
     // The scaffold of an older version.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    marker::Place,
+    marker::InsertPosition,
     plan::Plan,
     project::{self, Project, ProjectError},
 };
@@ -121,7 +121,7 @@ fn namespaced(is_namespaced: bool, plan: &mut Plan<'_>) {
         };
     }
     if is_namespaced {
-        plan.insert(MANAGER, "managerenv", WATCH_NAMESPACE, Place::Last);
+        plan.insert(MANAGER, "managerenv", WATCH_NAMESPACE, InsertPosition::Last);
     } else {
         let lines = WATCH_NAMESPACE.lines().map(|line| format!("        {line}\n"));
         plan.swap(MANAGER, &lines.collect::<String>(), "");

@@ -12,8 +12,8 @@ use crate::{
 
 use super::{
     edit::{Edit, EditError},
-    head::{License, head},
-    texts::Texts,
+    header::{License, file_header},
+    templates::TemplatePlan,
 };
 
 macro_rules! templates {
@@ -163,12 +163,12 @@ impl Init {
             ("version", env!("CARGO_PKG_VERSION").into()),
             ("package", self.package()),
         ];
-        let mut texts = Texts::new(plan, head(&project), values);
+        let mut templates = TemplatePlan::new(plan, file_header(&project), values);
         for (path, template) in FILES {
-            texts.create(path, template)?;
+            templates.create(path, template)?;
         }
         for (path, template) in OPTIONAL_FILES {
-            texts.create_if_missing(path, template)?;
+            templates.create_if_missing(path, template)?;
         }
         if let Some(sdk) = &self.sdk {
             plan.create(".cargo/config.toml", SDK.map(|line| line.replace("SDK", sdk)).concat());
@@ -276,7 +276,7 @@ mod tests {
             ("config/network-policy/kustomization.yaml", "networkpolicyresources"),
             ("config/rbac/kustomization.yaml", "rbacresources"),
         ] {
-            marker::insert(&files[path], path, name, "x", marker::Place::Last).unwrap().unwrap();
+            marker::insert(&files[path], path, name, "x", marker::InsertPosition::Last).unwrap().unwrap();
         }
     }
 

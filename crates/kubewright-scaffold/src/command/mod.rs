@@ -2,19 +2,19 @@
 
 mod api;
 mod edit;
-mod foreign;
-mod head;
+mod external_api;
+mod header;
 mod init;
-mod place;
+mod kind_paths;
 mod step;
-mod texts;
+mod templates;
 mod webhook;
 
 pub use self::{
     api::{ApiError, CreateApi},
     edit::{Edit, EditError},
-    foreign::External,
-    head::License,
+    external_api::ExternalApi,
+    header::License,
     init::{Init, InitError, unexpected},
     step::{Step, StepError},
     webhook::{CreateWebhook, WebhookError},

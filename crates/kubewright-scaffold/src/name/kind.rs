@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_typed_is_taken_or_refused(text in ".{0,70}") {
+        fn any_text_is_accepted_or_refused(text in ".{0,70}") {
             if let Ok(kind) = text.parse::<Kind>() {
                 let module = kind.module();
                 prop_assert!(module.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'));

@@ -22,7 +22,7 @@ pub use self::{
 
 /// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the {what} {value:?} {why}{}", Remedy(.instead.as_deref()))]
+#[error("the {what} {value:?} {why}{}", Suggestion(.instead.as_deref()))]
 pub struct NameError {
     /// The kind of name, such as `kind` or `group`.
     pub what: &'static str,
@@ -49,9 +49,9 @@ impl NameError {
 }
 
 /// The suggestion at the end of an error.
-struct Remedy<'a>(Option<&'a str>);
+struct Suggestion<'a>(Option<&'a str>);
 
-impl fmt::Display for Remedy<'_> {
+impl fmt::Display for Suggestion<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(instead) => write!(f, ": try {instead:?}"),

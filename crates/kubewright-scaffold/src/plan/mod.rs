@@ -7,17 +7,17 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use kubewright_scaffold::{marker::Place, plan::Plan};
+//! use kubewright_scaffold::{marker::InsertPosition, plan::Plan};
 //!
 //! let folder = BTreeMap::from([("src/lib.rs".to_owned(), "// +kubebuilder:scaffold:modules\n".to_owned())]);
 //! let mut plan = Plan::new(&folder);
-//! plan.create("src/api.rs", "//! Kinds.\n").insert("src/lib.rs", "modules", "pub mod api;", Place::Sorted);
+//! plan.create("src/api.rs", "//! Kinds.\n").insert("src/lib.rs", "modules", "pub mod api;", InsertPosition::Sorted);
 //! let changes = plan.finish()?;
 //! assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["src/api.rs", "src/lib.rs"]);
 //! # Ok::<(), kubewright_scaffold::plan::PlanError>(())
 //! ```
 
-mod layers;
+mod overlay;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +27,11 @@ use std::{
 use thiserror::Error;
 
 use crate::{
-    marker::{self, MarkerError, Place},
+    marker::{self, InsertPosition, MarkerError},
     project,
 };
 
-pub use self::layers::Layers;
+pub use self::overlay::Overlay;
 
 /// The files that a plan reads.
 pub trait Source {
@@ -65,7 +65,7 @@ pub struct Change {
 /// An obstacle to a plan.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum PlanConflict {
     /// A new file already exists with other content.
     #[error("{path} already exists with other content: move it away{}", if *.may_force { ", or use --force to overwrite it" } else { "" })]
     Exists {
@@ -110,7 +110,7 @@ pub enum Refusal {
 
 /// All obstacles to a plan. Nothing was written.
 #[derive(Debug, Error)]
-pub struct PlanError(pub Vec<Refusal>);
+pub struct PlanError(pub Vec<PlanConflict>);
 
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +128,7 @@ pub struct Plan<'a> {
     /// Whether existing files are overwritten, if the command supports it.
     force: Option<bool>,
     files: BTreeMap<String, Change>,
-    refusals: Vec<Refusal>,
+    conflicts: Vec<PlanConflict>,
     /// The files that must be new.
     created: BTreeSet<String>,
     /// The files with an obstacle. One obstacle per file is reported.
@@ -137,15 +137,15 @@ pub struct Plan<'a> {
 
 impl fmt::Debug for Plan<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("files", &self.files).field("refusals", &self.refusals).finish_non_exhaustive()
+        f.debug_struct("Plan").field("files", &self.files).field("refusals", &self.conflicts).finish_non_exhaustive()
     }
 }
 
 impl<'a> Plan<'a> {
     /// Creates a plan for the files of `source`.
     pub fn new(source: &'a dyn Source) -> Self {
-        let (files, refusals, created, refused) = Default::default();
-        Self { source, force: None, files, refusals, created, refused }
+        let (files, conflicts, created, refused) = Default::default();
+        Self { source, force: None, files, conflicts, created, refused }
     }
 
     /// Sets whether existing files are overwritten. After this call, errors suggest `--force`.
@@ -180,17 +180,17 @@ impl<'a> Plan<'a> {
     }
 
     /// Inserts code above a [marker] in a file, which may be created by this plan.
-    pub fn insert(&mut self, path: &str, marker: &str, fragment: &str, place: Place) -> &mut Self {
+    pub fn insert(&mut self, path: &str, marker: &str, fragment: &str, position: InsertPosition) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let Some(text) = there else {
             // Each fragment is reported, even if several belong to one file.
-            self.refusals.push(Refusal::Missing { path: path.into(), fragment: fragment.into() });
+            self.conflicts.push(PlanConflict::Missing { path: path.into(), fragment: fragment.into() });
             return self;
         };
-        match marker::insert(&text, path, marker, fragment, place) {
+        match marker::insert(&text, path, marker, fragment, position) {
             Ok(Some(inserted)) => self.put(path, Some(text), inserted),
             Ok(None) => {}
-            Err(error) => self.refusals.push(error.into()),
+            Err(error) => self.conflicts.push(error.into()),
         }
         self
     }
@@ -209,7 +209,7 @@ impl<'a> Plan<'a> {
         if text.matches(from).count() == 1 && !is_done {
             self.put(path, there, text.replacen(from, to, 1));
         } else if !is_done {
-            self.refusals.push(Refusal::Changed { path: path.into(), wanted: to.trim_end().into() });
+            self.conflicts.push(PlanConflict::Changed { path: path.into(), wanted: to.trim_end().into() });
         }
         self
     }
@@ -227,9 +227,9 @@ impl<'a> Plan<'a> {
             self.force != Some(true) && change.before.as_ref().is_some_and(|there| *there != change.after)
         };
         let found: Vec<_> = self.created.iter().filter(in_the_way).cloned().collect();
-        self.refusals.splice(0..0, found.into_iter().map(|path| Refusal::Exists { path, may_force }));
-        if !self.refusals.is_empty() {
-            return Err(PlanError(self.refusals));
+        self.conflicts.splice(0..0, found.into_iter().map(|path| PlanConflict::Exists { path, may_force }));
+        if !self.conflicts.is_empty() {
+            return Err(PlanError(self.conflicts));
         }
         Ok(in_order(self.files.into_values()))
     }
@@ -251,21 +251,21 @@ impl<'a> Plan<'a> {
             return Some(Some(change.after.clone()));
         }
         if !is_inside(path) {
-            self.refuse(path, Refusal::Path(path.into()));
+            self.refuse(path, PlanConflict::Path(path.into()));
             return None;
         }
         match self.source.read(path) {
             Ok(text) => Some(text),
             Err(why) => {
-                self.refuse(path, Refusal::Unreadable { path: path.into(), why });
+                self.refuse(path, PlanConflict::Unreadable { path: path.into(), why });
                 None
             }
         }
     }
 
-    fn refuse(&mut self, path: &str, refusal: Refusal) {
+    fn refuse(&mut self, path: &str, refusal: PlanConflict) {
         if self.refused.insert(path.to_owned()) {
-            self.refusals.push(refusal);
+            self.conflicts.push(refusal);
         }
     }
 

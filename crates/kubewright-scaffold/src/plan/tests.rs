@@ -8,7 +8,7 @@ fn paths(changes: &[Change]) -> Vec<&str> {
     changes.iter().map(|change| change.path.as_str()).collect()
 }
 
-fn refusals(plan: Plan<'_>) -> String {
+fn conflicts(plan: Plan<'_>) -> String {
     plan.finish().unwrap_err().to_string()
 }
 
@@ -16,9 +16,9 @@ fn refusals(plan: Plan<'_>) -> String {
 fn new_files_are_first_and_the_project_file_is_last() {
     let folder = folder(&[("PROJECT", "old"), ("src/lib.rs", "// +kubebuilder:scaffold:modules\n")]);
     let mut plan = Plan::new(&folder);
-    plan.replace("PROJECT", "new").insert("src/lib.rs", "modules", "mod b;", Place::Sorted);
+    plan.replace("PROJECT", "new").insert("src/lib.rs", "modules", "mod b;", InsertPosition::Sorted);
     plan.create("z", "").create("a/b", "text");
-    plan.insert("src/lib.rs", "modules", "mod a;", Place::Sorted);
+    plan.insert("src/lib.rs", "modules", "mod a;", InsertPosition::Sorted);
     let changes = plan.finish().unwrap();
     assert_eq!(paths(&changes), ["a/b", "z", "src/lib.rs", "PROJECT"]);
     assert_eq!(changes[2].after, "mod a;\nmod b;\n// +kubebuilder:scaffold:modules\n");
@@ -29,7 +29,7 @@ fn new_files_are_first_and_the_project_file_is_last() {
 fn existing_content_is_no_change() {
     let folder = folder(&[("same", "text"), ("kept", "the user's"), ("marked", "x\n# +kubebuilder:scaffold:a\n")]);
     let mut plan = Plan::new(&folder);
-    plan.create("same", "text").create_if_missing("kept", "ours").insert("marked", "a", "x", Place::Last);
+    plan.create("same", "text").create_if_missing("kept", "ours").insert("marked", "a", "x", InsertPosition::Last);
     assert!(plan.finish().unwrap().is_empty());
 }
 
@@ -38,8 +38,8 @@ fn all_obstacles_are_reported_together() {
     let folder = folder(&[("there", "the user's"), ("unmarked", "")]);
     let mut plan = Plan::new(&folder);
     plan.create("fine", "").create("there", "ours").create("there", "ours again");
-    plan.insert("gone", "a", "first", Place::Last).insert("unmarked", "a", "second", Place::Last);
-    let told = refusals(plan);
+    plan.insert("gone", "a", "first", InsertPosition::Last).insert("unmarked", "a", "second", InsertPosition::Last);
+    let told = conflicts(plan);
     assert!(told.starts_with("there already exists with other content"), "{told}");
     assert!(told.contains("\ngone is missing: restore it") && told.contains("first\nunmarked has no line"), "{told}");
     assert!(told.ends_with("second") && told.matches("other content").count() == 1, "{told}");
@@ -58,7 +58,7 @@ fn force_overwrites() {
 fn code_is_inserted_into_a_file_of_the_same_plan() {
     let folder = folder(&[]);
     let mut plan = Plan::new(&folder);
-    plan.create("a.yaml", "# +kubebuilder:scaffold:a\n").insert("a.yaml", "a", "- b", Place::Last);
+    plan.create("a.yaml", "# +kubebuilder:scaffold:a\n").insert("a.yaml", "a", "- b", InsertPosition::Last);
     let changes = plan.finish().unwrap();
     assert_eq!((changes[0].before.as_ref(), changes[0].after.as_str()), (None, "- b\n# +kubebuilder:scaffold:a\n"));
 }
@@ -69,7 +69,7 @@ fn paths_stay_in_the_project() {
         let folder = folder(&[]);
         let mut plan = Plan::new(&folder);
         plan.replace(path, "");
-        assert!(refusals(plan).contains("is not a path in the project"), "{path:?}");
+        assert!(conflicts(plan).contains("is not a path in the project"), "{path:?}");
     }
 }
 
@@ -85,7 +85,7 @@ fn an_unreadable_file_is_an_obstacle() {
 
     let mut plan = Plan::new(&Broken);
     plan.create("a", "").replace("a", "");
-    assert_eq!(refusals(plan), "cannot read a: permission denied");
+    assert_eq!(conflicts(plan), "cannot read a: permission denied");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) struct Client {
 
 /// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -91,19 +91,19 @@ impl Client {
         method: &Method,
         address: &str,
         content: Option<(&str, Bytes)>,
-    ) -> Result<Answer, RegistryError> {
-        let answer = self.once(method, address, content.clone()).await?;
-        if answer.status != StatusCode::UNAUTHORIZED || !self.is_ours(address) {
-            return Ok(answer);
+    ) -> Result<Response, RegistryError> {
+        let response = self.once(method, address, content.clone()).await?;
+        if response.status != StatusCode::UNAUTHORIZED || !self.is_ours(address) {
+            return Ok(response);
         }
-        let asked = answer.headers.get_all(header::WWW_AUTHENTICATE).iter();
+        let asked = response.headers.get_all(header::WWW_AUTHENTICATE).iter();
         let challenge = asked.filter_map(|header| Challenge::parse(header.to_str().ok()?)).next();
         let challenge = challenge.ok_or_else(|| RegistryError::Challenge(self.reference.registry.clone()))?;
-        self.authorization = Some(self.answer(&challenge).await?);
+        self.authorization = Some(self.authenticate(&challenge).await?);
         self.once(method, address, content).await
     }
 
-    async fn answer(&self, challenge: &Challenge) -> Result<HeaderValue, RegistryError> {
+    async fn authenticate(&self, challenge: &Challenge) -> Result<HeaderValue, RegistryError> {
         let registry = || self.reference.registry.clone();
         let text = match (challenge, &self.credentials) {
             (Challenge::Basic, Some(Credentials::Password { user, password })) => basic(user, password),
@@ -138,7 +138,7 @@ impl Client {
         if credentials.is_some() && self.base.scheme_str() == Some("https") && !realm.starts_with("https://") {
             return Err(RegistryError::Clear { registry: self.reference.registry.clone(), realm: realm.to_owned() });
         }
-        let answer = match credentials {
+        let response = match credentials {
             Some(Credentials::Identity(identity)) => {
                 pairs.extend([
                     ("grant_type", "refresh_token"),
@@ -160,12 +160,12 @@ impl Client {
             }
         };
         let registry = || self.reference.registry.clone();
-        if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(RegistryError::Login { registry: registry() });
         }
-        let token = serde_json::from_slice::<Token>(&answer.body).ok().filter(|_| answer.status.is_success());
+        let token = serde_json::from_slice::<Token>(&response.body).ok().filter(|_| response.status.is_success());
         let token = token.and_then(|token| token.token.or(token.access_token));
-        token.ok_or_else(|| RegistryError::Token { registry: registry(), status: Some(answer.status) })
+        token.ok_or_else(|| RegistryError::Token { registry: registry(), status: Some(response.status) })
     }
 
     async fn once(
@@ -173,7 +173,7 @@ impl Client {
         method: &Method,
         address: &str,
         content: Option<(&str, Bytes)>,
-    ) -> Result<Answer, RegistryError> {
+    ) -> Result<Response, RegistryError> {
         // An upload may be redirected to another host, which must not receive the token.
         let authorization = self.authorization.as_ref().filter(|_| self.is_ours(address));
         self.exchange(method, address, content, authorization).await
@@ -190,7 +190,7 @@ impl Client {
         address: &str,
         content: Option<(&str, Bytes)>,
         authorization: Option<&HeaderValue>,
-    ) -> Result<Answer, RegistryError> {
+    ) -> Result<Response, RegistryError> {
         let failed = |why: String| RegistryError::Unreachable { address: address.to_owned(), why };
         let mut request = Request::builder().method(method).uri(address);
         request = request.header(header::USER_AGENT, concat!("kubewright/", env!("CARGO_PKG_VERSION")));
@@ -214,7 +214,7 @@ impl Client {
                 true => failed(format!("the response is longer than {LONGEST_RESPONSE} bytes")),
                 false => failed(words(&*error)),
             })?;
-            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+            Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
         let in_time = tokio::time::timeout(limit, exchange).await;
         in_time.unwrap_or_else(|_| Err(failed(format!("no response within {}s", limit.as_secs()))))

@@ -54,7 +54,7 @@ impl fmt::Debug for Entry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Helped {
+struct HelperOutput {
     username: String,
     secret: String,
 }
@@ -132,7 +132,7 @@ fn call_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
         }
         bail!("{program} has no credentials for {server} ({}): {}", output.status, said.trim());
     }
-    let Ok(helped) = serde_json::from_slice::<Helped>(&output.stdout) else {
+    let Ok(helped) = serde_json::from_slice::<HelperOutput>(&output.stdout) else {
         bail!("{program} returned invalid credentials for {server}");
     };
     Ok(Some(match helped.username.as_str() {

@@ -11,7 +11,7 @@ use http::{Method, StatusCode, header};
 use serde::Deserialize;
 use thiserror::Error;
 
-use self::{client::Answer, client::Client, credentials::Credentials, reference::Reference};
+use self::{client::Client, client::Response, credentials::Credentials, reference::Reference};
 use super::layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout};
 
 /// The error of a failed push. Uploaded blobs are kept, and are not sent again.
@@ -96,65 +96,65 @@ impl Pusher<'_> {
     async fn blob(&mut self, blob: &Blob, observe: &mut impl FnMut(Step<'_>)) -> Result<(), RegistryError> {
         let digest = &blob.descriptor.digest;
         let address = self.client.address(&format!("blobs/{digest}"));
-        let answer = self.client.send(&Method::HEAD, &address, None).await?;
-        match answer.status {
+        let response = self.client.send(&Method::HEAD, &address, None).await?;
+        match response.status {
             StatusCode::OK => {
                 observe(Step::Exists(&blob.descriptor));
                 return Ok(());
             }
             StatusCode::NOT_FOUND => {}
-            _ => return Err(self.refused("the query for blobs", &answer)),
+            _ => return Err(self.refused("the query for blobs", &response)),
         }
         observe(Step::Blob(&blob.descriptor));
         let address = self.client.address("blobs/uploads/");
-        let answer = self.client.send(&Method::POST, &address, None).await?;
-        let location = answer.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
-        let Some(location) = location.filter(|_| answer.status == StatusCode::ACCEPTED) else {
-            return Err(self.refused("the upload", &answer));
+        let response = self.client.send(&Method::POST, &address, None).await?;
+        let location = response.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let Some(location) = location.filter(|_| response.status == StatusCode::ACCEPTED) else {
+            return Err(self.refused("the upload", &response));
         };
         let location = self.client.follow(location);
         let joint = if location.contains('?') { '&' } else { '?' };
         let address = format!("{location}{joint}{}", challenge::query(&[("digest", digest)]));
         let content = ("application/octet-stream", blob.bytes.clone().into());
-        let answer = self.client.send(&Method::PUT, &address, Some(content)).await?;
-        if answer.status != StatusCode::CREATED {
-            return Err(self.refused(&format!("the blob {digest}"), &answer));
+        let response = self.client.send(&Method::PUT, &address, Some(content)).await?;
+        if response.status != StatusCode::CREATED {
+            return Err(self.refused(&format!("the blob {digest}"), &response));
         }
-        self.compare(&answer, digest)
+        self.compare(&response, digest)
     }
 
     async fn bundle(&mut self, bundle: &Bundle, layout: &Layout) -> Result<(), RegistryError> {
         let digest = &bundle.manifest.descriptor.digest;
         let name = if bundle.refers { digest } else { &self.reference.tag };
-        let answer = self.manifest(name, &bundle.manifest).await?;
+        let response = self.manifest(name, &bundle.manifest).await?;
         // A registry with the referrers API indicates that in its response. Otherwise an index under a tag lists the
         // referrers.
-        if bundle.refers && !answer.headers.contains_key("oci-subject") {
+        if bundle.refers && !response.headers.contains_key("oci-subject") {
             self.list_referrer(&bundle.manifest.descriptor, layout.digest()).await?;
         }
         Ok(())
     }
 
-    async fn manifest(&mut self, name: &str, manifest: &Blob) -> Result<Answer, RegistryError> {
+    async fn manifest(&mut self, name: &str, manifest: &Blob) -> Result<Response, RegistryError> {
         let address = self.client.address(&format!("manifests/{name}"));
         let content = (manifest.descriptor.media_type.as_str(), manifest.bytes.clone().into());
-        let answer = self.client.send(&Method::PUT, &address, Some(content)).await?;
-        if answer.status != StatusCode::CREATED {
-            return Err(self.refused(&format!("the manifest {name}"), &answer));
+        let response = self.client.send(&Method::PUT, &address, Some(content)).await?;
+        if response.status != StatusCode::CREATED {
+            return Err(self.refused(&format!("the manifest {name}"), &response));
         }
-        self.compare(&answer, &manifest.descriptor.digest)?;
-        Ok(answer)
+        self.compare(&response, &manifest.descriptor.digest)?;
+        Ok(response)
     }
 
     /// Updates the referrers tag: an index whose tag is derived from the digest of the subject.
     async fn list_referrer(&mut self, referrer: &Descriptor, subject: &str) -> Result<(), RegistryError> {
         let tag = subject.replace(':', "-");
         let address = self.client.address(&format!("manifests/{tag}"));
-        let answer = self.client.send(&Method::GET, &address, None).await?;
-        let mut index = match answer.status {
-            StatusCode::OK => serde_json::from_slice(&answer.body)?,
+        let response = self.client.send(&Method::GET, &address, None).await?;
+        let mut index = match response.status {
+            StatusCode::OK => serde_json::from_slice(&response.body)?,
             StatusCode::NOT_FOUND => Index::new(Vec::new()),
-            _ => return Err(self.refused("the query for referrers", &answer)),
+            _ => return Err(self.refused("the query for referrers", &response)),
         };
         if index.manifests.iter().any(|known| known.digest == referrer.digest) {
             return Ok(());
@@ -164,8 +164,8 @@ impl Pusher<'_> {
     }
 
     /// Compares the digest that the registry reports with the expected one.
-    fn compare(&self, answer: &Answer, expected: &str) -> Result<(), RegistryError> {
-        let found = answer.headers.get("docker-content-digest").and_then(|found| found.to_str().ok());
+    fn compare(&self, response: &Response, expected: &str) -> Result<(), RegistryError> {
+        let found = response.headers.get("docker-content-digest").and_then(|found| found.to_str().ok());
         match found {
             // The registry may use another algorithm.
             Some(found) if found != expected && found.starts_with("sha256:") => Err(RegistryError::Changed {
@@ -177,10 +177,10 @@ impl Pusher<'_> {
         }
     }
 
-    fn refused(&self, what: &str, answer: &Answer) -> RegistryError {
+    fn refused(&self, what: &str, response: &Response) -> RegistryError {
         let Reference { registry, repository, .. } = self.reference.clone();
-        let said = said(&answer.body);
-        match answer.status {
+        let said = said(&response.body);
+        match response.status {
             StatusCode::UNAUTHORIZED => RegistryError::Login { registry },
             StatusCode::FORBIDDEN => RegistryError::Denied { registry, repository, said },
             status => RegistryError::Refused { registry, what: what.to_owned(), status, said },
@@ -200,7 +200,7 @@ fn said(body: &[u8]) -> String {
         #[serde(default)]
         message: String,
     }
-    let errors = serde_json::from_slice::<Errors>(body).map(|answer| answer.errors).unwrap_or_default();
+    let errors = serde_json::from_slice::<Errors>(body).map(|response| response.errors).unwrap_or_default();
     let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
     errors.iter().map(|error| format!("; {}: {}", clean(&error.code), clean(&error.message))).collect()
 }

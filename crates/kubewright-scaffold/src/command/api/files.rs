@@ -4,9 +4,9 @@ use super::CreateApi;
 use crate::{
     code,
     command::{
-        head::head,
-        place::{Place, types_path},
-        texts::{Texts, Values},
+        header::file_header,
+        kind_paths::{KindPaths, types_path},
+        templates::{TemplatePlan, Values},
     },
     plan::Plan,
     project::{Project, Resource},
@@ -33,26 +33,26 @@ pub(super) fn plan(
     resource: &Resource,
     plan: &mut Plan<'_>,
 ) -> Result<(), TemplateError> {
-    let place = Place::new(project, &resource.group, &resource.version, &api.kind);
-    let mut texts = Texts::new(plan, head(project), values(api, project, resource, &place));
+    let paths = KindPaths::new(project, &resource.group, &resource.version, &api.kind);
+    let mut templates = TemplatePlan::new(plan, file_header(project), values(api, project, resource, &paths));
     if api.resource {
-        types(&mut texts, project, resource, &place, api)?;
-        manifests(&mut texts, resource, &place)?;
+        types(&mut templates, project, resource, &paths, api)?;
+        manifests(&mut templates, resource, &paths)?;
     }
     if api.controller {
-        controller(&mut texts, resource, &place)?;
+        controller(&mut templates, resource, &paths)?;
     }
     if let Some((name, version)) = dependency(resource) {
-        texts.insert("Cargo.toml", "dependencies", &format!("{name} = \"{version}\""));
+        templates.insert("Cargo.toml", "dependencies", &format!("{name} = \"{version}\""));
     }
     Ok(())
 }
 
-fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place) -> Values {
+fn values(api: &CreateApi, project: &Project, resource: &Resource, paths: &KindPaths) -> Values {
     let (kind, types) = (&resource.kind, types_path(project, resource));
     let of = format!("Reconciler<{kind}>");
     let (object, context) = (format!("object: &{kind}"), format!("ctx: &Context<{kind}>"));
-    let sample = format!("../../config/samples/{}.yaml", place.sample());
+    let sample = format!("../../config/samples/{}.yaml", paths.sample());
     vec![
         ("project", project.project_name.clone()),
         ("library", project.library()),
@@ -66,9 +66,9 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place
         ("types", types),
         (
             "new_controller",
-            code::chain(4, &format!("Controller::new({kind}Reconciler)"), &format!(".name(\"{}\")", place.name())),
+            code::chain(4, &format!("Controller::new({kind}Reconciler)"), &format!(".name(\"{}\")", paths.name())),
         ),
-        ("role", place.name()),
+        ("role", paths.name()),
         ("impl_reconciler", code::implementation(&of, &format!("{kind}Reconciler"))),
         (
             "fn_reconcile",
@@ -80,15 +80,15 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place
 
 /// Plans the types of a kind and their modules.
 fn types(
-    texts: &mut Texts<'_, '_>,
+    templates: &mut TemplatePlan<'_, '_>,
     project: &Project,
     resource: &Resource,
-    place: &Place,
+    paths: &KindPaths,
     api: &CreateApi,
 ) -> Result<(), TemplateError> {
     let module = api.kind.module();
-    texts.insert_sorted("src/lib.rs", "modules", "pub mod api;");
-    let parts = place.api();
+    templates.insert_sorted("src/lib.rs", "modules", "pub mod api;");
+    let parts = paths.api();
     for depth in 1..parts.len() {
         let template = match (depth, project.multigroup && parts.len() > 2) {
             (1, true) => template!("mod_groups.rs"),
@@ -96,56 +96,64 @@ fn types(
             _ => template!("mod_group.rs"),
         };
         let file = format!("src/{}/mod.rs", parts[..depth].join("/"));
-        texts.module(&file, template, &format!("pub mod {};", parts[depth]))?;
+        templates.module(&file, template, &format!("pub mod {};", parts[depth]))?;
     }
     let version = format!("src/{}/mod.rs", parts.join("/"));
-    texts.module(&version, template!("mod_version.rs"), &format!("mod {module};"))?;
-    texts.insert_sorted(&version, "exports", &format!("pub use self::{module}::*;"));
-    texts.create(&place.types_file(), template!("types.rs"))?;
+    templates.module(&version, template!("mod_version.rs"), &format!("mod {module};"))?;
+    templates.insert_sorted(&version, "exports", &format!("pub use self::{module}::*;"));
+    templates.create(&paths.types_file(), template!("types.rs"))?;
     let method = if project.is_first_version(resource) { "kind" } else { "version" };
     let declared = format!("{method}::<{}::{}>", parts.join("::"), resource.kind);
-    texts.insert("src/lib.rs", "builder", &code::wiring(&declared, ""));
+    templates.insert("src/lib.rs", "builder", &code::wiring(&declared, ""));
     Ok(())
 }
 
 /// Plans the manifests: the CRD's entry in the kustomization, a sample, and user-facing roles.
-fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> Result<(), TemplateError> {
+fn manifests(
+    templates: &mut TemplatePlan<'_, '_>,
+    resource: &Resource,
+    paths: &KindPaths,
+) -> Result<(), TemplateError> {
     let definitions = "config/crd/kustomization.yaml";
-    texts.create_if_missing(definitions, template!("crd_kustomization.yaml"))?;
+    templates.create_if_missing(definitions, template!("crd_kustomization.yaml"))?;
     let base = format!("- bases/{}_{}.yaml", resource.qualified_group(), resource.plural);
-    texts.insert(definitions, "crdkustomizeresource", &base);
-    texts.insert("config/default/kustomization.yaml", "defaultresources", "- ../crd");
+    templates.insert(definitions, "crdkustomizeresource", &base);
+    templates.insert("config/default/kustomization.yaml", "defaultresources", "- ../crd");
     let samples = "config/samples/kustomization.yaml";
-    texts.create_if_missing(samples, template!("samples_kustomization.yaml"))?;
-    texts.insert(samples, "manifestskustomizesamples", &format!("- {}.yaml", place.sample()));
-    texts.create(&format!("config/samples/{}.yaml", place.sample()), template!("sample.yaml"))?;
+    templates.create_if_missing(samples, template!("samples_kustomization.yaml"))?;
+    templates.insert(samples, "manifestskustomizesamples", &format!("- {}.yaml", paths.sample()));
+    templates.create(&format!("config/samples/{}.yaml", paths.sample()), template!("sample.yaml"))?;
     for (name, template) in ROLES {
         // The roles apply to all versions of a kind, so existing ones are kept.
-        let file = format!("{}_{name}_role.yaml", place.file_name());
-        texts.create_if_missing(&format!("config/rbac/{file}"), template)?;
-        texts.insert("config/rbac/kustomization.yaml", "rbacresources", &format!("- {file}"));
+        let file = format!("{}_{name}_role.yaml", paths.file_name());
+        templates.create_if_missing(&format!("config/rbac/{file}"), template)?;
+        templates.insert("config/rbac/kustomization.yaml", "rbacresources", &format!("- {file}"));
     }
     Ok(())
 }
 
 /// Plans the controller of a kind, its modules and its test.
-fn controller(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> Result<(), TemplateError> {
-    let parts = place.controller();
-    texts.insert_sorted("src/lib.rs", "modules", "mod controller;");
+fn controller(
+    templates: &mut TemplatePlan<'_, '_>,
+    resource: &Resource,
+    paths: &KindPaths,
+) -> Result<(), TemplateError> {
+    let parts = paths.controller();
+    templates.insert_sorted("src/lib.rs", "modules", "mod controller;");
     for depth in 1..parts.len() {
         let template = if depth == 1 { template!("mod_controller.rs") } else { template!("mod_controller_group.rs") };
         let file = format!("src/{}/mod.rs", parts[..depth].join("/"));
-        texts.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
+        templates.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
     }
     let is_ours = resource.api.is_some();
     let template = if is_ours { template!("controller.rs") } else { template!("controller_foreign.rs") };
-    texts.create(&format!("src/{}.rs", parts.join("/")), template)?;
+    templates.create(&format!("src/{}.rs", parts.join("/")), template)?;
     let wiring = code::wiring("controller", &format!("{}::controller()", parts.join("::")));
-    texts.insert("src/lib.rs", "builder", &wiring);
-    let test = place.test();
-    texts.module("tests/it/main.rs", template!("tests_main.rs"), &format!("mod {test};"))?;
+    templates.insert("src/lib.rs", "builder", &wiring);
+    let test = paths.test();
+    templates.module("tests/it/main.rs", template!("tests_main.rs"), &format!("mod {test};"))?;
     let template = if is_ours { template!("test.rs") } else { template!("test_foreign.rs") };
-    texts.create(&format!("tests/it/{test}.rs"), template)?;
+    templates.create(&format!("tests/it/{test}.rs"), template)?;
     Ok(())
 }
 

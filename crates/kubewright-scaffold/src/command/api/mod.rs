@@ -17,8 +17,8 @@ use crate::{
 };
 
 use super::{
-    foreign::{External, Foreign},
-    place::Place,
+    external_api::{ExternalApi, ExternalType},
+    kind_paths::KindPaths,
 };
 
 /// A failure to add an API. Nothing was written.
@@ -137,7 +137,7 @@ pub struct CreateApi {
     pub force: bool,
     /// The location of the type, if it is in another crate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external: Option<External>,
+    pub external: Option<ExternalApi>,
 }
 
 impl CreateApi {
@@ -190,11 +190,11 @@ impl CreateApi {
             self.check_types(project, &own, has_types)?;
         }
         let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
-        let foreign = (!self.resource && !has_types)
-            .then(|| Foreign::find(project, group, &self.version, &self.kind, self.external.as_ref()))
-            .map(|foreign| foreign.ok_or_else(|| ApiError::Unknown(self.kind.to_string())))
+        let external = (!self.resource && !has_types)
+            .then(|| ExternalType::find(project, group, &self.version, &self.kind, self.external.as_ref()))
+            .map(|external| external.ok_or_else(|| ApiError::Unknown(self.kind.to_string())))
             .transpose()?;
-        let key = foreign.as_ref().map_or(own, |foreign| Key { domain: &foreign.domain, ..own });
+        let key = external.as_ref().map_or(own, |external| Key { domain: &external.domain, ..own });
         if let Some(other) = self.controller.then(|| project.other_controller(&key)).flatten() {
             return Err(ApiError::HasController { kind: other.kind.clone(), version: other.version.clone() });
         }
@@ -202,8 +202,8 @@ impl CreateApi {
         let resource = project.resource_mut(&key);
         resource.plural = plural;
         resource.controller |= self.controller;
-        match foreign {
-            Some(foreign) => foreign.note(resource),
+        match external {
+            Some(external) => external.note(resource),
             None if self.resource => {
                 resource.path = path;
                 resource.api = Some(Api::new(self.namespaced));
@@ -270,16 +270,16 @@ impl CreateApi {
 
     /// Returns the path of the module of the types, for other crates.
     fn path(&self, project: &Project) -> String {
-        format!("{}::{}", project.library(), self.place(project).api().join("::"))
+        format!("{}::{}", project.library(), self.paths(project).api().join("::"))
     }
 
     /// Returns the path of the file of the types.
     fn file(&self, project: &Project) -> String {
-        self.place(project).types_file()
+        self.paths(project).types_file()
     }
 
-    fn place(&self, project: &Project) -> Place {
+    fn paths(&self, project: &Project) -> KindPaths {
         let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
-        Place::new(project, group, self.version.as_str(), &self.kind)
+        KindPaths::new(project, group, self.version.as_str(), &self.kind)
     }
 }

@@ -67,7 +67,7 @@ fn a_controller_for_a_kind_of_another_crate() {
     let mut project = project();
     let mut api = api("cert-manager", "Certificate");
     let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
-    api.external = Some(External { path, domain, module });
+    api.external = Some(ExternalApi { path, domain, module });
     assert!(refused(&api, &mut project).contains("--resource=false"));
     api.resource = false;
     let resource = api.note(&mut project).unwrap();

@@ -4,9 +4,9 @@ use super::{CreateWebhook, files::template};
 use crate::{
     code,
     command::{
-        head::head,
-        place::{Place, types_path},
-        texts::{Texts, Values},
+        header::file_header,
+        kind_paths::{KindPaths, types_path},
+        templates::{TemplatePlan, Values},
     },
     marker::natural,
     plan::Plan,
@@ -25,19 +25,23 @@ pub(super) fn plan(
     hub: &Resource,
     plan: &mut Plan<'_>,
 ) -> Result<(), TemplateError> {
-    let place = Place::new(project, &hub.group, &hub.version, &webhook.kind);
-    let mut texts = Texts::new(plan, head(project), values(project, hub, hub, &place));
-    let parts = place.conversion();
+    let paths = KindPaths::new(project, &hub.group, &hub.version, &webhook.kind);
+    let mut templates = TemplatePlan::new(plan, file_header(project), values(project, hub, hub, &paths));
+    let parts = paths.conversion();
     let file = format!("src/{}.rs", parts.join("/"));
     if webhook.force {
-        texts.create(&file, template!("conversion.rs"))?;
+        templates.create(&file, template!("conversion.rs"))?;
     } else {
-        texts.create_if_missing(&file, template!("conversion.rs"))?;
+        templates.create_if_missing(&file, template!("conversion.rs"))?;
     }
     let (module, version) = (parts[parts.len() - 1].clone(), parts[..parts.len() - 1].join("/"));
-    texts.insert_sorted(&format!("src/{version}/mod.rs"), "modules", &format!("pub(crate) mod {module};"));
-    texts.insert("src/lib.rs", "builder", &code::wiring("conversion", &format!("{}::conversion()", parts.join("::"))));
-    declared(&mut texts, &place, &hub.kind, "kind")?;
+    templates.insert_sorted(&format!("src/{version}/mod.rs"), "modules", &format!("pub(crate) mod {module};"));
+    templates.insert(
+        "src/lib.rs",
+        "builder",
+        &code::wiring("conversion", &format!("{}::conversion()", parts.join("::"))),
+    );
+    declared(&mut templates, &paths, &hub.kind, "kind")?;
     // An overwritten file contains all spokes.
     let all = hub.webhooks.iter().flat_map(|webhooks| &webhooks.spoke);
     for version in all.filter(|version| webhook.force || webhook.spokes.iter().any(|spoke| spoke.as_str() == *version))
@@ -61,51 +65,56 @@ fn add(
     hub_file: &str,
     plan: &mut Plan<'_>,
 ) -> Result<(), TemplateError> {
-    let place = Place::new(project, &spoke.group, &spoke.version, &webhook.kind);
-    let mut texts = Texts::new(plan, head(project), values(project, hub, spoke, &place));
+    let paths = KindPaths::new(project, &spoke.group, &spoke.version, &webhook.kind);
+    let mut templates = TemplatePlan::new(plan, file_header(project), values(project, hub, spoke, &paths));
     let added = format!("spoke::<super::super::{}::{}>", spoke.version, spoke.kind);
-    texts.insert(hub_file, "spokes", &code::given("conversion", &added, ""));
-    declared(&mut texts, &place, &spoke.kind, "version")?;
-    let types = place.types_file();
-    let has_status = texts.has(&types, STATUS)?;
+    templates.insert(hub_file, "spokes", &code::given("conversion", &added, ""));
+    declared(&mut templates, &paths, &spoke.kind, "version")?;
+    let types = paths.types_file();
+    let has_status = templates.has(&types, STATUS)?;
     let spec = if has_status { template!("spoke_with_status.rs") } else { template!("spoke.rs") };
-    derived(&mut texts, &types, SPEC, spec, "hub = @types@::@kind@Spec")?;
+    derived(&mut templates, &types, SPEC, spec, "hub = @types@::@kind@Spec")?;
     if has_status {
-        derived(&mut texts, &types, STATUS, template!("spoke_status.rs"), "hub = @types@::@kind@Status")?;
+        derived(&mut templates, &types, STATUS, template!("spoke_status.rs"), "hub = @types@::@kind@Status")?;
     }
-    let test = format!("{}_{}_conversion", place.test(), spoke.version);
-    texts.module("tests/it/main.rs", super::TESTS, &format!("mod {test};"))?;
-    texts.create(&format!("tests/it/{test}.rs"), template!("test_conversion.rs"))?;
+    let test = format!("{}_{}_conversion", paths.test(), spoke.version);
+    templates.module("tests/it/main.rs", super::TESTS, &format!("mod {test};"))?;
+    templates.create(&format!("tests/it/{test}.rs"), template!("test_conversion.rs"))?;
     Ok(())
 }
 
 /// Inserts derives above a struct, unless it already has them in some form.
 fn derived(
-    texts: &mut Texts<'_, '_>,
+    templates: &mut TemplatePlan<'_, '_>,
     file: &str,
     head: &str,
     attributes: &str,
     is_there: &str,
 ) -> Result<(), TemplateError> {
-    if !texts.has(file, is_there)? {
-        texts.swap(file, head, &format!("{attributes}{head}"))?;
+    if !templates.has(file, is_there)? {
+        templates.swap(file, head, &format!("{attributes}{head}"))?;
     }
     Ok(())
 }
 
 /// Declares a version in `register` as the storage version (`kind`) or as an additional version (`version`).
-fn declared(texts: &mut Texts<'_, '_>, place: &Place, kind: &str, method: &str) -> Result<(), TemplateError> {
+fn declared(
+    templates: &mut TemplatePlan<'_, '_>,
+    paths: &KindPaths,
+    kind: &str,
+    method: &str,
+) -> Result<(), TemplateError> {
     const FILE: &str = "src/lib.rs";
-    let call = |method| format!("{method}::<{}::{kind}>", place.api().join("::"));
-    if texts.has(FILE, &format!(".{}", call(method)))? {
+    let call = |method| format!("{method}::<{}::{kind}>", paths.api().join("::"));
+    if templates.has(FILE, &format!(".{}", call(method)))? {
         return Ok(());
     }
     let line = |method| code::indented(&code::wiring(&call(method), "")) + "\n";
     let other = if method == "kind" { "version" } else { "kind" };
-    texts.swap(FILE, &line(other), &line(method)).map(drop)
+    templates.swap(FILE, &line(other), &line(method)).map(drop)
 }
 
-fn values(project: &Project, hub: &Resource, spoke: &Resource, place: &Place) -> Values {
+fn values(project: &Project, hub: &Resource, spoke: &Resource, paths: &KindPaths) -> Values {
     let library = project.library();
     let outside = |resource: &Resource| {
         let path = types_path(project, resource);
@@ -114,7 +123,7 @@ fn values(project: &Project, hub: &Resource, spoke: &Resource, place: &Place) ->
     let mut uses = [(outside(hub), "Hub"), (outside(spoke), "Spoke")];
     uses.sort_by(|one, other| natural(&one.0, &other.0));
     let uses = uses.map(|(path, name)| format!("use {path} as {name};"));
-    let sample = format!("../../config/samples/{}.yaml", place.sample());
+    let sample = format!("../../config/samples/{}.yaml", paths.sample());
     vec![
         ("library", library.clone()),
         ("kind", hub.kind.clone()),

@@ -4,9 +4,9 @@ use super::{CreateWebhook, conversion};
 use crate::{
     code,
     command::{
-        head::head,
-        place::{Place, types_path},
-        texts::{Texts, Values},
+        header::file_header,
+        kind_paths::{KindPaths, types_path},
+        templates::{TemplatePlan, Values},
     },
     plan::Plan,
     project::{Project, Resource},
@@ -78,27 +78,27 @@ pub(super) fn plan(
     resource: &Resource,
     plan: &mut Plan<'_>,
 ) -> Result<(), TemplateError> {
-    let place = Place::new(project, &resource.group, &resource.version, &webhook.kind);
+    let paths = KindPaths::new(project, &resource.group, &resource.version, &webhook.kind);
     if webhook.conversion {
         conversion::plan(webhook, project, resource, plan)?;
     }
-    let mut texts = Texts::new(plan, head(project), values(project, resource, &place));
+    let mut templates = TemplatePlan::new(plan, file_header(project), values(project, resource, &paths));
     if webhook.defaulting || webhook.validation {
-        admission(webhook, resource, &place, &mut texts)?;
+        admission(webhook, resource, &paths, &mut templates)?;
     }
-    manifests(&mut texts)?;
-    certificates(webhook, &mut texts)
+    manifests(&mut templates)?;
+    certificates(webhook, &mut templates)
 }
 
 /// Plans the defaulting and validating webhooks.
 fn admission(
     webhook: &CreateWebhook,
     resource: &Resource,
-    place: &Place,
-    texts: &mut Texts<'_, '_>,
+    paths: &KindPaths,
+    templates: &mut TemplatePlan<'_, '_>,
 ) -> Result<(), TemplateError> {
-    let parts = place.webhook();
-    texts.insert_sorted("src/lib.rs", "modules", "mod webhook;");
+    let parts = paths.webhook();
+    templates.insert_sorted("src/lib.rs", "modules", "mod webhook;");
     for depth in 1..parts.len() {
         let template = match (depth, parts.len()) {
             (1, 4) => template!("mod_groups.rs"),
@@ -107,15 +107,15 @@ fn admission(
             _ => template!("mod_version.rs"),
         };
         let file = format!("src/{}/mod.rs", parts[..depth].join("/"));
-        texts.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
+        templates.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
     }
     let file = format!("src/{}.rs", parts.join("/"));
     if webhook.force {
-        texts.create(&file, template!("webhook.rs"))?;
+        templates.create(&file, template!("webhook.rs"))?;
     } else {
-        texts.create_if_missing(&file, template!("webhook.rs"))?;
+        templates.create_if_missing(&file, template!("webhook.rs"))?;
     }
-    texts.insert("src/lib.rs", "builder", &code::wiring("webhook", &format!("{}::webhook()", parts.join("::"))));
+    templates.insert("src/lib.rs", "builder", &code::wiring("webhook", &format!("{}::webhook()", parts.join("::"))));
     // An overwritten file contains all webhooks.
     let there = resource.webhooks.as_ref().filter(|_| webhook.force);
     let is_there = (there.is_some_and(|it| it.defaulting), there.is_some_and(|it| it.validation));
@@ -123,19 +123,19 @@ fn admission(
         [(webhook.defaulting || is_there.0, DEFAULTING), (webhook.validation || is_there.1, VALIDATION)]
     {
         if is_wanted {
-            add(texts, resource, place, &file, &role)?;
+            add(templates, resource, paths, &file, &role)?;
         }
     }
-    texts.create_if_missing(KUSTOMIZATION.0, KUSTOMIZATION.1)?;
-    texts.insert(KUSTOMIZATION.0, "webhookresources", "- manifests.yaml");
+    templates.create_if_missing(KUSTOMIZATION.0, KUSTOMIZATION.1)?;
+    templates.insert(KUSTOMIZATION.0, "webhookresources", "- manifests.yaml");
     Ok(())
 }
 
-fn values(project: &Project, resource: &Resource, place: &Place) -> Values {
+fn values(project: &Project, resource: &Resource, paths: &KindPaths) -> Values {
     let (kind, types) = (&resource.kind, types_path(project, resource));
     let implementation =
         |role: &Role| code::implementation(&format!("{}<{kind}>", role.type_), &format!("{kind}{}", role.type_));
-    let sample = format!("../../config/samples/{}.yaml", place.sample());
+    let sample = format!("../../config/samples/{}.yaml", paths.sample());
     vec![
         ("project", project.project_name.clone()),
         ("library", project.library()),
@@ -153,57 +153,57 @@ fn values(project: &Project, resource: &Resource, place: &Place) -> Values {
 
 /// Plans one webhook and its test.
 fn add(
-    texts: &mut Texts<'_, '_>,
+    templates: &mut TemplatePlan<'_, '_>,
     resource: &Resource,
-    place: &Place,
+    paths: &KindPaths,
     file: &str,
     role: &Role,
 ) -> Result<(), TemplateError> {
     let wiring = format!("let webhook = webhook.{}({}{});", role.method(), resource.kind, role.type_);
-    texts.insert(file, "webhook", &wiring).insert_apart(file, "webhooks", role.code)?;
-    let test = format!("{}_{}_{}", place.test(), resource.version, role.name);
-    texts.module("tests/it/main.rs", super::TESTS, &format!("mod {test};"))?;
+    templates.insert(file, "webhook", &wiring).insert_apart(file, "webhooks", role.code)?;
+    let test = format!("{}_{}_{}", paths.test(), resource.version, role.name);
+    templates.module("tests/it/main.rs", super::TESTS, &format!("mod {test};"))?;
     let template = if resource.api.is_some() { role.test } else { role.foreign_test };
-    texts.create(&format!("tests/it/{test}.rs"), template)?;
+    templates.create(&format!("tests/it/{test}.rs"), template)?;
     Ok(())
 }
 
 /// Plans the manifests. `kubewright manifests` generates `config/webhook/manifests.yaml`.
-fn manifests(texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
+fn manifests(templates: &mut TemplatePlan<'_, '_>) -> Result<(), TemplateError> {
     for (path, template) in CONFIG {
-        texts.create_if_missing(path, template)?;
+        templates.create_if_missing(path, template)?;
     }
     let default = "config/default/kustomization.yaml";
-    texts.insert(default, "defaultresources", "- ../webhook").insert(
+    templates.insert(default, "defaultresources", "- ../webhook").insert(
         default,
         "defaultpatches",
         "- path: manager_webhook_patch.yaml\n  target:\n    kind: Deployment",
     );
     let policies = "config/network-policy/kustomization.yaml";
-    texts.insert(policies, "networkpolicyresources", "- allow-webhook-traffic.yaml");
+    templates.insert(policies, "networkpolicyresources", "- allow-webhook-traffic.yaml");
     Ok(())
 }
 
 /// Plans the manifests for certificates of cert-manager.
-fn certificates(webhook: &CreateWebhook, texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
+fn certificates(webhook: &CreateWebhook, templates: &mut TemplatePlan<'_, '_>) -> Result<(), TemplateError> {
     const DEFAULT: &str = "config/default/kustomization.yaml";
     const REPLACEMENTS: &str = "config/default/certmanager_replacements.yaml";
-    texts.insert("config/certmanager/kustomization.yaml", "certmanagerresources", "- certificate-webhook.yaml");
+    templates.insert("config/certmanager/kustomization.yaml", "certmanagerresources", "- certificate-webhook.yaml");
     // The lines are commented out until the user enables them.
-    if !texts.has(DEFAULT, "cert_webhook_manager_patch.yaml")? {
+    if !templates.has(DEFAULT, "cert_webhook_manager_patch.yaml")? {
         let patch = template!("config/cert_webhook_patch.yaml");
-        let is_on = texts.has(DEFAULT, "\n- ../certmanager\n")?;
+        let is_on = templates.has(DEFAULT, "\n- ../certmanager\n")?;
         let lines = patch.lines().map(|line| if is_on { format!("{line}\n") } else { format!("#{line}\n") });
-        texts.insert(DEFAULT, "certmanagerpatches", &lines.collect::<String>());
+        templates.insert(DEFAULT, "certmanagerpatches", &lines.collect::<String>());
     }
-    if !texts.has(REPLACEMENTS, "name: webhook-service")? {
-        texts.insert(REPLACEMENTS, "certmanagerreplacements", template!("config/certmanager_replacements.yaml"));
+    if !templates.has(REPLACEMENTS, "name: webhook-service")? {
+        templates.insert(REPLACEMENTS, "certmanagerreplacements", template!("config/certmanager_replacements.yaml"));
     }
     if webhook.conversion {
-        let definition = texts.fill(template!("config/definition_replacement.yaml"))?;
+        let definition = templates.fill(template!("config/definition_replacement.yaml"))?;
         for (index, part) in ["ns", "name"].into_iter().enumerate() {
             let marker = format!("crdkustomizecainjection{part}");
-            texts.insert(REPLACEMENTS, &marker, &definition.replace("INDEX", &index.to_string()));
+            templates.insert(REPLACEMENTS, &marker, &definition.replace("INDEX", &index.to_string()));
         }
     }
     Ok(())

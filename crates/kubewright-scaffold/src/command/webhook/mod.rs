@@ -6,7 +6,7 @@ mod files;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::foreign::{External, Foreign};
+use super::external_api::{ExternalApi, ExternalType};
 use crate::{
     name::{Kind, Version},
     plan::Plan,
@@ -101,7 +101,7 @@ pub struct CreateWebhook {
     pub force: bool,
     /// The location of the type, if it is in another crate and not in `PROJECT` yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external: Option<External>,
+    pub external: Option<ExternalApi>,
 }
 
 impl CreateWebhook {
@@ -140,16 +140,16 @@ impl CreateWebhook {
             return Err(WebhookError::Itself(self.version.to_string()));
         }
         for spoke in &self.spokes {
-            self.place(project, spoke)?;
+            self.resource_index(project, spoke)?;
         }
         if let Some(hub) = self.other_hub(project) {
             return Err(WebhookError::OtherHub { kind: self.kind.to_string(), hub });
         }
-        let place = match self.place(project, &self.version) {
-            Ok(place) => place,
+        let index = match self.resource_index(project, &self.version) {
+            Ok(index) => index,
             Err(missing) => self.add(project).ok_or(missing)?,
         };
-        let resource = &mut project.resources[place];
+        let resource = &mut project.resources[index];
         if self.conversion && resource.api.is_none() {
             return Err(WebhookError::NotOurs(self.kind.to_string()));
         }
@@ -177,7 +177,7 @@ impl CreateWebhook {
     }
 
     /// Returns the index of the resource of the kind in a version. Its domain may differ from that of the project.
-    fn place(&self, project: &Project, version: &Version) -> Result<usize, WebhookError> {
+    fn resource_index(&self, project: &Project, version: &Version) -> Result<usize, WebhookError> {
         let is_it = |resource: &Resource| {
             let Key { group, version: of, kind, .. } = resource.key();
             (group, of, kind) == (self.group.as_str(), version.as_str(), self.kind.as_str())
@@ -191,12 +191,12 @@ impl CreateWebhook {
         if self.conversion {
             return None;
         }
-        let foreign = Foreign::find(project, &self.group, &self.version, &self.kind, self.external.as_ref())?;
-        let (domain, version, kind) = (foreign.domain.clone(), self.version.as_str(), self.kind.as_str());
+        let external = ExternalType::find(project, &self.group, &self.version, &self.kind, self.external.as_ref())?;
+        let (domain, version, kind) = (external.domain.clone(), self.version.as_str(), self.kind.as_str());
         let resource = project.resource_mut(&Key { group: &self.group, domain: &domain, version, kind });
         resource.plural = self.kind.plural().to_string();
-        foreign.note(resource);
-        self.place(project, &self.version).ok()
+        external.note(resource);
+        self.resource_index(project, &self.version).ok()
     }
 
     /// Returns the requested webhooks that already exist. Adding another spoke is not a duplicate conversion.
@@ -292,7 +292,7 @@ mod tests {
         other.defaulting = true;
         assert!(refused(&other, &mut project).contains("--external-api-path"));
         let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
-        other.external = Some(External { path, domain, module });
+        other.external = Some(ExternalApi { path, domain, module });
         assert!(other.note(&mut project).unwrap().external);
     }
 }

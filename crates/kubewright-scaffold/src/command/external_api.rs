@@ -35,7 +35,7 @@ const CORE: &[(&str, &str)] = &[
 /// A type in another crate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct External {
+pub struct ExternalApi {
     /// The Rust path of the module with the type: `gateway_api::gateways`.
     pub path: String,
     /// The domain of its group.
@@ -48,7 +48,7 @@ pub struct External {
 
 /// The location of a type that the project does not define.
 #[derive(Debug)]
-pub(super) struct Foreign {
+pub(super) struct ExternalType {
     /// The domain of its group.
     pub(super) domain: String,
     path: String,
@@ -56,7 +56,7 @@ pub(super) struct Foreign {
     module: String,
 }
 
-impl Foreign {
+impl ExternalType {
     /// Returns the given external type, or else the built-in type of the group, unless the project defines the kind in
     /// a group of the same short name.
     pub(super) fn find(
@@ -64,9 +64,9 @@ impl Foreign {
         group: &str,
         version: &Version,
         kind: &Kind,
-        external: Option<&External>,
+        external: Option<&ExternalApi>,
     ) -> Option<Self> {
-        if let Some(External { path, domain, module }) = external {
+        if let Some(ExternalApi { path, domain, module }) = external {
             let (domain, path, module) = (domain.clone(), path.clone(), module.clone());
             return Some(Self { domain, path, is_core: false, module });
         }

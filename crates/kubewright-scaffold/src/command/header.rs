@@ -43,7 +43,7 @@ impl FromStr for License {
 }
 
 /// Returns the header; empty if neither a copyright holder nor a licence is set.
-pub(super) fn head(project: &Project) -> String {
+pub(super) fn file_header(project: &Project) -> String {
     let license = project.setting("license").and_then(|text| text.parse::<License>().ok());
     if license.as_ref().is_some_and(|license| license.as_str() == "none") {
         return String::new();
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn the_header_has_owner_and_licence() {
         let mut project = Project::new("a".parse().unwrap(), None);
-        assert_eq!(head(&project), "");
+        assert_eq!(file_header(&project), "");
         project.set("owner", "Jane Doe");
-        assert_eq!(head(&project), "// SPDX-FileCopyrightText: Jane Doe\n\n");
+        assert_eq!(file_header(&project), "// SPDX-FileCopyrightText: Jane Doe\n\n");
         project.set("license", "apache2");
         let both = "// SPDX-FileCopyrightText: Jane Doe\n// SPDX-License-Identifier: Apache-2.0\n\n";
-        assert_eq!(head(&project), both);
+        assert_eq!(file_header(&project), both);
         project.set("license", "none");
-        assert_eq!(head(&project), "");
+        assert_eq!(file_header(&project), "");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Adds rendered templates to a plan.
 
 use crate::{
-    marker::Place,
+    marker::InsertPosition,
     plan::Plan,
     template::{TemplateError, render},
 };
@@ -11,14 +11,14 @@ pub(super) type Values = Vec<(&'static str, String)>;
 
 /// A plan, with the values for templates.
 #[derive(Debug)]
-pub(super) struct Texts<'p, 's> {
+pub(super) struct TemplatePlan<'p, 's> {
     plan: &'p mut Plan<'s>,
     /// The header of source files.
     head: String,
     values: Values,
 }
 
-impl<'p, 's> Texts<'p, 's> {
+impl<'p, 's> TemplatePlan<'p, 's> {
     pub(super) fn new(plan: &'p mut Plan<'s>, head: String, values: Values) -> Self {
         Self { plan, head, values }
     }
@@ -50,7 +50,7 @@ impl<'p, 's> Texts<'p, 's> {
 
     /// Inserts code above a marker.
     pub(super) fn insert(&mut self, path: &str, marker: &str, fragment: &str) -> &mut Self {
-        self.plan.insert(path, marker, fragment, Place::Last);
+        self.plan.insert(path, marker, fragment, InsertPosition::Last);
         self
     }
 
@@ -62,7 +62,7 @@ impl<'p, 's> Texts<'p, 's> {
         template: &str,
     ) -> Result<&mut Self, TemplateError> {
         let fragment = self.fill(template)?;
-        self.plan.insert(path, marker, &fragment, Place::Apart);
+        self.plan.insert(path, marker, &fragment, InsertPosition::Apart);
         Ok(self)
     }
 
@@ -81,7 +81,7 @@ impl<'p, 's> Texts<'p, 's> {
 
     /// Inserts a line above a marker, sorted among similar lines.
     pub(super) fn insert_sorted(&mut self, path: &str, marker: &str, line: &str) -> &mut Self {
-        self.plan.insert(path, marker, line, Place::Sorted);
+        self.plan.insert(path, marker, line, InsertPosition::Sorted);
         self
     }
 

@@ -7,7 +7,7 @@ use crate::{
 
 /// The paths of one kind in one version.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct KindPaths {
     /// The module of the group, in the multigroup layout.
     group: Option<String>,
     /// The group without the domain, for file names.
@@ -16,7 +16,7 @@ pub(super) struct Place {
     kind: Kind,
 }
 
-impl Place {
+impl KindPaths {
     pub(super) fn new(project: &Project, group: &str, version: &str, kind: &Kind) -> Self {
         let module = (project.multigroup && !group.is_empty()).then(|| group_module(group));
         Self { group: module, short_group: group.into(), version: version.into(), kind: kind.clone() }

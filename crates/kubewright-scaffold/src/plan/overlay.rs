@@ -9,39 +9,39 @@ use super::{Change, Source, in_order};
 /// ```
 /// use std::collections::BTreeMap;
 ///
-/// use kubewright_scaffold::plan::{Layers, Plan, Source};
+/// use kubewright_scaffold::plan::{Overlay, Plan, Source};
 ///
 /// let folder = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
-/// let mut layers = Layers::new(&folder);
+/// let mut overlay = Overlay::new(&folder);
 /// for text in ["2", "3"] {
-///     let mut plan = Plan::new(&layers);
+///     let mut plan = Plan::new(&overlay);
 ///     plan.replace("a", text);
 ///     let changes = plan.finish()?;
-///     layers.add(changes);
+///     overlay.add(changes);
 /// }
-/// assert_eq!(layers.read("a")?.as_deref(), Some("3"));
-/// let change = &layers.finish()[0];
+/// assert_eq!(overlay.read("a")?.as_deref(), Some("3"));
+/// let change = &overlay.finish()[0];
 /// assert_eq!((change.before.as_deref(), change.after.as_str()), (Some("1"), "3"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Layers<'a> {
+pub struct Overlay<'a> {
     below: &'a dyn Source,
     changes: BTreeMap<String, Change>,
 }
 
-impl std::fmt::Debug for Layers<'_> {
+impl std::fmt::Debug for Overlay<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layers").field("changes", &self.changes).finish_non_exhaustive()
+        f.debug_struct("Overlay").field("changes", &self.changes).finish_non_exhaustive()
     }
 }
 
-impl<'a> Layers<'a> {
-    /// Creates layers over `below`, without changes.
+impl<'a> Overlay<'a> {
+    /// Creates an overlay of `below` without changes.
     pub fn new(below: &'a dyn Source) -> Self {
         Self { below, changes: BTreeMap::new() }
     }
 
-    /// Adds the changes of a plan that was made for these layers.
+    /// Adds the changes of a plan that was made for this overlay.
     pub fn add(&mut self, changes: Vec<Change>) {
         for change in changes {
             match self.changes.get_mut(&change.path) {
@@ -62,7 +62,7 @@ impl<'a> Layers<'a> {
     }
 }
 
-impl Source for Layers<'_> {
+impl Source for Overlay<'_> {
     fn read(&self, path: &str) -> io::Result<Option<String>> {
         match self.changes.get(path) {
             Some(change) => Ok(Some(change.after.clone())),
