@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stand_under_their_owners_and_go_with_them() {
+    fn objects_are_shown_below_their_owners_and_removed_with_them() {
         let now = "2026-01-01T00:00:05Z".parse().unwrap();
         let mut model = Model::default();
         let cow = object("Lolcow", "my.domain", "cow", "");

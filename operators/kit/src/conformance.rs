@@ -295,7 +295,8 @@ pub async fn children_of_a_former_owner_are_neither_counted_nor_deleted<S: Subje
     env.delete::<S::Resource>(S::NAME).await;
     env.create(S::replacement()).await;
     sleep(minutes(5)).await;
-    let written: Vec<_> = faults.seen().into_iter().map(|seen| seen.request).filter(|it| it.verb.is_write()).collect();
+    let written: Vec<_> =
+        faults.requests().into_iter().map(|seen| seen.request).filter(|it| it.verb.is_write()).collect();
     let touches =
         |name: &String| written.iter().any(|it| it.resource == child::<S>() && it.name.as_ref() == Some(name));
     assert!(!old.iter().any(touches), "{written:#?}");
@@ -368,7 +369,7 @@ pub async fn an_invalid_spec_is_reported_and_retried_only_after_an_edit<S: Inval
     sleep(minutes(1)).await;
     faults.forget();
     sleep(minutes(60)).await;
-    let requests: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb != Verb::Watch).collect();
+    let requests: Vec<_> = faults.requests().into_iter().filter(|seen| seen.request.verb != Verb::Watch).collect();
     assert!(requests.is_empty(), "{requests:?}");
     env.edit::<S::Resource>(S::NAME, S::valid_patch()).await;
     S::settled(&env).await;

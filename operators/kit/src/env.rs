@@ -228,7 +228,7 @@ pub async fn assert_quiet(faults: &Faults) {
 pub(crate) async fn assert_quiet_for(faults: &Faults, time: Duration) {
     faults.forget();
     sleep(time).await;
-    let seen: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
+    let seen: Vec<_> = faults.requests().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
     assert!(seen.is_empty(), "unexpected writes: {seen:#?}");
 }
 

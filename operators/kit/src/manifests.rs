@@ -7,7 +7,7 @@ use kubewright_cluster::faults::Faults;
 
 /// Returns the permissions that the requests so far required, as `group resource verb`, with `-` for the core group.
 pub fn needed(faults: &Faults) -> BTreeSet<String> {
-    let seen = faults.seen().into_iter().map(|seen| seen.request);
+    let seen = faults.requests().into_iter().map(|seen| seen.request);
     seen.map(|it| {
         let group = if it.group.is_empty() { "-" } else { &it.group };
         format!("{group} {} {}", it.resource, format!("{:?}", it.verb).to_lowercase())

@@ -107,13 +107,13 @@ async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, Cl
         Some(run) => run,
         None => match plan::situation(at, ctx.now()) {
             Situation::Due { command } => match launch(at, command, ctx).await? {
-                Launch::Launched(launched) => {
+                LaunchResult::Launched(launched) => {
                     let run = Run::of(at, &launched);
                     pod = Some(*launched);
                     run
                 }
-                Launch::Prevented(situation) => return Ok(Some(situation)),
-                Launch::Behind => return Ok(None),
+                LaunchResult::Prevented(situation) => return Ok(Some(situation)),
+                LaunchResult::Behind => return Ok(None),
             },
             situation => return Ok(Some(situation)),
         },
@@ -132,7 +132,7 @@ async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, Cl
 }
 
 /// The result of [`launch`].
-enum Launch {
+enum LaunchResult {
     /// The pod exists.
     Launched(Box<Pod>),
     /// The pod can't be created in this situation.
@@ -143,33 +143,36 @@ enum Launch {
 
 // ANCHOR: once
 /// Creates the pod of an At that is due and, according to the cache, has never run.
-async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<Launch, ClientError> {
+async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<LaunchResult, ClientError> {
     if at.status.as_ref().is_none_or(|status| status.phase != Some(Phase::Pending)) {
         write_status(at, &Situation::Due { command: command.clone() }, ctx).await?;
     }
     if let Some(pod) = ctx.live().get::<Pod>(&pod_key(ctx)).await? {
         let whose = plan::owner_of(at, &pod);
         if whose == PodOwner::Ours {
-            return Ok(Launch::Launched(Box::new(pod)));
+            return Ok(LaunchResult::Launched(Box::new(pod)));
         }
         release_orphan(&pod, ctx).await?;
-        return Ok(Launch::Prevented(Situation::Taken { pod: pod.name_any(), former: whose == PodOwner::Former }));
+        return Ok(LaunchResult::Prevented(Situation::Taken {
+            pod: pod.name_any(),
+            former: whose == PodOwner::Former,
+        }));
     }
     let now = ctx.live().get::<At>(ctx.key()).await?;
     let same = |now: &At| (&now.metadata.uid, now.metadata.generation) == (&at.metadata.uid, at.metadata.generation);
     let ran = |now: &At| Run::recorded(now).or_else(|| Run::witnessed(now)).is_some();
     match &now {
         Some(now) if same(now) && now.metadata.deletion_timestamp.is_none() && !ran(now) => {}
-        _ => return Ok(Launch::Behind),
+        _ => return Ok(LaunchResult::Behind),
     }
     match ctx.get_or_create_child(plan::pod(at, command)).await {
-        Ok(pod) => Ok(Launch::Launched(Box::new(pod))),
+        Ok(pod) => Ok(LaunchResult::Launched(Box::new(pod))),
         Err(ClientError::NameTaken { .. }) => {
             let pod = plan::pod_name(&at.name_any());
-            Ok(Launch::Prevented(Situation::Taken { pod, former: false }))
+            Ok(LaunchResult::Prevented(Situation::Taken { pod, former: false }))
         }
         Err(error) => match error.refusal() {
-            Some(message) => Ok(Launch::Prevented(Situation::Refused { message: message.into() })),
+            Some(message) => Ok(LaunchResult::Prevented(Situation::Refused { message: message.into() })),
             None => Err(error),
         },
     }

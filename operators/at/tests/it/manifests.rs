@@ -7,7 +7,7 @@ use operator_kit::{minutes, needed};
 use crate::fixtures::{PAST, SOON, at, env, reaches};
 
 #[test]
-fn the_sample_is_that_of_the_source() {
+fn the_sample_matches_the_source() {
     let sample: At = serde_saphyr::from_str(&operator_kit::config!().read("samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };
     assert_eq!(sample.spec, expect);

@@ -88,14 +88,14 @@ impl Reconciler<CronJob> for CronJobReconciler {
         let mut plan = plan::plan(cronjob, &children, last, now);
         let mut failure = None;
         match act(cronjob, &plan, &children, ctx).await {
-            Ok(Acted::Nothing) => {}
-            Ok(Acted::Launched(job)) => {
+            Ok(LaunchResult::Nothing) => {}
+            Ok(LaunchResult::Launched(job)) => {
                 children.add(job);
                 last = record::last(cronjob, &children);
                 plan = plan::plan(cronjob, &children, last, now);
             }
-            Ok(Acted::Prevented(situation)) => plan.situation = situation,
-            Ok(Acted::Behind) => return Ok(Action::requeue_after(STALE_DELAY)),
+            Ok(LaunchResult::Prevented(situation)) => plan.situation = situation,
+            Ok(LaunchResult::Behind) => return Ok(Action::requeue_after(STALE_DELAY)),
             Err(error) if error.is_conflict() => return Err(error),
             Err(error) => failure = Some(error),
         }
@@ -156,7 +156,7 @@ fn is_same(cached: &CronJob, live: &CronJob) -> bool {
 }
 
 /// The result of [`act`].
-enum Acted {
+enum LaunchResult {
     /// The plan required no Job.
     Nothing,
     /// The Job exists, and its time is recorded.
@@ -173,19 +173,24 @@ async fn act(
     plan: &Plan,
     children: &Children,
     ctx: &Context<CronJob>,
-) -> Result<Acted, ClientError> {
+) -> Result<LaunchResult, ClientError> {
     match &plan.situation {
         Situation::Due { time, job } => launch(cronjob, *time, Job::clone(job), ctx).await,
         Situation::Replacing { time, .. } => {
             replace(&children.active, *time, ctx).await?;
-            Ok(Acted::Nothing)
+            Ok(LaunchResult::Nothing)
         }
-        _ => Ok(Acted::Nothing),
+        _ => Ok(LaunchResult::Nothing),
     }
 }
 
 /// Creates the Job of a time that has none according to the cache, and records the time.
-async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Acted, ClientError> {
+async fn launch(
+    cronjob: &CronJob,
+    time: Timestamp,
+    job: Job,
+    ctx: &Context<CronJob>,
+) -> Result<LaunchResult, ClientError> {
     let name = job.name_any();
     if cronjob.spec.concurrency_policy.unwrap_or_default() != ConcurrencyPolicy::Allow {
         let jobs = ctx.live().list::<Job>(&Selector::default()).await?;
@@ -195,7 +200,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
             if let Situation::Replacing { .. } = situation {
                 replace(&own.active, time, ctx).await?;
             }
-            return Ok(Acted::Prevented(situation));
+            return Ok(LaunchResult::Prevented(situation));
         }
     }
     let named = ctx.key().sibling(&name);
@@ -204,23 +209,23 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
         && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !job::is_own(cronjob, job))
     {
         release_orphan(&job, ctx).await?;
-        return Ok(Acted::Prevented(Situation::Taken { job: name }));
+        return Ok(LaunchResult::Prevented(Situation::Taken { job: name }));
     }
-    let Some(live) = ctx.live().get::<CronJob>(ctx.key()).await? else { return Ok(Acted::Behind) };
+    let Some(live) = ctx.live().get::<CronJob>(ctx.key()).await? else { return Ok(LaunchResult::Behind) };
     if !is_same(cronjob, &live) || record::recorded(&live).is_some_and(|recorded| recorded >= time) {
-        return Ok(Acted::Behind);
+        return Ok(LaunchResult::Behind);
     }
     let job = match ctx.get_or_create_child(job).await {
         Ok(job) => job,
-        Err(ClientError::NameTaken { .. }) => return Ok(Acted::Prevented(Situation::Taken { job: name })),
+        Err(ClientError::NameTaken { .. }) => return Ok(LaunchResult::Prevented(Situation::Taken { job: name })),
         Err(error) => {
             let message = error.refusal().map(str::to_owned);
-            return message.map_or(Err(error), |message| Ok(Acted::Prevented(Situation::Refused { message })));
+            return message.map_or(Err(error), |message| Ok(LaunchResult::Prevented(Situation::Refused { message })));
         }
     };
     ctx.patch::<CronJob, _>(ctx.key(), &Patch::Merge(record::patch(&live, time))).await?;
     ctx.record(Event::normal("Started", format!("created job {name:?} for {time}")));
-    Ok(Acted::Launched(Arc::new(job)))
+    Ok(LaunchResult::Launched(Arc::new(job)))
 }
 
 /// Deletes active Jobs in the foreground, so that they exist until their pods have ended.

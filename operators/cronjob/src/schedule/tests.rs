@@ -33,7 +33,7 @@ fn check_times(text: &str, begin: &str, expect: &[&str]) {
 }
 
 #[test]
-fn what_robfig_takes_is_taken() {
+fn schedules_that_robfig_accepts_are_accepted() {
     let begin = "2023-07-12T10:02:30Z"; // A Wednesday.
     let check = |text: &str, expect: &str| {
         assert_eq!(schedule(text).next(time(begin), time(begin)), Some(time(expect)), "{text:?}")
@@ -86,7 +86,7 @@ fn a_day_of_month_or_a_day_of_week() {
 }
 
 #[test]
-fn what_robfig_refuses_is_refused() {
+fn schedules_that_robfig_refuses_are_refused() {
     let check = |text: &str, part: &str| {
         let error = Schedule::parse(text, None).map(|_| ()).expect_err(text).to_string();
         assert!(error.contains(part), "{text:?}: {error}");
@@ -260,7 +260,7 @@ fn every_counts_from_the_anchor() {
 }
 
 #[test]
-fn the_ends_of_time_are_no_trouble() {
+fn the_minimum_and_maximum_times_are_supported() {
     for text in ["* * * * *", "0 0 1 1 *", "@every 1s", "TZ=Asia/Seoul 59 23 31 12 *", "TZ=America/New_York * * * * *"]
     {
         let schedule = schedule(text);

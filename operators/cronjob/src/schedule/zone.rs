@@ -17,7 +17,7 @@ pub(super) fn find(name: &str) -> Option<TimeZone> {
 }
 
 /// The interval between two jumps of the clock.
-struct Stretch {
+struct OffsetInterval {
     /// The first second.
     begin: i64,
     /// The first second after it.
@@ -28,7 +28,7 @@ struct Stretch {
     before: i64,
 }
 
-impl Stretch {
+impl OffsetInterval {
     fn at(zone: &TimeZone, second: i64) -> Option<Self> {
         let time = Timestamp::from_second(second).ok()?;
         let offset = |time| i64::from(zone.to_offset(time).seconds());
@@ -63,20 +63,20 @@ pub(super) fn next(fields: &Fields, zone: &TimeZone, after: i64) -> Option<i64> 
     let mut from = after.checked_add(1)?;
     let first = |from: i64, offset: i64| Some(fields.next(from + offset)? - offset);
     for _ in 0..STRETCHES {
-        let stretch = Stretch::at(zone, from)?;
-        let settled = stretch.settled();
+        let interval = OffsetInterval::at(zone, from)?;
+        let settled = interval.settled();
         if from < settled {
-            let offsets = stretch.unsettled_offsets(fields);
+            let offsets = interval.unsettled_offsets(fields);
             let found = offsets.into_iter().filter_map(|offset| first(from, offset)).min();
             if let Some(found) = found.filter(|found| *found < settled) {
                 return Some(found);
             }
             from = settled;
         }
-        if let Some(found) = first(from, stretch.offset).filter(|found| *found < stretch.end) {
+        if let Some(found) = first(from, interval.offset).filter(|found| *found < interval.end) {
             return Some(found);
         }
-        from = stretch.end;
+        from = interval.end;
     }
     None
 }
@@ -89,22 +89,22 @@ pub(super) fn latest(fields: &Fields, zone: &TimeZone, anchor: i64, until: i64) 
         if until <= anchor {
             return None;
         }
-        let stretch = Stretch::at(zone, until)?;
-        let settled = stretch.settled();
+        let interval = OffsetInterval::at(zone, until)?;
+        let settled = interval.settled();
         if until >= settled {
-            if let Some(found) = last(until, stretch.offset).filter(|found| *found >= settled) {
+            if let Some(found) = last(until, interval.offset).filter(|found| *found >= settled) {
                 return Some(found);
             }
             until = settled.checked_sub(1)?;
         }
-        if until >= stretch.begin {
-            let offsets = stretch.unsettled_offsets(fields);
+        if until >= interval.begin {
+            let offsets = interval.unsettled_offsets(fields);
             let found = offsets.into_iter().filter_map(|offset| last(until, offset)).max();
-            if let Some(found) = found.filter(|found| *found >= stretch.begin) {
+            if let Some(found) = found.filter(|found| *found >= interval.begin) {
                 return Some(found);
             }
         }
-        until = stretch.begin.checked_sub(1)?;
+        until = interval.begin.checked_sub(1)?;
     }
     None
 }

@@ -29,7 +29,7 @@ fn service_and_roles_are_for_the_webhooks() {
 }
 
 #[test]
-fn the_sample_is_that_of_the_source() {
+fn the_sample_matches_the_source() {
     let sample: CronJob =
         serde_saphyr::from_str(&operator_kit::config!().read("samples/batch_v1_cronjob.yaml")).unwrap();
     assert_eq!(sample.spec.schedule, "*/1 * * * *");

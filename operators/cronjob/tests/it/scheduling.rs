@@ -388,7 +388,7 @@ async fn a_schedule_that_never_matches_is_reported_and_not_retried() {
     let reported = reaches(&env, "Ready", "NeverMatches").await;
     assert_eq!(reported.next_schedule_time, None);
     assert_quiet(&faults).await;
-    assert!(faults.seen().iter().all(|seen| seen.request.verb == Verb::Watch));
+    assert!(faults.requests().iter().all(|seen| seen.request.verb == Verb::Watch));
     let events = env.events("lunch").await;
     assert_eq!(events, ["Warning NeverMatches no date satisfies the schedule \"0 0 30 2 *\""]);
     env.edit::<CronJob>("lunch", json!({"spec": {"schedule": "0 0 29 2 *"}})).await;

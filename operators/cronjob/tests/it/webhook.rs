@@ -68,7 +68,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn what_was_left_out_is_stored_with_its_defaults() {
+async fn missing_fields_are_stored_with_their_defaults() {
     let scene = Scene::new().await;
     let spec = scene.create("c", DAILY).await.unwrap().spec;
     assert_eq!((spec.concurrency_policy, spec.suspend), (Some(ConcurrencyPolicy::Allow), Some(false)));
@@ -127,7 +127,7 @@ async fn a_bad_update_is_refused_and_a_deletion_is_not() {
 /// An invalid object that was stored without webhooks can be labelled and deleted, also in the foreground, but not made
 /// worse.
 #[tokio::test]
-async fn what_was_wrong_before_is_in_nobodys_way() {
+async fn an_object_that_was_invalid_before_can_be_edited_and_released() {
     let env = env().await;
     let name = "x".repeat(53);
     let mut wrong = cronjob("tomorrow");

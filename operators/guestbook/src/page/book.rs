@@ -23,7 +23,7 @@ pub struct Entry {
 
 /// An error in an entry, which is shown to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum EntryError {
     /// The entry is empty.
     Empty,
     /// The entry has this many characters.
@@ -43,11 +43,11 @@ impl Book {
     /// Adds an entry, and returns the number of entries that this replica has received.
     ///
     /// # Errors
-    /// [`Refusal`], if the text is invalid or the book is full.
-    pub fn add(&mut self, at: Timestamp, id: u64, text: &str) -> Result<usize, Refusal> {
+    /// [`EntryError`], if the text is invalid or the book is full.
+    pub fn add(&mut self, at: Timestamp, id: u64, text: &str) -> Result<usize, EntryError> {
         let text = clean(text)?;
         if self.log.len() >= MAX_ENTRIES {
-            return Err(Refusal::Full);
+            return Err(EntryError::Full);
         }
         self.merge([Entry { at, id, text }]);
         Ok(self.log.len())
@@ -85,12 +85,12 @@ impl Book {
 }
 
 /// Returns the text as one line, in which every run of whitespace and control characters is a single space.
-fn clean(text: &str) -> Result<String, Refusal> {
+fn clean(text: &str) -> Result<String, EntryError> {
     let is_gap = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
     let text = text.split(is_gap).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     match text.chars().count() {
-        0 => Err(Refusal::Empty),
-        length if length > MAX_LENGTH => Err(Refusal::TooLong(length)),
+        0 => Err(EntryError::Empty),
+        length if length > MAX_LENGTH => Err(EntryError::TooLong(length)),
         _ => Ok(text),
     }
 }
@@ -114,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_an_entry() {
-        let check = |text: &str, expect: Result<&str, Refusal>| {
+    fn entries_are_cleaned_and_limited() {
+        let check = |text: &str, expect: Result<&str, EntryError>| {
             assert_eq!(clean(text), expect.map(str::to_owned), "{text:?}");
         };
         check("Ada", Ok("Ada"));
         check("  1 Main\r\nStreet\t\0 ", Ok("1 Main Street"));
         check("이순신 🐄", Ok("이순신 🐄"));
         check("\u{202e}evil\u{202c}", Ok("evil"));
-        check(" \u{feff}\n", Err(Refusal::Empty));
+        check(" \u{feff}\n", Err(EntryError::Empty));
         check(&"é".repeat(200), Ok(&"é".repeat(200)));
-        check(&"é".repeat(201), Err(Refusal::TooLong(201)));
+        check(&"é".repeat(201), Err(EntryError::TooLong(201)));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         for number in 0..1000 {
             assert_eq!(book.add(at(number), 0, "x"), Ok(book.len()));
         }
-        assert_eq!(book.add(at(0), 1, "y"), Err(Refusal::Full));
+        assert_eq!(book.add(at(0), 1, "y"), Err(EntryError::Full));
         book.merge([Entry { at: at(0), id: 1, text: "y".into() }]);
         assert_eq!(book.len(), MAX_ENTRIES);
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_not_taken_over() {
+    fn invalid_entries_are_not_merged() {
         let mut book = Book::default();
         let entry = |text: &str| Entry { at: at(1), id: 1, text: text.into() };
         book.merge([entry(""), entry("two\nlines"), entry(&"x".repeat(201)), entry("good")]);

@@ -33,7 +33,7 @@ use kubewright::{
 };
 use serde::Deserialize;
 
-pub use self::book::{Book, Entry, MAX_ENTRIES, MAX_LENGTH, Refusal};
+pub use self::book::{Book, Entry, EntryError, MAX_ENTRIES, MAX_LENGTH};
 use self::{replica::Replica, view::Notice};
 use crate::api::v1::Alias;
 
@@ -133,11 +133,11 @@ impl Page {
 }
 
 #[derive(Deserialize)]
-struct Shown {
+struct PageQuery {
     signed: Option<String>,
 }
 
-async fn show(State(page): State<Page>, Query(shown): Query<Shown>) -> Response {
+async fn show(State(page): State<Page>, Query(shown): Query<PageQuery>) -> Response {
     page.answer(StatusCode::OK, &shown.signed.map_or(Notice::None, |_| Notice::Thanks))
 }
 
@@ -166,7 +166,8 @@ async fn sign(
             Redirect::to("/?signed").into_response()
         }
         Err(refusal) => {
-            let status = if refusal == Refusal::Full { StatusCode::CONFLICT } else { StatusCode::UNPROCESSABLE_ENTITY };
+            let status =
+                if refusal == EntryError::Full { StatusCode::CONFLICT } else { StatusCode::UNPROCESSABLE_ENTITY };
             page.answer(status, &Notice::Refused(refusal, entry))
         }
     }

@@ -52,7 +52,7 @@ pub(super) const MAX_MESSAGE: usize = 2 << 20;
 
 /// A request from one replica to another.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Question {
+pub(super) struct SyncRequest {
     /// The sender.
     from: u64,
     /// The replica that answered the sender's previous request.
@@ -63,9 +63,9 @@ pub(super) struct Question {
     entries: Vec<Entry>,
 }
 
-/// The answer to a [`Question`].
+/// The answer to a [`SyncRequest`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct SyncResponse {
     /// The answering replica.
     of: u64,
     /// The entries that it received after those that the sender has.
@@ -83,7 +83,7 @@ pub(super) struct Replica {
     /// For each other replica: the number of entries that it has received from this one, and the time of its last
     /// request.
     followers: Mutex<BTreeMap<u64, (usize, Duration)>>,
-    standing: Mutex<Standing>,
+    role: Mutex<ReplicaRole>,
     /// Notifies of changes of the book, the followers and the role.
     changes: watch::Sender<()>,
     /// Whether the book is up to date: it has all entries of the active pod, or there is no active pod.
@@ -92,7 +92,7 @@ pub(super) struct Replica {
 
 /// The role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ReplicaRole {
     /// There are no other pods.
     Sole,
     /// No pod has answered yet.
@@ -110,7 +110,7 @@ impl Replica {
             clock,
             book: Mutex::default(),
             followers: Mutex::default(),
-            standing: Mutex::new(if has_others { Standing::Unknown } else { Standing::Sole }),
+            role: Mutex::new(if has_others { ReplicaRole::Unknown } else { ReplicaRole::Sole }),
             changes: watch::Sender::default(),
             ready: watch::Sender::default(),
         })
@@ -143,10 +143,10 @@ impl Replica {
     /// Returns how long to wait until the others have the first `count` entries; `None` if no wait is needed.
     fn awaits(&self, count: usize) -> Option<Duration> {
         let now = self.clock.monotonic();
-        let settling = match *self.standing.lock() {
-            Standing::Sole | Standing::Following => None,
-            Standing::Unknown => Some(PATIENCE),
-            Standing::Active(since) => (since + SETTLING).checked_sub(now).filter(|left| !left.is_zero()),
+        let settling = match *self.role.lock() {
+            ReplicaRole::Sole | ReplicaRole::Following => None,
+            ReplicaRole::Unknown => Some(PATIENCE),
+            ReplicaRole::Active(since) => (since + SETTLING).checked_sub(now).filter(|left| !left.is_zero()),
         };
         let lately = now.saturating_sub(LATELY);
         let lacks = |(got, asked): &(usize, Duration)| *asked >= lately && *got < count;
@@ -155,32 +155,32 @@ impl Replica {
 
     /// Records which replica is active.
     fn stand(&self, active: u64) {
-        let mut standing = self.standing.lock();
-        *standing = match *standing {
-            Standing::Active(since) if active == self.id => Standing::Active(since),
-            _ if active == self.id => Standing::Active(self.clock.monotonic()),
-            _ => Standing::Following,
+        let mut role = self.role.lock();
+        *role = match *role {
+            ReplicaRole::Active(since) if active == self.id => ReplicaRole::Active(since),
+            _ if active == self.id => ReplicaRole::Active(self.clock.monotonic()),
+            _ => ReplicaRole::Following,
         };
-        drop(standing);
+        drop(role);
         self.changes.send_replace(());
     }
 
     /// Answers a request once there is something to answer.
-    async fn answer(&self, question: Question) -> Answer {
+    async fn answer(&self, request: SyncRequest) -> SyncResponse {
         let mut changes = self.changes.subscribe();
-        let after = if question.to == Some(self.id) { question.after } else { 0 };
-        if question.from != self.id {
-            self.note(question.from, after);
-            if !question.entries.is_empty() {
-                self.write(|book| book.merge(question.entries));
+        let after = if request.to == Some(self.id) { request.after } else { 0 };
+        if request.from != self.id {
+            self.note(request.from, after);
+            if !request.entries.is_empty() {
+                self.write(|book| book.merge(request.entries));
             }
         }
-        if question.to == Some(self.id) {
+        if request.to == Some(self.id) {
             let news = async { while self.book.lock().len() <= after && changes.changed().await.is_ok() {} };
             let _ = timeout(POLL, news).await;
         }
         let book = self.book.lock();
-        Answer { of: self.id, entries: book.after(after).to_vec(), next: book.len() }
+        SyncResponse { of: self.id, entries: book.after(after).to_vec(), next: book.len() }
     }
 
     fn note(&self, follower: u64, got: usize) {
@@ -205,8 +205,8 @@ impl Replica {
         loop {
             let entries = self.book.lock().after(given).to_vec();
             let next = given + entries.len();
-            let question = Question { from: self.id, to: active, after, entries };
-            match ask(service, &question).await {
+            let request = SyncRequest { from: self.id, to: active, after, entries };
+            match ask(service, &request).await {
                 Ok(answer) => {
                     self.stand(answer.of);
                     // A new active pod has no entries of this book yet.
@@ -237,13 +237,13 @@ impl Replica {
 }
 
 /// Handles a request of another pod.
-pub(super) async fn serve(State(page): State<super::Page>, Json(question): Json<Question>) -> Json<Answer> {
-    Json(page.replica.answer(question).await)
+pub(super) async fn serve(State(page): State<super::Page>, Json(request): Json<SyncRequest>) -> Json<SyncResponse> {
+    Json(page.replica.answer(request).await)
 }
 
 /// Sends a request to the active pod. Each request uses a new connection, since an existing one would reach the pod
 /// that the Service selected before.
-async fn ask(service: &str, question: &Question) -> Result<Answer> {
+async fn ask(service: &str, request: &SyncRequest) -> Result<SyncResponse> {
     let exchange = async {
         let stream = TcpStream::connect(service).await.context("connect")?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("shake hands")?;
@@ -251,7 +251,7 @@ async fn ask(service: &str, question: &Question) -> Result<Answer> {
             .header(header::HOST, service)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONNECTION, "close")
-            .body(Body::from(serde_json::to_vec(question)?))?;
+            .body(Body::from(serde_json::to_vec(request)?))?;
         let exchange = async {
             let response = sender.send_request(request).await.context("ask")?;
             ensure!(response.status().is_success(), "the answer is {}", response.status());

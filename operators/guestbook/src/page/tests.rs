@@ -52,7 +52,7 @@ async fn an_entry_is_taken_and_listed() {
 }
 
 #[tokio::test]
-async fn what_is_no_entry_is_refused_with_a_page_that_says_why() {
+async fn invalid_entries_are_refused_with_an_explanation() {
     let page = page(None);
     let check = async |request: Request<Body>, expect: u16, words: &str| {
         let (status, _, text) = send(&page, request).await;
@@ -156,7 +156,7 @@ async fn a_takeover_loses_no_entry() {
 }
 
 #[tokio::test]
-async fn the_first_guest_of_a_new_active_pod_is_thanked_when_those_that_stand_by_have_found_it() {
+async fn the_first_entry_of_a_new_active_pod_is_confirmed_when_its_standbys_have_it() {
     let (address, leads) = service().await;
     let (one, two) = (Pod::start(Some(&address)).await, Pod::start(Some(&address)).await);
     eventually("both are ready", || one.page.replica.is_ready() && two.page.replica.is_ready()).await;
@@ -184,7 +184,7 @@ async fn a_new_active_pod_gets_the_former_ones_entries_and_restarted_pods_get_al
 }
 
 #[tokio::test]
-async fn a_pod_that_no_longer_asks_holds_nobody_up() {
+async fn an_unresponsive_pod_delays_no_guest() {
     let one = Pod::start(None).await;
     eventually("it is ready", || one.page.replica.is_ready()).await;
     let question = serde_json::json!({"from": 7, "to": null, "after": 0, "entries": []});

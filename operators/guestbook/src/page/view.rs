@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 
 use super::{
     Settings,
-    book::{Book, Entry, MAX_ENTRIES, MAX_LENGTH, Refusal},
+    book::{Book, Entry, EntryError, MAX_ENTRIES, MAX_LENGTH},
 };
 use crate::api::v1::Alias;
 
@@ -19,34 +19,34 @@ pub(super) enum Notice {
     /// The entry is in the book.
     Thanks,
     /// The entry was refused; its text stays in the form.
-    Refused(Refusal, String),
+    Refused(EntryError, String),
     /// The request isn't a form, or is much too large.
     Unreadable,
 }
 
 /// The labels of the form.
-struct Words {
+struct FormText {
     label: &'static str,
     hint: &'static str,
     attributes: &'static str,
     entry: &'static str,
 }
 
-fn words(alias: Alias) -> Words {
+fn words(alias: Alias) -> FormText {
     match alias {
-        Alias::Phone => Words {
+        Alias::Phone => FormText {
             label: "Your phone number",
             hint: "For example +1 415 555 0132. Everybody who visits can read it.",
             attributes: r#"type="tel" inputmode="tel" autocomplete="tel""#,
             entry: "phone number",
         },
-        Alias::Address => Words {
+        Alias::Address => FormText {
             label: "Your address",
             hint: "For example 221B Baker Street, London. Everybody who visits can read it.",
             attributes: r#"type="text" autocomplete="street-address""#,
             entry: "address",
         },
-        Alias::Name => Words {
+        Alias::Name => FormText {
             label: "Your name",
             hint: "Everybody who visits can read it.",
             attributes: r#"type="text" autocomplete="name""#,
@@ -93,11 +93,11 @@ pub(super) fn page(settings: &Settings, book: &Book, notice: &Notice) -> String 
         greeting = Escaped(&settings.greeting),
         form = form(&words, book, notice),
         entries = entries(book),
-        served = Served(&settings.pod_name),
+        served = ServedBy(&settings.pod_name),
     )
 }
 
-fn form(words: &Words, book: &Book, notice: &Notice) -> String {
+fn form(words: &FormText, book: &Book, notice: &Notice) -> String {
     let (error, value) = match notice {
         Notice::Refused(refusal, value) => (Some(message(*refusal, words.entry)), value.as_str()),
         Notice::Unreadable => (Some("That could not be read as an entry. Please try again.".to_owned()), ""),
@@ -135,13 +135,13 @@ fn form(words: &Words, book: &Book, notice: &Notice) -> String {
     )
 }
 
-fn message(refusal: Refusal, entry: &str) -> String {
+fn message(refusal: EntryError, entry: &str) -> String {
     match refusal {
-        Refusal::Empty => format!("Please write your {entry} first."),
-        Refusal::TooLong(length) => {
+        EntryError::Empty => format!("Please write your {entry} first."),
+        EntryError::TooLong(length) => {
             format!("That has {length} characters; there is room for {MAX_LENGTH}. Please shorten it.")
         }
-        Refusal::Full => format!("This book is full: its {MAX_ENTRIES} lines are all written."),
+        EntryError::Full => format!("This book is full: its {MAX_ENTRIES} lines are all written."),
     }
 }
 
@@ -175,9 +175,9 @@ fn line(entry: &Entry) -> String {
     )
 }
 
-struct Served<'a>(&'a str);
+struct ServedBy<'a>(&'a str);
 
-impl Display for Served<'_> {
+impl Display for ServedBy<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, "Served by <code>{}</code>. ", Escaped(self.0)) }
     }
@@ -225,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_given_becomes_markup() {
+    fn user_content_is_escaped() {
         let evil = "<script>alert('x')</script>\" onfocus=\"x";
-        let refused = Notice::Refused(Refusal::Full, evil.into());
+        let refused = Notice::Refused(EntryError::Full, evil.into());
         let page = page(&settings(Alias::Name), &book(&[evil]), &refused);
         assert!(!page.contains("<script") && !page.contains("\" onfocus"), "{page}");
         assert_eq!(page.matches("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot; onfocus=&quot;x").count(), 2);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_refusal_keeps_what_was_written_and_is_announced() {
-        let refused = Notice::Refused(Refusal::TooLong(201), "Ada".into());
+        let refused = Notice::Refused(EntryError::TooLong(201), "Ada".into());
         let page = page(&settings(Alias::Name), &book(&["Bob"]), &refused);
         assert!(page.contains("<title>Error · "));
         assert!(page.contains("role=\"alert\" id=\"error\">That has 201 characters; there is room for 200."), "{page}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_book_and_a_full_one_say_so() {
+    fn an_empty_or_full_book_has_a_message() {
         let empty = page(&settings(Alias::Name), &book(&[]), &Notice::None);
         assert!(empty.contains("No entries yet") && empty.contains("The first line is yours."));
         let full = page(&settings(Alias::Name), &book(&["x"; MAX_ENTRIES]), &Notice::None);

@@ -68,7 +68,7 @@ async fn a_contested_service_is_written_with_back_off() {
         env.api::<Service>().patch("book", &PatchParams::default(), &Patch::Merge(selector)).await.unwrap();
         sleep(std::time::Duration::from_secs(1)).await;
     }
-    let seen = faults.seen().into_iter().filter(|seen| seen.request.resource == "services");
+    let seen = faults.requests().into_iter().filter(|seen| seen.request.resource == "services");
     let written = seen.filter(|seen| seen.request.verb.is_write()).count();
     assert!((10..30).contains(&written), "{written}");
     reported(&env, "Serving", "ServiceContended").await;

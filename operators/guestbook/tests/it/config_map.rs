@@ -138,7 +138,7 @@ async fn an_invalid_text_is_reported_and_retried_only_after_an_edit() {
     sleep(minutes(1)).await;
     faults.forget();
     sleep(minutes(60)).await;
-    assert!(faults.seen().iter().all(|seen| seen.request.verb == Verb::Watch));
+    assert!(faults.requests().iter().all(|seen| seen.request.verb == Verb::Watch));
     assert_eq!(reaches(&env, 3).await, names, "those that run are left alone");
     env.edit::<ConfigMap>("words", json!({"data": {"title": "short"}})).await;
     reported(&env, "Updated", "Rolling").await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fixtures::{env, reaches, reported, run_all, serves, three, without};
 
 #[test]
-fn the_sample_is_that_of_the_source_with_its_texts_and_pods_that_stand_by() {
+fn the_sample_matches_the_source_and_has_texts_and_standbys() {
     let sample = operator_kit::config!().read("samples/webapp_v1_guestbook.yaml");
     let (texts, guestbook) = sample.split_once("---\n").unwrap();
     let texts: ConfigMap = serde_saphyr::from_str(texts).unwrap();

@@ -65,7 +65,7 @@ impl Watch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_ready_standby_takes_over_and_nobody_takes_it_back() {
+async fn the_oldest_ready_standby_takes_over_and_stays_active() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
     // One after another, so that their ages differ.
@@ -182,7 +182,7 @@ async fn a_fault_at_any_write_of_a_config_map_change_leaves_no_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_never_become_ready_stop_a_change_and_the_next_change_mends_it() {
+async fn unready_pods_stop_a_rollout_and_the_next_change_resumes_it() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
     let old = three(&env).await;

@@ -69,12 +69,12 @@ struct Memory {
     logged: Option<(Option<String>, Option<i64>)>,
     take_backs: TakeBackLimit,
     /// The most recent refusals, by the kind of the child.
-    refusals: BTreeMap<String, Refusal>,
+    refusals: BTreeMap<String, RejectedWrite>,
 }
 
 /// A refusal by the API server, which would be repeated unless something changes.
 #[derive(Clone)]
-struct Refusal {
+struct RejectedWrite {
     /// The Lolcow's generation and the child's version.
     states: (Option<i64>, Option<String>),
     until: Duration,
@@ -200,7 +200,7 @@ impl LolcowReconciler {
                 let Some(error_state) = lasting_refusal(&error) else { return Err(error) };
                 let now = ctx.monotonic();
                 let states = states(cow, found.as_deref());
-                let refusal = Refusal { states, until: now + REFUSED_DELAY, error_state: error_state.clone() };
+                let refusal = RejectedWrite { states, until: now + REFUSED_DELAY, error_state: error_state.clone() };
                 self.with_memory(ctx, |memory| memory.refusals.insert(T::kind(&()).into(), refusal));
                 Ok(Child { object: found, state: State::Failed(error_state) })
             }

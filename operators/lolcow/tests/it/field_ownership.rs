@@ -253,7 +253,7 @@ async fn a_foreign_service_created_meanwhile_is_not_taken_over() {
     let operator = env.start(&faults);
     env.create(sample()).await;
     eventually("the apply is under way", async || {
-        faults.seen().iter().any(|seen| seen.request.resource == "services" && seen.request.verb == Verb::Patch)
+        faults.requests().iter().any(|seen| seen.request.resource == "services" && seen.request.verb == Verb::Patch)
     })
     .await;
     let before = env.create(foreign(NAME, None)).await;

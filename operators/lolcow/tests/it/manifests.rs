@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::fixtures::{GREETING, NAME, assert_both, edit, env, reaches, sample, serves};
 
 #[test]
-fn the_sample_is_that_of_the_source() {
+fn the_sample_matches_the_source() {
     let sample: Lolcow = serde_saphyr::from_str(&operator_kit::config!().read("samples/v1alpha1_lolcow.yaml")).unwrap();
     assert_eq!(sample.metadata.name.as_deref(), Some(NAME));
     assert_eq!((sample.spec.port, sample.spec.greeting.as_deref()), (Some(30685), Some(GREETING)));

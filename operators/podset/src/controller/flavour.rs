@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_as_the_contract_says() {
+    fn labels_have_the_documented_values() {
         assert_eq!(selector(&first("web").pod_labels()), "app=podset,podset_cr=web");
         assert_eq!(selector(&second("web").pod_labels()), "app=web,version=v0.1");
     }
 
     #[test]
-    fn names_are_as_the_contract_says() {
+    fn names_have_the_documented_form() {
         let (name, generate_name) = first("web").pod_name(&Random::seeded(1));
         let suffix = name.strip_prefix("web-").unwrap();
         assert!(suffix.len() == 12 && suffix.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase()), "{name}");

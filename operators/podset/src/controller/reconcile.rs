@@ -52,7 +52,7 @@ struct PodSetReconciler {
 
 /// The state after the writes of a reconcile.
 #[derive(Default)]
-struct After {
+struct ReconciledPods {
     active: Vec<Arc<PodView>>,
     problem: Option<Problem>,
     /// Whether an object had changed since it was read, so that some writes were skipped.
@@ -73,7 +73,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
                 None => return Ok(Action::requeue_after(STALE_DELAY)),
             }
         } else {
-            After { active: plan.active, problem, is_stale: false }
+            ReconciledPods { active: plan.active, problem, is_stale: false }
         };
         write_status(set, &after, ctx).await?;
         let wait = after.problem.as_ref().and_then(Problem::wait).or(after.is_stale.then_some(STALE_DELAY));
@@ -101,7 +101,12 @@ impl PodSetReconciler {
 
     // ANCHOR: act
     /// Executes the plan based on the cache. Returns `None` if the PodSet differs from the cached one.
-    async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
+    async fn act<K: Flavour>(
+        &self,
+        set: &K,
+        cached: Plan,
+        ctx: &Context<K>,
+    ) -> Result<Option<ReconciledPods>, ClientError> {
         for pod in &cached.release {
             release(set, pod, ctx).await?;
         }
@@ -114,7 +119,7 @@ impl PodSetReconciler {
         let unneeded = [plan.discard, plan.delete].concat();
         let deletions: Vec<_> = unneeded.iter().map(|pod| delete(pod, ctx).boxed()).collect();
         let deletions: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
-        let mut after = After { active: plan.active, ..After::default() };
+        let mut after = ReconciledPods { active: plan.active, ..ReconciledPods::default() };
         for (pod, deleted) in unneeded.iter().zip(deletions) {
             if deleted? {
                 after.active.retain(|active| active.metadata.uid != pod.metadata.uid);
@@ -134,7 +139,7 @@ impl PodSetReconciler {
         &self,
         set: &K,
         missing: usize,
-        after: &mut After,
+        after: &mut ReconciledPods,
         ctx: &Context<K>,
     ) -> Result<(), ClientError> {
         after.problem = self.problem(set, ctx);
@@ -236,7 +241,7 @@ async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result
 
 // ANCHOR: tell
 /// Writes the status, and an event for a new problem.
-async fn write_status<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
+async fn write_status<K: Flavour>(set: &K, after: &ReconciledPods, ctx: &Context<K>) -> Result<(), ClientError> {
     let mut names: Vec<String> = after.active.iter().map(|pod| pod.name_any()).collect();
     names.sort();
     let ready = after.active.iter().filter(|pod| plan::is_ready(pod)).count();

@@ -130,7 +130,8 @@ async fn a_pod_that_is_refused_again_causes_no_second_event() {
     assert!(message.starts_with("Pod \"web-*\" is invalid: spec.containers: Required value"), "{message}");
     faults.forget();
     sleep(minutes(10)).await;
-    let reported: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.resource == "podsets/status").collect();
+    let reported: Vec<_> =
+        faults.requests().into_iter().filter(|seen| seen.request.resource == "podsets/status").collect();
     assert!(reported.is_empty(), "{reported:?}");
     operator.stop().await;
 }

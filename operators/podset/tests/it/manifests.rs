@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fixtures::{First, Flavour, Second, env, reaches, scale};
 
 #[test]
-fn the_samples_are_those_of_the_sources() {
+fn the_samples_match_the_sources() {
     let first: k8stest::v1alpha1::PodSet =
         serde_saphyr::from_str(&operator_kit::config!().read("samples/k8stest_v1alpha1_podset.yaml")).unwrap();
     assert_eq!(first.spec.replicas, 2);

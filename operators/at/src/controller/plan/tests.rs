@@ -75,7 +75,7 @@ fn a_command_is_split_as_a_shell_would() {
 }
 
 #[test]
-fn the_pod_is_as_the_contract_says() {
+fn the_pod_has_the_documented_fields() {
     let at = at(DUE, "echo YAY");
     let pod = serde_json::to_value(pod(&at, vec!["echo".into(), "YAY".into()])).unwrap();
     let expect = json!({

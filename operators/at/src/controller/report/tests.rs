@@ -146,7 +146,7 @@ fn one_event_for_each_transition() {
 }
 
 #[test]
-fn a_status_is_heard_only_if_it_names_a_pod() {
+fn a_status_counts_only_if_it_names_a_pod() {
     let mut at = at(DUE, "echo");
     at.status = Some(AtStatus { phase: Some(Phase::Done), ..AtStatus::default() });
     assert_eq!(Run::witnessed(&at), None);

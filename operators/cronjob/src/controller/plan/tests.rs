@@ -161,7 +161,7 @@ fn the_policy_decides_about_those_that_run() {
 }
 
 #[test]
-fn the_job_is_as_the_contract_says() {
+fn the_job_has_the_documented_fields() {
     let mut cronjob = cronjob("* * * * *");
     cronjob.spec.job_template = template(json!({
         "metadata": {"name": "ignored", "labels": {"a": "1"}, "annotations": {"b": "2"}},

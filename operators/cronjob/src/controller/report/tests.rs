@@ -50,7 +50,7 @@ fn each_situation_has_its_conditions() {
 }
 
 #[test]
-fn a_new_trouble_is_warned_of_once() {
+fn a_new_problem_causes_one_warning() {
     let mut cronjob = cronjob("* * * * *");
     cronjob.spec.starting_deadline_seconds = Some(5);
     let late = reported(&cronjob, None, NOW);

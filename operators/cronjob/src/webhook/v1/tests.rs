@@ -31,7 +31,7 @@ fn check(cronjob: &CronJob, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_was_left_out_is_set_and_what_was_said_is_kept() {
+async fn missing_fields_are_defaulted_and_others_kept() {
     let mut left_out = cronjob("c", "@daily");
     Defaults.set_defaults(&mut left_out, &request()).await.unwrap();
     let spec = &left_out.spec;
@@ -113,7 +113,7 @@ fn two_time_zones_are_one_too_many() {
 }
 
 #[test]
-fn what_is_odd_is_a_warning() {
+fn questionable_values_cause_a_warning() {
     let mut odd = cronjob("c", "0 0 30 2 *");
     odd.spec.starting_deadline_seconds = Some(9);
     let errors = look(&odd);

@@ -114,7 +114,7 @@ fn a_service_that_was_edited_is_brought_back_and_anothers_is_not() {
 }
 
 #[test]
-fn those_too_many_go_the_newest_first_and_never_the_active_one() {
+fn excess_pods_are_deleted_newest_first_and_never_the_active_one() {
     let pods =
         [("a", 4, "new", "ready"), ("b", 3, "new", "starting"), ("c", 2, "new", "ready"), ("d", 1, "new", "ready")];
     check(3, Some(selecting(Some("d"))), &pods, (Keep, Some("d"), 0, &["b"]));

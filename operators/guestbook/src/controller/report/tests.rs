@@ -49,7 +49,7 @@ fn none() -> Problems {
 }
 
 #[test]
-fn all_is_well() {
+fn a_healthy_guestbook_is_ready() {
     let status = reported(None, &found(), &[true, true], &none());
     assert_eq!((status.active.as_str(), status.standby.as_slice(), status.ready_replicas), ("a", &["b".into()][..], 2));
     let expect = ["Ready True PodsReady", "Configured True Found", "Serving True Active", "Updated True UpToDate"];

@@ -51,7 +51,7 @@ fn in_port(port: Value) -> Value {
 }
 
 #[test]
-fn what_is_missing_is_applied() {
+fn missing_children_are_applied() {
     let cow = cow(Some(30685), Some("Moo"));
     assert_eq!(step(&cow, &children::deployment(&cow), None), Step::Apply);
     assert_eq!(step(&cow, &children::service(&cow), None), Step::Apply);
@@ -122,7 +122,7 @@ fn a_greeting_comes_changes_and_goes() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn objects_of_other_owners_are_left_alone() {
     let cow = cow(None, None);
     let found = |owner: Value| stored(&children::service(&cow), json!({"metadata": {"ownerReferences": owner}}));
     let step = |owner: Value| step(&cow, &children::service(&cow), Some(&found(owner)));
@@ -136,7 +136,7 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn what_is_being_deleted_is_waited_for() {
+fn an_object_that_is_being_deleted_is_waited_for() {
     let cow = cow(None, None);
     let change = json!({"metadata": {"deletionTimestamp": "2020-01-30T10:00:00Z"}});
     let leaving = "deployment \"lolcow-pod\" is being deleted and will be created again";

@@ -105,7 +105,7 @@ fn a_pod_without_the_labels_is_released() {
 }
 
 #[test]
-fn to_delete_and_to_replace_is_grave() {
+fn deletions_and_replacements_need_live_state() {
     let check = |desired: usize, reported: &[&str], grave: bool| {
         let pods = [pod("a", 1, "Running+"), pod("b", 1, "Pending"), pod("c", 1, "Failed")];
         let reported: Vec<_> = reported.iter().map(|name| (*name).to_owned()).collect();
