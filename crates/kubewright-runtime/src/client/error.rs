@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_read_in_one_line() {
+    fn a_long_message_is_shortened_to_one_line() {
         assert_eq!(one_line("<html>\n    <body>gone</body>\n"), "<html> <body>gone</body>");
         assert_eq!(one_line("pods is forbidden"), "pods is forbidden");
         assert_eq!(one_line(&"é".repeat(2000)).chars().count(), 1001);
