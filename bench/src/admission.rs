@@ -28,22 +28,21 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     creates,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
 
-const WRITES: usize = 1_000;
-
 /// Creates objects one after the other, without a webhook and with a webhook that allows everything.
-pub(crate) async fn round_trip(clock: SharedClock) -> Result<Outcome> {
+pub(crate) async fn round_trip(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = creates::client(&listener.kubeconfig()).await?;
     let mut tasks = JoinSet::new();
     let (address, authority) = webhook(&mut tasks).await?;
-    let mut without = writes(&client, "without", &clock).await?;
+    let mut without = writes(&client, "without", sizes, &clock).await?;
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     configurations.create(&PostParams::default(), &configuration(address, authority)?).await?;
-    let mut with = writes(&client, "with", &clock).await?;
+    let mut with = writes(&client, "with", sizes, &clock).await?;
     cluster.shutdown().await;
     let [plain, asked] = [&mut without, &mut with].map(|spans| milliseconds(percentile(spans, 50)));
     let slowest = milliseconds(percentile(&mut with, 99));
@@ -70,12 +69,12 @@ impl Validator<ConfigMap> for Allows {
 }
 
 /// Measures the same with the runtime's webhook server, which maintains its own certificate.
-pub(crate) async fn by_the_runtime(clock: SharedClock) -> Result<Outcome> {
+pub(crate) async fn by_the_runtime(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = creates::client(&listener.kubeconfig()).await?;
-    let mut without = writes(&client, "without", &clock).await?;
+    let mut without = writes(&client, "without", sizes, &clock).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     let manager = Manager::new(client.clone())
         .clock(clock.clone())
@@ -90,7 +89,7 @@ pub(crate) async fn by_the_runtime(clock: SharedClock) -> Result<Outcome> {
         Ok::<_, kube::Error>(())
     };
     tokio::time::timeout(Duration::from_secs(60), installed).await.context("the webhook is not there after 60 s")??;
-    let mut with = writes(&client, "with", &clock).await?;
+    let mut with = writes(&client, "with", sizes, &clock).await?;
     // The receiver may be gone if the manager ended early; its own result says why.
     let _ = stop.send(());
     manager.await.context("the manager panicked")?.context("run the manager")?;
@@ -109,10 +108,10 @@ pub(crate) async fn by_the_runtime(clock: SharedClock) -> Result<Outcome> {
     })
 }
 
-async fn writes(client: &Client, prefix: &str, clock: &SharedClock) -> Result<Vec<Duration>> {
+async fn writes(client: &Client, prefix: &str, sizes: &Sizes, clock: &SharedClock) -> Result<Vec<Duration>> {
     let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let mut spans = Vec::with_capacity(WRITES);
-    for number in 0..WRITES {
+    let mut spans = Vec::with_capacity(sizes.admission_writes);
+    for number in 0..sizes.admission_writes {
         let mut config = ConfigMap::default();
         config.metadata.name = Some(format!("{prefix}-{number}"));
         let sent = clock.monotonic();

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::Path,
     pin::pin,
     process::Command,
     time::Duration,
@@ -30,12 +30,11 @@ use tokio::task::JoinSet;
 use crate::{
     process::{self, Process},
     report::{Limit, Outcome},
+    sizes::Sizes,
 };
 
 /// The number of pods of each PodSet.
 const PODS: usize = 3;
-/// The number of namespaces of the PodSets.
-const NAMESPACES: usize = 100;
 /// The number of concurrent callers that create the PodSets.
 const CALLERS: usize = 16;
 /// The timeout for the operators to converge.
@@ -44,9 +43,11 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// The programs to compare, and the number of PodSets.
 pub(crate) struct Contest<'a> {
     pub(crate) clock: SharedClock,
+    pub(crate) sizes: &'a Sizes,
     pub(crate) kubewright: &'a Path,
-    /// The directory of the operators' programs.
-    pub(crate) programs: PathBuf,
+    /// The programs of the operators.
+    pub(crate) peer: &'a Path,
+    pub(crate) ours: &'a Path,
     pub(crate) podsets: usize,
 }
 
@@ -66,8 +67,8 @@ type EndState = BTreeMap<String, (String, usize)>;
 impl Contest<'_> {
     /// Runs both operators, each on a separate cluster.
     pub(crate) async fn hold(&self) -> Result<Vec<Outcome>> {
-        let peer = self.run("podset-kube-rs").await.context("the operator on kube-rs")?;
-        let ours = self.run("podset-operator").await.context("our operator")?;
+        let peer = self.run(self.peer, &[]).await.context("the operator on kube-rs")?;
+        let ours = self.run(self.ours, &["--health-probe-bind-address", "0"]).await.context("our operator")?;
         ensure!(peer.end == ours.end, "the operators differ in their end state");
         let pods = (self.podsets * PODS) as f64;
         let outcome =
@@ -90,20 +91,17 @@ impl Contest<'_> {
         ])
     }
 
-    async fn run(&self, operator: &str) -> Result<Run> {
+    async fn run(&self, operator: &Path, flags: &[&str]) -> Result<Run> {
         let (cluster, kubeconfig) = process::cluster(self.kubewright, &["--pods", "simulate"])?;
         let client = process::client(&kubeconfig).await?;
         install(&client).await?;
-        create(&client, self.podsets).await?;
+        create(&client, self.podsets, self.sizes.podset_namespaces).await?;
         let before = cluster.cpu_seconds()?;
 
         let begun = self.clock.monotonic();
-        let mut operator = Command::new(self.programs.join(operator));
-        if operator.get_program().to_string_lossy().ends_with("podset-operator") {
-            operator.args(["--health-probe-bind-address", "0"]);
-        }
+        let mut operator = Command::new(operator);
         let log = [("KUBEWRIGHT_LOG", "warn"), ("KUBECONFIG", &kubeconfig)];
-        let mut operator = Process::start(operator.envs(log))?;
+        let mut operator = Process::start(operator.args(flags).envs(log))?;
         let all = tokio::time::timeout(PATIENCE, converged(&client, self.podsets));
         tokio::select! {
             all = all => all.context("the PodSets took too long")??,
@@ -148,23 +146,23 @@ async fn install(client: &Client) -> Result<()> {
     tokio::time::timeout(Duration::from_secs(30), served).await.context("PodSets are not served")
 }
 
-fn namespace(number: usize) -> String {
-    format!("team-{}", number % NAMESPACES)
+fn namespace(number: usize, namespaces: usize) -> String {
+    format!("team-{}", number % namespaces)
 }
 
-async fn create(client: &Client, count: usize) -> Result<()> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    for number in 0..NAMESPACES {
-        let metadata = ObjectMeta { name: Some(namespace(number)), ..ObjectMeta::default() };
+async fn create(client: &Client, count: usize, namespaces: usize) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    for number in 0..namespaces {
+        let metadata = ObjectMeta { name: Some(namespace(number, namespaces)), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
-        namespaces.create(&PostParams::default(), &namespace).await.context("create a namespace")?;
+        api.create(&PostParams::default(), &namespace).await.context("create a namespace")?;
     }
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let client = client.clone();
         callers.spawn(async move {
             for number in (caller..count).step_by(CALLERS) {
-                let sets: Api<PodSet> = Api::namespaced(client.clone(), &namespace(number));
+                let sets: Api<PodSet> = Api::namespaced(client.clone(), &namespace(number, namespaces));
                 let set = PodSet::new(&format!("set-{number}"), PodSetSpec { replicas: PODS as i32, template: None });
                 sets.create(&PostParams::default(), &set).await?;
             }

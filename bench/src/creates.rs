@@ -12,13 +12,14 @@ use tokio::task::JoinSet;
 use crate::{
     process,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
 
-const PODS: usize = 30_000;
 const CALLERS: usize = 32;
 
 /// Creates pods one by one from concurrent callers, over TLS on loopback.
-pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
+pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
+    let count = sizes.creates;
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
@@ -32,8 +33,8 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
         let (client, template, clock) = (client.clone(), template.clone(), clock.clone());
         callers.spawn(async move {
             let pods: Api<Pod> = Api::namespaced(client, "default");
-            let mut latencies = Vec::with_capacity(PODS / CALLERS + 1);
-            for number in (caller..PODS).step_by(CALLERS) {
+            let mut latencies = Vec::with_capacity(count / CALLERS + 1);
+            for number in (caller..count).step_by(CALLERS) {
                 let mut pod = Pod::clone(&template);
                 pod.metadata.name = Some(format!("pod-{number:05}"));
                 let sent = clock.monotonic();
@@ -43,7 +44,7 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
             Ok::<_, kube::Error>(latencies)
         });
     }
-    let mut latencies: Vec<Duration> = Vec::with_capacity(PODS);
+    let mut latencies: Vec<Duration> = Vec::with_capacity(count);
     while let Some(caller) = callers.join_next().await {
         latencies.extend(caller.context("a caller panicked")?.context("create a pod")?);
     }
@@ -52,11 +53,11 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
     cluster.shutdown().await;
     Ok(Outcome {
         name: "pod-creates",
-        figure: PODS as f64 / took.as_secs_f64(),
+        figure: count as f64 / took.as_secs_f64(),
         unit: "pods/s",
         limit: Limit::AtLeast(3000.0),
         details: format!(
-            "{PODS} pods in {:.1} s; a create took {:.1} ms at p50, {:.1} ms at p99; then {resident:.0} MiB resident",
+            "{count} pods in {:.1} s; a create took {:.1} ms at p50, {:.1} ms at p99; then {resident:.0} MiB resident",
             took.as_secs_f64(),
             milliseconds(percentile(&mut latencies, 50)),
             milliseconds(percentile(&mut latencies, 99))

@@ -20,18 +20,18 @@ use tokio::{sync::oneshot, task::JoinSet};
 use crate::{
     creates::client,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
 
 const DECADE: SignedDuration = SignedDuration::from_hours(10 * 8766);
-const LOOKS: i64 = 1_000;
 
 /// Finds the latest missed run of ten years, at many points in time.
-pub(crate) fn latest_missed(clock: &SharedClock) -> Result<Outcome> {
+pub(crate) fn latest_missed(sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
     let start: Timestamp = "2026-01-30T10:00:30Z".parse().context("read a time")?;
     let mut spans = Vec::new();
     for zone in [None, Some("Europe/Berlin")] {
         let schedule = Schedule::parse("*/1 * * * *", zone).context("read the schedule")?;
-        for look in 0..LOOKS {
+        for look in 0..sizes.schedule_times {
             // The points have varying hours and minutes, and include daylight saving time.
             let now = start + SignedDuration::from_secs(look * 31_063);
             let begun = clock.monotonic();
@@ -53,21 +53,17 @@ pub(crate) fn latest_missed(clock: &SharedClock) -> Result<Outcome> {
     })
 }
 
-const CRONJOBS: usize = 1_000;
-/// The second of the minute at which the CronJobs are created, which leaves time until the next minute.
-const HEAD_START: Duration = Duration::from_secs(25);
-
 /// Makes a thousand CronJobs due in the same minute: on an API server alone, then on a whole cluster.
-pub(crate) async fn due_at_once() -> Result<Outcome> {
+pub(crate) async fn due_at_once(sizes: &Sizes) -> Result<Outcome> {
     let minute: Timestamp = "2026-01-30T10:01:00Z".parse().context("read a time")?;
-    let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(HEAD_START)?);
+    let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(sizes.cronjob_head_start)?);
     let api = ApiServer::builder().clock(clock.clone()).build();
-    let mut alone = job_spans(&api, clock, minute).await.context("at the API server alone")?;
+    let mut alone = job_spans(&api, sizes, clock, minute).await.context("at the API server alone")?;
 
-    let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(HEAD_START)?);
+    let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(sizes.cronjob_head_start)?);
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
-    let mut crowded = job_spans(cluster.api(), clock, minute).await.context("at the cluster")?;
+    let mut crowded = job_spans(cluster.api(), sizes, clock, minute).await.context("at the cluster")?;
     cluster.shutdown().await;
     Ok(Outcome {
         name: "cronjob-1000",
@@ -87,7 +83,13 @@ pub(crate) async fn due_at_once() -> Result<Outcome> {
 }
 
 /// Returns how long after the minute each Job was created.
-async fn job_spans(api: &ApiServer, clock: Arc<VirtualClock>, minute: Timestamp) -> Result<Vec<Duration>> {
+async fn job_spans(
+    api: &ApiServer,
+    sizes: &Sizes,
+    clock: Arc<VirtualClock>,
+    minute: Timestamp,
+) -> Result<Vec<Duration>> {
+    let (count, head_start) = (sizes.cronjobs, sizes.cronjob_head_start);
     let listener = api.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = client(&listener.kubeconfig()).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -97,13 +99,13 @@ async fn job_spans(api: &ApiServer, clock: Arc<VirtualClock>, minute: Timestamp)
     let (stop, stopped) = oneshot::channel::<()>();
     let manager = cronjob_operator::register(Manager::new(client.clone()).clock(clock.clone()));
     let manager = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
-    create_all(&client).await?;
-    ensure!(clock.now() < minute, "creating {CRONJOBS} CronJobs took longer than {HEAD_START:?}");
+    create_all(&client, count).await?;
+    ensure!(clock.now() < minute, "creating {count} CronJobs took longer than {head_start:?}");
 
     let mut feed = api.feed();
-    let (mut jobs, mut spans) = (BTreeSet::new(), Vec::with_capacity(CRONJOBS));
+    let (mut jobs, mut spans) = (BTreeSet::new(), Vec::with_capacity(count));
     let all = async {
-        while jobs.len() < CRONJOBS {
+        while jobs.len() < count {
             let change = feed.next().await.context("the feed was too slow")?;
             let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
             if change.object["kind"] == "Job" && jobs.insert(name.to_owned()) {
@@ -112,7 +114,7 @@ async fn job_spans(api: &ApiServer, clock: Arc<VirtualClock>, minute: Timestamp)
         }
         Ok::<_, anyhow::Error>(())
     };
-    tokio::time::timeout(HEAD_START + Duration::from_secs(60), all).await.context("not all Jobs came")??;
+    tokio::time::timeout(head_start + Duration::from_secs(60), all).await.context("not all Jobs came")??;
     // The receiver may be gone if the manager ended early; its own result says why.
     let _ = stop.send(());
     manager.await.context("the manager panicked")?.context("run the manager")?;
@@ -120,7 +122,7 @@ async fn job_spans(api: &ApiServer, clock: Arc<VirtualClock>, minute: Timestamp)
     Ok(spans)
 }
 
-async fn create_all(client: &Client) -> Result<()> {
+async fn create_all(client: &Client, count: usize) -> Result<()> {
     const CALLERS: usize = 8;
     let template = json!({"spec": {"template": {"spec": {
         "containers": [{"name": "hello", "image": "busybox", "args": ["true"]}], "restartPolicy": "OnFailure",
@@ -135,7 +137,7 @@ async fn create_all(client: &Client) -> Result<()> {
         let (client, spec) = (client.clone(), spec.clone());
         callers.spawn(async move {
             let cronjobs: Api<CronJob> = Api::namespaced(client, "default");
-            for number in (caller..CRONJOBS).step_by(CALLERS) {
+            for number in (caller..count).step_by(CALLERS) {
                 let cronjob = CronJob::new(&format!("bench-{number}"), spec.clone());
                 cronjobs.create(&PostParams::default(), &cronjob).await?;
             }

@@ -22,9 +22,8 @@ use tokio::{
 use crate::{
     process::{self, Process},
     report::{Limit, Outcome, percentile},
+    sizes::Sizes,
 };
-
-const ROUNDS: usize = 10;
 
 /// The timeout of the first build, which compiles all dependencies.
 const FIRST: Duration = Duration::from_secs(1800);
@@ -36,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const EDITED: &str = "const REFUSED: Duration = Duration::from_secs(";
 
 /// Edits the CronJob operator repeatedly while it runs.
-pub(crate) async fn restart(kubewright: &Path, clock: &SharedClock) -> Result<Outcome> {
+pub(crate) async fn restart(kubewright: &Path, sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
     let project = Project::copy()?;
     let kubewright = kubewright.canonicalize().with_context(|| format!("find {}", kubewright.display()))?;
     let log = project.folder.path().join("log");
@@ -48,8 +47,8 @@ pub(crate) async fn restart(kubewright: &Path, clock: &SharedClock) -> Result<Ou
     let (mut dev, kubeconfig) = process::with_kubeconfig(&mut command)?;
     let traces = traces(&kubeconfig)?;
     first_run(&mut dev, &traces, Timestamp::UNIX_EPOCH, FIRST).await.with_context(told)?;
-    let mut samples = Vec::with_capacity(ROUNDS);
-    for round in 0..ROUNDS {
+    let mut samples = Vec::with_capacity(sizes.edits);
+    for round in 0..sizes.edits {
         let (saved, start) = (clock.now(), clock.monotonic());
         project.edit(round)?;
         first_run(&mut dev, &traces, saved, PATIENCE).await.with_context(told)?;
@@ -68,6 +67,20 @@ pub(crate) async fn restart(kubewright: &Path, clock: &SharedClock) -> Result<Ou
                  changed, to the first reconcile of the operator that was built of it and started in the place of the old one; ten edits. The \
                  figure is the slowest.",
     })
+}
+
+/// Copies and edits the project, and resolves its dependencies. Nothing is built: the first build compiles all
+/// dependencies, which takes minutes.
+pub(crate) async fn check_project() -> Result<()> {
+    let project = Project::copy()?;
+    project.edit(0)?;
+    let edited = fs::read_to_string(&project.edited).context("read the edited file")?;
+    ensure!(edited != project.text, "the edit has not changed {}", project.edited.display());
+    let mut cargo = tokio::process::Command::new("cargo");
+    cargo.args(["tree", "--offline", "--quiet", "--depth", "1"]).current_dir(project.operator()).kill_on_drop(true);
+    let output = cargo.stdin(Stdio::null()).output().await.context("run cargo tree")?;
+    ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 /// A copy of the operator in a workspace of its own, with the same settings as this workspace.

@@ -14,13 +14,11 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     creates::client,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
 
-const WATCHERS: usize = 1000;
-const WRITES: usize = 50;
-
 /// Performs writes one by one, and waits until every watcher has received each.
-pub(crate) async fn to_watchers(clock: SharedClock) -> Result<Outcome> {
+pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
@@ -28,7 +26,7 @@ pub(crate) async fn to_watchers(clock: SharedClock) -> Result<Outcome> {
 
     let (seen, mut arrivals) = mpsc::unbounded_channel();
     let mut watchers = JoinSet::new();
-    let opened = try_join_all((0..WATCHERS).map(|_| open(&client))).await.context("open the watches")?;
+    let opened = try_join_all((0..sizes.watchers).map(|_| open(&client))).await.context("open the watches")?;
     for mut body in opened {
         let (seen, clock) = (seen.clone(), clock.clone());
         watchers.spawn(async move {
@@ -43,13 +41,13 @@ pub(crate) async fn to_watchers(clock: SharedClock) -> Result<Outcome> {
     }
 
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    let mut delays = Vec::with_capacity(WATCHERS * WRITES);
-    for number in 0..WRITES {
+    let mut delays = Vec::with_capacity(sizes.watchers * sizes.watched_writes);
+    for number in 0..sizes.watched_writes {
         let mut map = ConfigMap::default();
         map.metadata.name = Some(format!("write-{number}"));
         let written = clock.monotonic();
         maps.create(&PostParams::default(), &map).await.context("create a config map")?;
-        for _ in 0..WATCHERS {
+        for _ in 0..sizes.watchers {
             let arrived = arrivals.recv().await.context("a watch ended early")?;
             delays.push(arrived.saturating_sub(written));
         }

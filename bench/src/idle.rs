@@ -1,6 +1,6 @@
 //! The cost of an idle operator: memory and program size.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -9,18 +9,16 @@ use kube::{Api, api::PostParams};
 use crate::{
     process::{self, Process},
     report::{Limit, Outcome},
+    sizes::Sizes,
 };
 
-/// The time for which the operators are idle before the measurement.
-const IDLE: Duration = Duration::from_secs(60);
-
 /// Measures memory and program size.
-pub(crate) async fn both(kubewright: &Path, operators: &Path) -> Result<Vec<Outcome>> {
-    Ok(vec![size(operators)?, memory(kubewright, operators).await?])
+pub(crate) async fn both(kubewright: &Path, operators: &Path, sizes: &Sizes) -> Result<Vec<Outcome>> {
+    Ok(vec![size(operators)?, memory(kubewright, operators, sizes).await?])
 }
 
 /// Starts the five operators as they are released, and measures their memory after an idle minute.
-async fn memory(kubewright: &Path, operators: &Path) -> Result<Outcome> {
+async fn memory(kubewright: &Path, operators: &Path, sizes: &Sizes) -> Result<Outcome> {
     let (cluster, kubeconfig) = process::cluster(kubewright, &["--pods", "simulate"])?;
     let client = process::client(&kubeconfig).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(client);
@@ -37,7 +35,7 @@ async fn memory(kubewright: &Path, operators: &Path) -> Result<Outcome> {
         "--enable-webhooks=false",
     ]);
     let mut operators = Process::start(command.env("KUBEWRIGHT_LOG", "warn"))?;
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(sizes.idle).await;
     operators.check()?;
     let (resident, peak, cpu) =
         (operators.resident_mebibytes()?, operators.peak_mebibytes()?, operators.cpu_seconds()?);

@@ -19,15 +19,27 @@ mod queue;
 mod report;
 mod scaffold;
 mod setting;
+mod sizes;
 mod start;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use kubewright_apimachinery::clock::SystemClock;
+use kubewright_apimachinery::clock::{SharedClock, SystemClock};
 
-use crate::{convergence::Contest, report::Report};
+use crate::{
+    convergence::Contest,
+    report::{Outcome, Report},
+    sizes::Sizes,
+};
+
+/// The timeout of a benchmark in a smoke run, which takes seconds.
+const SMOKE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Benchmarks of the embedded cluster and the runtime.
 #[derive(Debug, Parser)]
@@ -35,25 +47,31 @@ struct Arguments {
     /// Run only the benchmarks whose name contains this text, and leave the results file unchanged
     filter: Option<String>,
 
+    /// Run each benchmark once with small sizes, without holding it to its limit; fail if one doesn't work, and skip those
+    /// whose programs aren't built
+    #[arg(long, conflicts_with = "results")]
+    smoke: bool,
+
     /// Markdown file for the results of a complete run
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 
-    /// The `kubewright` command to measure
-    #[arg(long, value_name = "FILE", default_value = "target/release/kubewright")]
-    kubewright: PathBuf,
+    /// The `kubewright` command to measure [default: target/release/kubewright; with --smoke, the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    kubewright: Option<PathBuf>,
 
-    /// Directory of the operators' programs to measure
-    #[arg(long, value_name = "FOLDER", default_value = "target/release")]
-    operators: PathBuf,
+    /// Directory of the operators' programs to measure [default: target/release; with --smoke, the one of this program]
+    #[arg(long, value_name = "FOLDER")]
+    operators: Option<PathBuf>,
 
-    /// Program with the five operators, built as for a release
-    #[arg(long, value_name = "FILE", default_value = "target/dist/five-operators")]
-    shipped: PathBuf,
+    /// Program with the five operators, built as for a release [default: target/dist/five-operators; with --smoke, the one
+    /// beside this program]
+    #[arg(long, value_name = "FILE")]
+    shipped: Option<PathBuf>,
 
-    /// Number of PodSets that have to converge; use the default for results
-    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
-    podsets: usize,
+    /// Number of PodSets that have to converge; use the default for results [default: 10000; with --smoke, 20]
+    #[arg(long, value_name = "NUMBER")]
+    podsets: Option<usize>,
 
     /// Start a cluster, print the milliseconds until its first response, and exit: one cold start
     #[arg(long, hide = true)]
@@ -85,81 +103,152 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs the benchmarks, and returns whether every result is within its limit.
-async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::SharedClock) -> Result<bool> {
+/// The programs that are measured from outside.
+struct Programs {
+    kubewright: PathBuf,
+    podset: PathBuf,
+    podset_kube_rs: PathBuf,
+    /// The five operators in one program.
+    five_operators: PathBuf,
+}
+
+impl Programs {
+    fn of(arguments: &Arguments) -> Result<Self> {
+        let (built, shipped) = if arguments.smoke {
+            let program = std::env::current_exe().context("find this program")?;
+            let folder = program.parent().context("find the folder of this program")?.to_owned();
+            (folder.clone(), folder)
+        } else {
+            ("target/release".into(), "target/dist".into())
+        };
+        let operators = arguments.operators.as_ref().unwrap_or(&built);
+        Ok(Self {
+            podset: operators.join("podset-operator"),
+            podset_kube_rs: operators.join("podset-kube-rs"),
+            kubewright: arguments.kubewright.clone().unwrap_or_else(|| built.join("kubewright")),
+            five_operators: arguments.shipped.clone().unwrap_or_else(|| shipped.join("five-operators")),
+        })
+    }
+}
+
+/// Runs benchmarks one after the other.
+struct Runner<'a> {
+    filter: Option<&'a str>,
+    sizes: &'a Sizes,
+    clock: SharedClock,
+    report: Report,
+}
+
+impl Runner<'_> {
+    fn selects(&self, name: &str) -> bool {
+        self.filter.is_none_or(|filter| name.contains(filter))
+    }
+
+    /// Runs a benchmark if it is selected. A smoke run skips it if one of its programs isn't built.
+    async fn run(
+        &mut self,
+        name: &'static str,
+        programs: &[&Path],
+        benchmark: impl Future<Output = Result<Vec<Outcome>>>,
+    ) {
+        if !self.selects(name) {
+            return;
+        }
+        let start = self.clock.monotonic();
+        let outcomes = if self.sizes.smoke {
+            if let Some(missing) = programs.iter().find(|program| !program.is_file()) {
+                return Report::skip(name, &format!("{} is not built", missing.display()));
+            }
+            let outcomes = tokio::time::timeout(SMOKE_TIMEOUT, benchmark).await;
+            outcomes.unwrap_or_else(|_| Err(anyhow!("the benchmark took longer than {SMOKE_TIMEOUT:?}")))
+        } else {
+            benchmark.await
+        };
+        let took = self.clock.monotonic().saturating_sub(start);
+        self.report.add(name, took, outcomes);
+    }
+
+    async fn start(&mut self, programs: &Programs) {
+        let (sizes, clock, kubewright) = (self.sizes, self.clock.clone(), programs.kubewright.as_path());
+        self.run("start-in-process", &[], async { start::in_process(sizes).map(one) }).await;
+        let command = async { start::command(kubewright, sizes, clock.clone()).await.map(one) };
+        self.run("start-command", &[kubewright], command).await;
+    }
+
+    async fn commands(&mut self, programs: &Programs) {
+        let (sizes, clock) = (self.sizes, self.clock.clone());
+        let (kubewright, operators) = (programs.kubewright.as_path(), programs.five_operators.as_path());
+        self.run("scaffold", &[kubewright], async { scaffold::project(kubewright, sizes, &clock).map(one) }).await;
+        let manifests = async { scaffold::manifests(kubewright, operators, sizes, &clock).map(one) };
+        self.run("manifests", &[kubewright, operators], manifests).await;
+        if !sizes.smoke {
+            let dev = async { dev::restart(kubewright, sizes, &clock).await.map(one) };
+            self.run("dev", &[kubewright], dev).await;
+        } else if self.selects("dev") {
+            self.run("dev", &[], async { dev::check_project().await.map(|()| Vec::new()) }).await;
+            println!("{:<18} (its project only: the builds take minutes)", "");
+        }
+    }
+
+    async fn server(&mut self) {
+        let (sizes, clock) = (self.sizes, self.clock.clone());
+        self.run("pod-creates", &[], async { creates::over_tls(sizes, clock.clone()).await.map(one) }).await;
+        self.run("admission", &[], async { admission::round_trip(sizes, clock.clone()).await.map(one) }).await;
+        let by_the_runtime = async { admission::by_the_runtime(sizes, clock.clone()).await.map(one) };
+        self.run("admission-runtime", &[], by_the_runtime).await;
+        self.run("watch-fanout", &[], async { fanout::to_watchers(sizes, clock.clone()).await.map(one) }).await;
+    }
+
+    async fn runtime(&mut self) {
+        let (sizes, clock) = (self.sizes, self.clock.clone());
+        self.run("podset", &[], async { podset::zero_to_five(sizes, clock.clone()).await.map(one) }).await;
+        self.run("cached-pod", &[], async { memory::of_a_cached_pod(sizes) }).await;
+        self.run("cronjob-latest", &[], async { cronjob::latest_missed(sizes, &clock).map(one) }).await;
+        self.run("cronjob-1000", &[], async { cronjob::due_at_once(sizes).await.map(one) }).await;
+        self.run("queue", &[], queue::both(sizes, &clock)).await;
+        self.run("overhead", &[], async { overhead::both(sizes) }).await;
+    }
+
+    async fn operators(&mut self, programs: &Programs, podsets: usize) {
+        let (sizes, kubewright, five) = (self.sizes, programs.kubewright.as_path(), programs.five_operators.as_path());
+        self.run("idle", &[kubewright, five], idle::both(kubewright, five, sizes)).await;
+        let (ours, peer) = (programs.podset.as_path(), programs.podset_kube_rs.as_path());
+        let contest = Contest { clock: self.clock.clone(), sizes, kubewright, peer, ours, podsets };
+        self.run("convergence", &[kubewright, peer, ours], contest.hold()).await;
+    }
+}
+
+fn one(outcome: Outcome) -> Vec<Outcome> {
+    vec![outcome]
+}
+
+/// Runs the benchmarks, and returns whether all have succeeded, in a complete run with every result within its limit.
+async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
+    let sizes = Sizes::new(arguments.smoke);
     if arguments.cold_start {
         println!("{}", start::cold(clock).await?.as_secs_f64() * 1000.0);
         return Ok(true);
     }
     if let Some(store) = arguments.cache_pods {
-        println!("{}", memory::fill(store).await?);
+        println!("{}", memory::fill(store, sizes).await?);
         return Ok(true);
     }
     if let Some(size) = arguments.overhead {
-        println!("{}", overhead::measure(clock, arguments.by, size).await?);
+        println!("{}", overhead::measure(clock, arguments.by, size, sizes).await?);
         return Ok(true);
     }
     setting::raise_open_files_limit();
-    let mut report = Report::new(setting::machine());
-    let wanted = |name: &str| arguments.filter.as_deref().is_none_or(|filter| name.contains(filter));
+    let programs = Programs::of(&arguments)?;
+    let machine = setting::machine();
+    let report = if sizes.smoke { Report::without_limits(machine) } else { Report::new(machine) };
     println!("{}", report.machine());
-    if wanted("start-in-process") {
-        report.add(start::in_process()?);
-    }
-    if wanted("start-command") {
-        report.add(start::command(&arguments.kubewright, clock.clone()).await?);
-    }
-    if wanted("scaffold") {
-        report.add(scaffold::project(&arguments.kubewright, &clock)?);
-    }
-    if wanted("manifests") {
-        report.add(scaffold::manifests(&arguments.kubewright, &arguments.shipped, &clock)?);
-    }
-    if wanted("dev") {
-        report.try_add("dev", dev::restart(&arguments.kubewright, &clock).await.map(|outcome| vec![outcome]));
-    }
-    if wanted("pod-creates") {
-        report.add(creates::over_tls(clock.clone()).await?);
-    }
-    if wanted("admission") {
-        report.add(admission::round_trip(clock.clone()).await?);
-    }
-    if wanted("admission-runtime") {
-        report.add(admission::by_the_runtime(clock.clone()).await?);
-    }
-    if wanted("watch-fanout") {
-        report.add(fanout::to_watchers(clock.clone()).await?);
-    }
-    if wanted("podset") {
-        report.add(podset::zero_to_five(clock.clone()).await?);
-    }
-    if wanted("cached-pod") {
-        memory::of_a_cached_pod()?.into_iter().for_each(|outcome| report.add(outcome));
-    }
-    if wanted("cronjob-latest") {
-        report.add(cronjob::latest_missed(&clock)?);
-    }
-    if wanted("cronjob-1000") {
-        report.add(cronjob::due_at_once().await?);
-    }
-    if wanted("queue") {
-        report.try_add("queue", queue::both(&clock).await);
-    }
-    if wanted("overhead") {
-        report.try_add("overhead", overhead::both());
-    }
-    if wanted("idle") {
-        report.try_add("idle", idle::both(&arguments.kubewright, &arguments.shipped).await);
-    }
-    if wanted("convergence") {
-        let contest = Contest {
-            clock: clock.clone(),
-            kubewright: &arguments.kubewright,
-            programs: arguments.operators.clone(),
-            podsets: arguments.podsets,
-        };
-        report.try_add("convergence", contest.hold().await);
-    }
+    let mut runner = Runner { filter: arguments.filter.as_deref(), sizes, clock, report };
+    runner.start(&programs).await;
+    runner.commands(&programs).await;
+    runner.server().await;
+    runner.runtime().await;
+    runner.operators(&programs, arguments.podsets.unwrap_or(sizes.podsets)).await;
+    let report = runner.report;
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {
         // The build times are measured by `cargo xtask builds`; their table is preserved.
         let kept = std::fs::read_to_string(file).unwrap_or_default();
@@ -168,5 +257,5 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
         std::fs::write(file, text.trim_end().to_owned() + "\n").with_context(|| format!("write {}", file.display()))?;
         println!("kept in {}", file.display());
     }
-    Ok(report.within())
+    Ok(report.passed())
 }

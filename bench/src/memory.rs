@@ -19,9 +19,11 @@ use kubewright::prelude::*;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::report::{Limit, Outcome};
+use crate::{
+    report::{Limit, Outcome},
+    sizes::Sizes,
+};
 
-const PODS: usize = 100_000;
 /// A running pod, 2.9 KB as compact JSON. The parts that differ from pod to pod are in braces.
 const POD: &str = include_str!("pod.json");
 /// The number of pods of a ReplicaSet, and of a namespace.
@@ -56,8 +58,9 @@ struct PodPhase {
 }
 
 /// Fills one store, and returns the memory of each pod in bytes.
-pub(crate) async fn fill(store: Store) -> Result<usize> {
-    let client = Client::new(tower::service_fn(answer), "default");
+pub(crate) async fn fill(store: Store, sizes: &Sizes) -> Result<usize> {
+    let count = sizes.cached_pods;
+    let client = Client::new(tower::service_fn(move |request| answer(request, count)), "default");
     let before = resident()?;
     let kept = match store {
         Store::Full => run_manager::<Pod>(client).await?,
@@ -65,13 +68,14 @@ pub(crate) async fn fill(store: Store) -> Result<usize> {
         Store::Peer => reflect(client, false).await?,
         Store::PeerStripped => reflect(client, true).await?,
     };
-    ensure!(kept.0 == PODS, "{} pods of {PODS} are there", kept.0);
-    Ok((kept.1 - before) / PODS)
+    ensure!(kept.0 == count, "{} pods of {count} are there", kept.0);
+    Ok(kept.1.saturating_sub(before) / count)
 }
 
 /// Measures all stores, each in a separate process.
-pub(crate) fn of_a_cached_pod() -> Result<[Outcome; 2]> {
-    let [full, view, peer, stripped] = [Store::Full, Store::View, Store::Peer, Store::PeerStripped].map(cost);
+pub(crate) fn of_a_cached_pod(sizes: &Sizes) -> Result<Vec<Outcome>> {
+    let [full, view, peer, stripped] =
+        [Store::Full, Store::View, Store::Peer, Store::PeerStripped].map(|store| cost(store, sizes));
     let (full, view, peer, stripped) = (full?, view?, peer?, stripped?);
     let details = format!("kube-runtime's store: {peer:.0} B, {stripped:.0} B without managed fields");
     let outcome = |name, figure, limit, method| Outcome {
@@ -82,7 +86,7 @@ pub(crate) fn of_a_cached_pod() -> Result<[Outcome; 2]> {
         details: details.clone(),
         method,
     };
-    Ok([
+    Ok(vec![
         outcome(
             "cached-pod",
             full,
@@ -101,11 +105,11 @@ pub(crate) fn of_a_cached_pod() -> Result<[Outcome; 2]> {
     ])
 }
 
-fn cost(store: Store) -> Result<f64> {
+fn cost(store: Store, sizes: &Sizes) -> Result<f64> {
     let program = std::env::current_exe().context("find this program")?;
     let value = store.to_possible_value().context("a store has a name")?;
     let mut command = Command::new(&program);
-    command.args(["--cache-pods", value.get_name()]).env("TOKIO_WORKER_THREADS", "1");
+    command.args(["--cache-pods", value.get_name()]).args(sizes.flags()).env("TOKIO_WORKER_THREADS", "1");
     let output = command.output().context("fill a store")?;
     if !output.status.success() {
         bail!("filling a store ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -173,12 +177,15 @@ fn resident() -> Result<usize> {
 }
 
 /// An API server with pods and one ConfigMap, whose watches never send an event.
-async fn answer(request: Request<Body>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+async fn answer(
+    request: Request<Body>,
+    count: usize,
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = if query.contains("watch=true") {
         StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()).boxed_unsync()
     } else {
-        let text = if request.uri().path().ends_with("/pods") { page(&query) } else { config_maps() };
+        let text = if request.uri().path().ends_with("/pods") { page(&query, count) } else { config_maps() };
         http_body_util::Full::new(Bytes::from(text)).boxed_unsync()
     };
     Ok(Response::new(body))
@@ -190,13 +197,13 @@ fn config_maps() -> String {
 }
 
 /// Returns the page of the list of pods that the query selects.
-fn page(query: &str) -> String {
+fn page(query: &str, count: usize) -> String {
     let parameter =
         |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
-    let limit = parameter("limit").unwrap_or(PODS);
+    let limit = parameter("limit").unwrap_or(count);
     let from: usize = parameter("continue").unwrap_or(0);
-    let to = PODS.min(from + limit);
-    let next = if to < PODS { to.to_string() } else { String::new() };
+    let to = count.min(from + limit);
+    let next = if to < count { to.to_string() } else { String::new() };
     // The file has line breaks for readability; the server sends compact JSON.
     let template = POD.lines().map(str::trim_start).collect::<String>().replace("\": ", "\":");
     let pods = (from..to).map(|number| pod(&template, number)).collect::<Vec<_>>().join(",");

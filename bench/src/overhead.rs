@@ -30,20 +30,13 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::report::{Limit, Outcome, percentile};
+use crate::{
+    report::{Limit, Outcome, percentile},
+    sizes::Sizes,
+};
 
-/// The numbers of cached objects.
-const SIZES: [usize; 2] = [100, 100_000];
-/// The number of processes in which each size is measured with Kubewright. The peer, which takes longer, is measured in
-/// one.
-const ROUNDS: usize = 3;
-const WARM_UP: usize = 2_000;
-/// The number of events that are sent one directly after the other.
-const BUSY: usize = 20_000;
-/// The number of times that the benchmark yields to all ready tasks between two of them.
+/// The number of times that the benchmark yields to all ready tasks between two events.
 const TURNS: usize = 20;
-/// The number of events that are sent after a pause.
-const RESTED: usize = 2_000;
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -64,9 +57,10 @@ struct Figures {
 }
 
 /// Measures both sizes with both runtimes, each in fresh processes of this program.
-pub(crate) fn both() -> Result<Vec<Outcome>> {
-    let [few, many] = of(Runtime::Kubewright, ROUNDS)?;
-    let [peer_few, peer_many] = of(Runtime::KubeRuntime, 1)?;
+pub(crate) fn both(sizes: &Sizes) -> Result<Vec<Outcome>> {
+    let [few, many] = of(Runtime::Kubewright, sizes.overhead_processes, sizes)?;
+    // The peer takes longer, so it is measured in one process.
+    let [peer_few, peer_many] = of(Runtime::KubeRuntime, 1, sizes)?;
     let growth = many.median / few.median;
     Ok(vec![
         Outcome {
@@ -109,11 +103,11 @@ pub(crate) fn both() -> Result<Vec<Outcome>> {
 
 /// Returns the median over several processes for each size. The sizes alternate, so that other load on the machine
 /// affects both.
-fn of(runtime: Runtime, rounds: usize) -> Result<[Figures; 2]> {
+fn of(runtime: Runtime, rounds: usize, sizes: &Sizes) -> Result<[Figures; 2]> {
     let (mut few, mut many) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        few.push(in_a_process(runtime, SIZES[0])?);
-        many.push(in_a_process(runtime, SIZES[1])?);
+        few.push(in_a_process(runtime, sizes.overhead_objects[0], sizes)?);
+        many.push(in_a_process(runtime, sizes.overhead_objects[1], sizes)?);
     }
     Ok([few, many].map(|mut figures| {
         figures.sort_by(|one, other| one.median.total_cmp(&other.median));
@@ -121,11 +115,11 @@ fn of(runtime: Runtime, rounds: usize) -> Result<[Figures; 2]> {
     }))
 }
 
-fn in_a_process(runtime: Runtime, size: usize) -> Result<Figures> {
+fn in_a_process(runtime: Runtime, size: usize, sizes: &Sizes) -> Result<Figures> {
     let program = std::env::current_exe().context("find this program")?;
     let runtime = runtime.to_possible_value().context("a runtime has a name")?;
     let mut command = Command::new(&program);
-    command.args(["--overhead", &size.to_string(), "--by", runtime.get_name()]);
+    command.args(["--overhead", &size.to_string(), "--by", runtime.get_name()]).args(sizes.flags());
     // The log is written at the default level, and discarded.
     let output = command.stderr(Stdio::null()).output().context("run a measurement of the overhead")?;
     if !output.status.success() {
@@ -140,7 +134,12 @@ fn in_a_process(runtime: Runtime, size: usize) -> Result<Figures> {
 }
 
 /// Prints the median and the 99th percentile of busy latencies and the median of rested ones, in microseconds.
-pub(crate) async fn measure(clock: SharedClock, runtime: Runtime, size: usize) -> Result<String> {
+pub(crate) async fn measure(
+    clock: SharedClock,
+    runtime: Runtime,
+    size: usize,
+    sizes: &'static Sizes,
+) -> Result<String> {
     LogArgs::default().init()?;
     // Runs on a worker thread, like the operator's own tasks.
     let measured = tokio::spawn(async move {
@@ -153,11 +152,11 @@ pub(crate) async fn measure(clock: SharedClock, runtime: Runtime, size: usize) -
             begins.next().await.context("the operator has ended")?;
         }
         let mut script = Script { clock, watch, begins, random: Random::seeded(1), size, version: size };
-        script.play(WARM_UP, Duration::ZERO).await?;
+        script.play(sizes.overhead_warm_up, Duration::ZERO).await?;
         let awake = Awake::keep()?;
-        let busy = script.play(BUSY, Duration::ZERO).await?;
+        let busy = script.play(sizes.overhead_busy, Duration::ZERO).await?;
         drop(awake);
-        let rested = script.play(RESTED, Duration::from_micros(200)).await?;
+        let rested = script.play(sizes.overhead_rested, Duration::from_micros(200)).await?;
         // The receiver may be gone if the operator ended early; its own result says why.
         let _ = stop.send(());
         operator.await.context("the operator panicked")??;

@@ -19,12 +19,11 @@ use tokio::sync::oneshot;
 use crate::{
     creates::client,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
 
-const ROUNDS: usize = 10;
-
-/// Creates a PodSet of five, waits for its pods, deletes it, and waits until they are gone; ten times.
-pub(crate) async fn zero_to_five(clock: SharedClock) -> Result<Outcome> {
+/// Creates a PodSet of five, waits for its pods, deletes it, and waits until they are gone, in each round.
+pub(crate) async fn zero_to_five(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
     let cluster = Cluster::builder().clock(clock.clone()).pods(Pods::Run).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = client(&listener.kubeconfig()).await?;
@@ -36,8 +35,8 @@ pub(crate) async fn zero_to_five(clock: SharedClock) -> Result<Outcome> {
     let manager = podset_operator::register(Manager::new(client.clone()).clock(clock.clone()));
     let manager = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
 
-    let mut samples = Vec::with_capacity(ROUNDS);
-    for number in 0..ROUNDS {
+    let mut samples = Vec::with_capacity(sizes.podset_rounds);
+    for number in 0..sizes.podset_rounds {
         samples.push(round(&client, &clock, number).await?);
     }
     // The receiver may be gone if the manager ended early; its own result says why.

@@ -14,16 +14,13 @@ use kubewright::{
 use kubewright_apimachinery::clock::SharedClock;
 use tokio::process::Command;
 
-use crate::report::{Limit, Outcome, percentile};
+use crate::{
+    report::{Limit, Outcome, percentile},
+    sizes::Sizes,
+};
 
-/// The number of keys that go through the queue in a round, and the number of rounds.
+/// The number of keys that go through the queue in a round.
 const KEYS: usize = 1_000;
-const ROUNDS: usize = 1_000;
-
-/// The numbers of scheduled keys, each ten times the previous.
-const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// The number of steps that are timed with each size.
-const STEPS: usize = 200_000;
 /// The delay after which a scheduled key is due again.
 const PERIOD: Duration = Duration::from_secs(3600);
 
@@ -38,16 +35,16 @@ fn microseconds(span: Duration) -> f64 {
 }
 
 /// Measures cycles and scheduled keys.
-pub(crate) async fn both(clock: &SharedClock) -> Result<Vec<Outcome>> {
-    Ok(vec![cycles(clock).await?, scheduled(clock)?])
+pub(crate) async fn both(sizes: &Sizes, clock: &SharedClock) -> Result<Vec<Outcome>> {
+    Ok(vec![cycles(sizes, clock).await?, scheduled(sizes, clock)?])
 }
 
 /// Adds a thousand keys, then takes each and marks it as done.
-async fn cycles(clock: &SharedClock) -> Result<Outcome> {
-    let keys = keys(KEYS);
+async fn cycles(sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
+    let (keys, count) = (keys(KEYS), sizes.queue_rounds);
     let mut queue = Queue::new(Backoff::default());
     let mut taken = 0;
-    let mut bare = rounds(clock, || {
+    let mut bare = rounds(count, clock, || {
         let now = Now { monotonic: clock.monotonic(), wall: Timestamp::UNIX_EPOCH };
         for key in &keys {
             queue.add(key.clone(), NORMAL_PRIORITY, When::Now, now);
@@ -58,7 +55,7 @@ async fn cycles(clock: &SharedClock) -> Result<Outcome> {
         }
     });
     let shared = SharedQueue::new(SystemClock::shared(), Metrics::new(SystemClock::shared()).queue("bench"));
-    let mut shared = rounds(clock, || {
+    let mut shared = rounds(count, clock, || {
         for key in &keys {
             shared.add(key.clone(), NORMAL_PRIORITY, When::Now);
         }
@@ -67,7 +64,7 @@ async fn cycles(clock: &SharedClock) -> Result<Outcome> {
             taken += 1;
         }
     });
-    ensure!(taken == 2 * (ROUNDS + ROUNDS / 10) * KEYS, "{taken} keys were taken");
+    ensure!(taken == 2 * (count + count / 10) * KEYS, "{taken} keys were taken");
     let figure = microseconds(percentile(&mut bare, 50));
     Ok(Outcome {
         name: "queue",
@@ -80,7 +77,7 @@ async fn cycles(clock: &SharedClock) -> Result<Outcome> {
             microseconds(percentile(&mut bare, 99)),
             microseconds(percentile(&mut shared, 50)),
             microseconds(percentile(&mut shared, 99)),
-            in_go().await,
+            in_go(sizes).await,
         ),
         method: "One thread adds 1,000 keys (namespace and name) to the queue, then takes each and tells that it is done; 1,000 rounds \
                  after 100 to warm up, the figure is the median round. The queue is the controllers' own. The Go queues (`bench/peers/queue-go`) \
@@ -91,7 +88,10 @@ async fn cycles(clock: &SharedClock) -> Result<Outcome> {
 
 /// Returns the results of Go's queues, or the reason why there are none: the other results don't need Go or its
 /// modules.
-async fn in_go() -> String {
+async fn in_go(sizes: &Sizes) -> String {
+    if sizes.smoke {
+        return "Go's queues are not part of a smoke run".to_owned();
+    }
     match go_peers().await {
         Ok(peers) => format!("in Go here: {}", peers.join(", ")),
         Err(error) => format!("Go's queues were not measured here: {error:#}"),
@@ -127,21 +127,26 @@ async fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Returns the time of each round.
-fn rounds(clock: &SharedClock, mut round: impl FnMut()) -> Vec<Duration> {
-    (0..ROUNDS / 10).for_each(|_| round());
+fn rounds(count: usize, clock: &SharedClock, mut round: impl FnMut()) -> Vec<Duration> {
+    (0..count / 10).for_each(|_| round());
     let mut timed = || {
         let begun = clock.monotonic();
         round();
         clock.monotonic().saturating_sub(begun)
     };
-    (0..ROUNDS).map(|_| timed()).collect()
+    (0..count).map(|_| timed()).collect()
 }
 
 /// Schedules ever more keys, and takes, completes and reschedules the next one that is due.
-fn scheduled(clock: &SharedClock) -> Result<Outcome> {
-    let spans = SIZES.iter().map(|size| step(clock, *size)).collect::<Result<Vec<_>>>()?;
+fn scheduled(sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
+    let spans = sizes
+        .scheduled_keys
+        .iter()
+        .map(|size| step(*size, sizes.scheduled_steps, clock))
+        .collect::<Result<Vec<_>>>()?;
     let growth = spans.windows(2).map(|pair| pair[1] / pair[0]).fold(0.0, f64::max);
-    let told: Vec<_> = SIZES.iter().zip(&spans).map(|(size, span)| format!("{span:.2} µs with {size}")).collect();
+    let told: Vec<_> =
+        sizes.scheduled_keys.iter().zip(&spans).map(|(size, span)| format!("{span:.2} µs with {size}")).collect();
     Ok(Outcome {
         name: "queue-scheduled",
         figure: growth,
@@ -156,7 +161,7 @@ fn scheduled(clock: &SharedClock) -> Result<Outcome> {
 }
 
 /// Returns the duration of a step in microseconds.
-fn step(clock: &SharedClock, size: usize) -> Result<f64> {
+fn step(size: usize, steps: usize, clock: &SharedClock) -> Result<f64> {
     let random = Random::seeded(1);
     let mut queue = Queue::new(Backoff::default());
     let mut now = Now { monotonic: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
@@ -164,7 +169,7 @@ fn step(clock: &SharedClock, size: usize) -> Result<f64> {
         queue.add(key, NORMAL_PRIORITY, When::After(PERIOD.mul_f64(random.fraction())), now);
     }
     let begun = clock.monotonic();
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         now.monotonic += queue.next_wake(now).unwrap_or_default();
         let Some(next) = queue.take(now) else { continue };
         queue.done(&next.key);
@@ -172,5 +177,5 @@ fn step(clock: &SharedClock, size: usize) -> Result<f64> {
     }
     let took = clock.monotonic().saturating_sub(begun);
     ensure!(now.monotonic > Duration::ZERO && queue.working() == 0, "the keys were not taken in turn");
-    Ok(microseconds(took) / STEPS as f64)
+    Ok(microseconds(took) / steps as f64)
 }

@@ -49,26 +49,38 @@ pub(crate) struct Report {
     outcomes: Vec<Outcome>,
     /// The benchmarks that failed, with the reason.
     failures: Vec<(&'static str, String)>,
+    /// Whether the results have to be within their limits.
+    limits_held: bool,
 }
 
 impl Report {
     pub(crate) fn new(machine: String) -> Self {
-        Self { machine, outcomes: Vec::new(), failures: Vec::new() }
+        Self { machine, outcomes: Vec::new(), failures: Vec::new(), limits_held: true }
+    }
+
+    /// Creates the report of a smoke run, in which benchmarks only have to succeed.
+    pub(crate) fn without_limits(machine: String) -> Self {
+        Self { limits_held: false, ..Self::new(machine) }
     }
 
     pub(crate) fn machine(&self) -> &str {
         &self.machine
     }
 
-    /// Returns whether every benchmark has a result that is within its limit.
-    pub(crate) fn within(&self) -> bool {
-        self.failures.is_empty() && self.outcomes.iter().all(Outcome::within)
+    /// Returns whether every benchmark has succeeded, with a result that is within its limit if limits are held.
+    pub(crate) fn passed(&self) -> bool {
+        self.failures.is_empty() && (!self.limits_held || self.outcomes.iter().all(Outcome::within))
     }
 
     /// Adds the results of a benchmark, or its failure, which doesn't stop the other benchmarks.
-    pub(crate) fn try_add(&mut self, name: &'static str, outcomes: Result<Vec<Outcome>>) {
+    pub(crate) fn add(&mut self, name: &'static str, took: Duration, outcomes: Result<Vec<Outcome>>) {
         match outcomes {
-            Ok(outcomes) => outcomes.into_iter().for_each(|outcome| self.add(outcome)),
+            // With small sizes the figures mean nothing, and the details describe other sizes.
+            Ok(outcomes) if !self.limits_held => {
+                println!("{name:<18} ran in {:.1} s", took.as_secs_f64());
+                self.outcomes.extend(outcomes);
+            }
+            Ok(outcomes) => outcomes.into_iter().for_each(|outcome| self.add_outcome(outcome)),
             Err(error) => {
                 println!("{name:<18} FAILED: {error:#}");
                 self.failures.push((name, format!("{error:#}")));
@@ -76,8 +88,12 @@ impl Report {
         }
     }
 
-    /// Prints a result and adds it.
-    pub(crate) fn add(&mut self, outcome: Outcome) {
+    /// Prints that a benchmark doesn't run, and why.
+    pub(crate) fn skip(name: &str, why: &str) {
+        println!("{name:<18} skipped: {why}");
+    }
+
+    fn add_outcome(&mut self, outcome: Outcome) {
         let verdict = if outcome.within() { "ok" } else { "OVER ITS LIMIT" };
         println!(
             "{:<18} {:>9.1} {:<10} ({}) {verdict}; {}",
@@ -127,4 +143,29 @@ pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
 /// Returns a duration in milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    fn beyond_its_limit() -> Vec<Outcome> {
+        let limit = Limit::AtMost(1.0);
+        vec![Outcome { name: "slow", figure: 2.0, unit: "s", limit, details: String::new(), method: "" }]
+    }
+
+    #[test]
+    fn a_smoke_run_passes_beyond_the_limits_and_fails_if_a_benchmark_fails() {
+        let mut whole = Report::new(String::new());
+        whole.add("slow", Duration::ZERO, Ok(beyond_its_limit()));
+        assert!(!whole.passed());
+
+        let mut smoke = Report::without_limits(String::new());
+        smoke.add("slow", Duration::ZERO, Ok(beyond_its_limit()));
+        assert!(smoke.passed());
+        smoke.add("broken", Duration::ZERO, Err(anyhow!("the watch has ended")));
+        assert!(!smoke.passed());
+    }
 }

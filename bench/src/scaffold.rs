@@ -10,9 +10,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::clock::SharedClock;
 
-use crate::report::{Limit, Outcome, milliseconds, percentile};
-
-const ROUNDS: usize = 20;
+use crate::{
+    report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
+};
 
 /// The commands that a user types, in order.
 const LINES: [&str; 3] = [
@@ -22,10 +23,10 @@ const LINES: [&str; 3] = [
 ];
 
 /// Creates a project with a kind and its webhooks from an empty directory, and measures all commands together.
-pub(crate) fn project(program: &Path, clock: &SharedClock) -> Result<Outcome> {
+pub(crate) fn project(program: &Path, sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
     let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
-    let mut samples = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let mut samples = Vec::with_capacity(sizes.scaffolds);
+    for _ in 0..sizes.scaffolds {
         let root = tempfile::tempdir().context("make a folder")?;
         let folder = root.path().join("cronjob");
         fs::create_dir(&folder).context("make a folder")?;
@@ -43,7 +44,7 @@ pub(crate) fn project(program: &Path, clock: &SharedClock) -> Result<Outcome> {
 }
 
 /// Generates the manifests of a program with five and more kinds, and compares them with the present ones.
-pub(crate) fn manifests(program: &Path, operators: &Path, clock: &SharedClock) -> Result<Outcome> {
+pub(crate) fn manifests(program: &Path, operators: &Path, sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
     let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
     let operators = operators.canonicalize().with_context(|| format!("find {}", operators.display()))?;
     let folder = tempfile::tempdir().context("make a folder")?;
@@ -62,7 +63,7 @@ pub(crate) fn manifests(program: &Path, operators: &Path, clock: &SharedClock) -
     if kinds < 5 {
         bail!("there are {kinds} definitions, and five are to be measured");
     }
-    let mut samples = (0..ROUNDS).map(|_| make()).collect::<Result<Vec<_>>>()?;
+    let mut samples = (0..sizes.scaffolds).map(|_| make()).collect::<Result<Vec<_>>>()?;
     let figure = milliseconds(percentile(&mut samples, 95));
     let p50 = milliseconds(percentile(&mut samples, 50));
     let details = format!("{kinds} kinds; p50 {p50:.1} ms, the first time {first:.1} ms");

@@ -15,9 +15,8 @@ use kubewright_cluster::{Cluster, Pods};
 use crate::{
     process,
     report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
 };
-
-const ROUNDS: usize = 20;
 
 /// Starts a cluster in this process, and returns the time until a list is answered.
 pub(crate) async fn cold(clock: SharedClock) -> Result<Duration> {
@@ -30,10 +29,10 @@ pub(crate) async fn cold(clock: SharedClock) -> Result<Duration> {
 }
 
 /// Measures cold starts, each in a fresh process of this program, since a second start in one process is warm.
-pub(crate) fn in_process() -> Result<Outcome> {
+pub(crate) fn in_process(sizes: &Sizes) -> Result<Outcome> {
     let program = std::env::current_exe().context("find this program")?;
-    let mut samples = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let mut samples = Vec::with_capacity(sizes.starts);
+    for _ in 0..sizes.starts {
         let output =
             Command::new(&program).arg("--cold-start").stderr(Stdio::inherit()).output().context("run a cold start")?;
         if !output.status.success() {
@@ -53,9 +52,9 @@ pub(crate) fn in_process() -> Result<Outcome> {
 }
 
 /// Measures starts of the `kubewright cluster` command until a request is answered over TLS.
-pub(crate) async fn command(program: &Path, clock: SharedClock) -> Result<Outcome> {
-    let mut samples = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+pub(crate) async fn command(program: &Path, sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
+    let mut samples = Vec::with_capacity(sizes.starts);
+    for _ in 0..sizes.starts {
         let start = clock.monotonic();
         let (process, kubeconfig) = process::cluster(program, &[])?;
         let client = process::client(&kubeconfig).await?;

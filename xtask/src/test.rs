@@ -25,6 +25,9 @@ const EXCLUDED: [&str; 8] = [
 const BROWSER: &str = "browser::";
 /// Tests that compile everything once more, in minutes: an operator by `kubewright dev`, and programs that must not compile.
 const COMPILING: [&str; 2] = ["edits_restart_the_operator_and_broken_ones_do_not", "mistakes_are_told_where_they_are"];
+/// The program of the benchmarks, and those that it measures.
+const BENCHMARKED: [&str; 5] =
+    ["kubewright-bench", "kubewright", "podset-operator", "podset-kube-rs", "five-operators"];
 /// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each; see `operator_kit`.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
@@ -122,6 +125,26 @@ fn the_rest(steps: &mut Steps, built: bool) {
         steps.skip("the book's commands", "the tests could not be built");
     }
     release::run(steps, true);
+    if built {
+        smoke_of_the_benchmarks(steps);
+    } else {
+        steps.skip("smoke of the benchmarks", "the tests could not be built");
+    }
+}
+
+/// Runs every benchmark with small sizes, so that one that no longer works is noticed.
+fn smoke_of_the_benchmarks(steps: &mut Steps) {
+    // The tests' build leaves out programs of packages without integration tests. With `--tests`, the features are those of the tests'
+    // build, so that only these programs are linked.
+    let mut build = cargo(&["build", "--workspace", "--tests"]);
+    build.args(BENCHMARKED.iter().flat_map(|program| ["--bin", program]));
+    if steps.run("build of the benchmarks", build) {
+        let mut smoke = Command::new("target/debug/kubewright-bench");
+        smoke.arg("--smoke");
+        steps.run("smoke of the benchmarks", smoke);
+    } else {
+        steps.skip("smoke of the benchmarks", "the benchmarks could not be built");
+    }
 }
 
 #[cfg(test)]
