@@ -32,7 +32,7 @@ const FIRST: Duration = Duration::from_secs(1800);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The line to edit: a constant that the reconciler uses.
-const EDITED: &str = "const REFUSED: Duration = Duration::from_secs(";
+const EDITED: &str = "const REFUSED_DELAY: Duration = Duration::from_secs(";
 
 /// Edits the CronJob operator repeatedly while it runs.
 pub(crate) async fn restart(kubewright: &Path, sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
