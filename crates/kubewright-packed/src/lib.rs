@@ -4,7 +4,7 @@
 //!
 //! | step | type |
 //! |---|---|
-//! | decode an object from JSON, without a tree in between | [`RawObject`], which kube's watcher can also read directly |
+//! | decode an object from JSON, without a tree in between | [`RawObject`], which kube's client can also read directly |
 //! | read it as each type that is used, which marks what the types take | [`Document::raw`], [`ReadMarks`] |
 //! | keep the marked values | [`pack`], [`Dictionary`] |
 //! | read the packed object as any of these types | [`Document::packed`] |

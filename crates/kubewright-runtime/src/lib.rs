@@ -3,7 +3,7 @@
 //! An event becomes a write in these steps:
 //!
 //! ```text
-//! watch (kube's watcher) → cache: store + indexes → predicate → mapper → queue (keys only) → worker
+//! list and watch → cache: store + indexes → predicate → mapper → queue (keys only) → worker
 //!   → reconcile(ctx) → client (apply, status, events) → API server → watch …
 //!                         └── read-your-writes barrier: the key's next run waits for its own writes to arrive
 //! ```

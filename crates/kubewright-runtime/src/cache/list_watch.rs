@@ -1,7 +1,8 @@
-//! A list, then a watch from where it ended, again and again: client-go's `ListAndWatch`, as a stream of events.
+//! Lists a kind and watches it from there, repeatedly, as a stream of events, like client-go's `ListAndWatch`.
 //!
-//! Lists are paged. A watch that ends goes on from the last version that it has shown, by an object or a bookmark. The status
-//! 410, *Expired*, begins with a list again. Errors are items: the next poll tries again, so the pause between tries is the caller's.
+//! Lists are paged. A watch that ends is resumed from the latest version that an object or a bookmark has shown. After the
+//! status 410, *Expired*, the kind is listed again. Errors are items of the stream, and the next poll tries again, so the
+//! caller decides how long to wait between attempts.
 
 use std::{fmt::Debug, time::Duration, vec};
 
@@ -18,9 +19,10 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// How many objects a page of a list has, as client-go's.
+/// The number of objects in a page of a list, as in client-go.
 const PAGE: u32 = 500;
-/// The longest silence of a watch before its connection is taken for dead: kube asks API servers to end a watch after 290 seconds.
+/// The longest time without an event before a watch's connection counts as dead. kube requests that API servers end a watch
+/// after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
 
 /// An event of a list or a watch.
@@ -30,7 +32,7 @@ pub(crate) enum Event<K> {
     Init,
     /// An object of the list.
     InitApply(K),
-    /// The list is complete: what it didn't show is gone.
+    /// The list is complete: objects that it didn't contain are deleted.
     InitDone,
     /// An object was created or changed.
     Apply(K),
@@ -39,7 +41,7 @@ pub(crate) enum Event<K> {
 }
 
 impl<K> Event<K> {
-    /// The same event of another form of its object.
+    /// Converts the object of the event.
     pub(crate) fn map<T>(self, form: impl FnOnce(K) -> T) -> Event<T> {
         match self {
             Self::Init => Event::Init,
@@ -51,7 +53,7 @@ impl<K> Event<K> {
     }
 }
 
-/// Why a list or a watch was interrupted.
+/// The reason why a list or a watch was interrupted.
 #[derive(Debug, Error)]
 pub(crate) enum WatchError {
     #[error("failed to list: {0}")]

@@ -2,8 +2,7 @@
 //!
 //! Each kind has one informer: one watch for each namespace scope and one copy of each object, shared by all controllers and
 //! types that read the kind. Objects are kept packed, without managed fields and without the fields that none of these types
-//! reads (see [`crate::view`]). Watch events become changes of the store in a state machine without I/O; the watch itself is
-//! kube's. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
+//! reads (see [`crate::view`]). Watch events become changes of the store in a state machine without I/O. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
 //!
 //! The cache writes nothing and waits for nothing but its own watches: the read-your-writes barrier
 //! ([`crate::controller`]) asks it which state it shows.

@@ -1,6 +1,6 @@
-//! Admission webhooks: what sets an object's defaults and what refuses it, before the API server stores it.
+//! Admission webhooks, which set defaults and validate an object before the API server stores it.
 //!
-//! [`Webhook`] is the wiring, [`Defaulter`] and [`Validator`] the logic:
+//! A [`Webhook`] registers a [`Defaulter`] or a [`Validator`]:
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,10 +22,10 @@
 //! let webhook = Webhook::<ConfigMap>::new().validating(NoSecrets);
 //! ```
 //!
-//! [`Manager::webhook`](crate::manager::Manager::webhook) takes it. The manager serves all its webhooks by HTTPS
-//! ([`WebhookServer`]), on every replica, whether it leads or not, and looks after the certificate.
+//! Add it to a manager with [`Manager::webhook`](crate::manager::Manager::webhook). The manager serves all webhooks over
+//! HTTPS ([`WebhookServer`]) on every replica, independent of leader election, and manages the certificate.
 //!
-//! # In one process with an embedded cluster, in tests and demos
+//! # Tests and demos with an embedded cluster in the same process
 //!
 //! ```no_run
 //! # use kubewright_runtime::{manager::Manager, webhook::WebhookServer};
@@ -34,17 +34,16 @@
 //! # }
 //! ```
 //!
-//! serves on a free port of loopback and, once it answers, installs the webhook configurations with that address; they
-//! go when the manager ends. To wait for it: until the `ValidatingWebhookConfiguration` (or `Mutating…`) that
-//! [`WebhookServer::name`] names is there. A binary does the same with `--webhook-bind-address=127.0.0.1:9443
-//! --webhook-url=https://127.0.0.1:9443`.
+//! The server listens on a free loopback port. Once it is ready, it installs the webhook configurations with that address,
+//! and it removes them when the manager ends. To wait until it is ready, wait for the `ValidatingWebhookConfiguration` (or
+//! `Mutating…`) with the name that [`WebhookServer::name`] sets. The flags of a program for the same are
+//! `--webhook-bind-address=127.0.0.1:9443 --webhook-url=https://127.0.0.1:9443`.
 //!
-//! # In a cluster
+//! # Clusters
 //!
-//! The configurations and the Service are manifests: [`manifests`] makes them from the manager's description, and what
-//! definitions of [converted](crate::conversion) kinds must say. The
-//! certificate is either read from a directory, which cert-manager or another fills, or made here and kept in a Secret
-//! ([`Certificates`]).
+//! The webhook configurations and the Service are manifests. [`manifests`] generates them from the manager's description,
+//! and `spec.conversion` for the CRDs of [converted](crate::conversion) kinds. The certificate is read from a directory,
+//! which for example cert-manager provides, or is created by the manager and stored in a Secret ([`Certificates`]).
 
 mod ca_bundle;
 mod cert_rotator;
@@ -81,31 +80,31 @@ use crate::{
     object::{KindName, Object},
 };
 
-/// Sets what an object's author left out.
+/// Sets defaults for an object.
 pub trait Defaulter<K: Object>: Send + Sync + 'static {
-    /// Completes an object that is created or updated. Setting the same defaults twice must change nothing: the API server
-    /// may ask again.
+    /// Sets defaults for an object that is created or updated. It must be idempotent, because the API server may call it
+    /// again.
     ///
-    /// What the type doesn't know of the object stays as it is, as does what isn't touched here.
+    /// Fields that the type doesn't have are preserved.
     ///
     /// # Errors
-    /// The request is refused with them.
+    /// An error denies the request.
     fn set_defaults(&self, object: &mut K, request: &Request) -> impl Future<Output = Result<(), Denied>> + Send;
 }
 
-/// Says what is wrong with an object.
+/// Validates an object.
 pub trait Validator<K: Object>: Send + Sync + 'static {
-    /// Looks at an object that is to be created.
+    /// Validates an object that is created. Returns all errors of the object, which deny the request.
     ///
     /// # Errors
-    /// The request is refused with them. What is wrong with the object belongs into the validation errors, all of it.
+    /// An error denies the request for a reason other than the object's content.
     fn validate_create(
         &self,
         object: &K,
         request: &Request,
     ) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send;
 
-    /// Looks at an object that is to replace an older state of itself. Without one, as for a creation.
+    /// Validates an update from `old` to `new`. Calls [`Validator::validate_create`] with `new` by default.
     ///
     /// # Errors
     /// As [`Validator::validate_create`].
@@ -119,7 +118,7 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
         self.validate_create(new, request)
     }
 
-    /// Looks at an object that is to be deleted; only asked with [`Webhook::deletions`]. Without one, it may.
+    /// Validates the deletion of an object. It is called only if [`Webhook::deletions`] is set. Allows it by default.
     ///
     /// # Errors
     /// As [`Validator::validate_create`].
@@ -159,7 +158,7 @@ impl<K: Object> Default for Webhook<K> {
 }
 
 impl<K: Object> Webhook<K> {
-    /// No webhook yet.
+    /// Creates a webhook without a defaulter or validator.
     pub fn new() -> Self {
         let kind = KindName::of::<K>();
         Self {
@@ -172,40 +171,40 @@ impl<K: Object> Webhook<K> {
         }
     }
 
-    /// Sets defaults. Called again, a further defaulter, which sees what the ones before it have set.
+    /// Adds a defaulter. Several defaulters are called in the order in which they were added.
     pub fn defaulting(mut self, defaulter: impl Defaulter<K>) -> Self {
         self.defaulting.0.push(Arc::new(defaulter));
         self
     }
 
-    /// Validates. Called again, a further validator; what all of them find is told together.
+    /// Adds a validator. The errors of several validators are returned together.
     pub fn validating(mut self, validator: impl Validator<K>) -> Self {
         self.validating.0.push(Arc::new(validator));
         self
     }
 
-    /// Has the validators asked about deletions, too.
+    /// Calls the validators for deletions too.
     pub fn deletions(self) -> Self {
         Self { deletions: true, ..self }
     }
 
-    /// How the API server asks, both the defaulters and the validators.
+    /// Changes how the API server calls the defaulters and validators: failure policy, timeout, selectors, match conditions.
     pub fn policies(mut self, change: impl FnOnce(&mut Policies)) -> Self {
         change(&mut self.policies);
         self
     }
 
-    /// Another path for the defaulter than kubebuilder's; it begins with a slash.
+    /// Sets the path of the defaulter, with a leading slash. The default is kubebuilder's path.
     pub fn defaulting_path(self, path: &str) -> Self {
         Self { defaulting_path: path.into(), ..self }
     }
 
-    /// Another path for the validator than kubebuilder's; it begins with a slash.
+    /// Sets the path of the validator, with a leading slash. The default is kubebuilder's path.
     pub fn validating_path(self, path: &str) -> Self {
         Self { validating_path: path.into(), ..self }
     }
 
-    /// What there is to serve, and how it describes itself.
+    /// Returns the endpoints to serve, with their descriptions.
     pub(crate) fn endpoints(self) -> Vec<Endpoint> {
         let mut endpoints = Vec::new();
         let kind = KindName::of::<K>();
