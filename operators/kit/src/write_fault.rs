@@ -87,7 +87,7 @@ const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 /// the first write, the second run at the second write, and so on until there is no such write. After each run the
 /// operator must have nothing left to write.
 ///
-/// The kinds of faults are used in turn; with [`EXHAUSTIVE`] set, all runs are repeated for each kind.
+/// The kinds of faults are used in turn; with `KUBEWRIGHT_EXHAUSTIVE` set, all runs are repeated for each kind.
 ///
 /// Returns the number of writes that had a fault.
 pub async fn with_a_fault_at_each_write(new: impl AsyncFn() -> TestEnv, scenario: impl AsyncFn(&TestEnv)) -> usize {
