@@ -39,7 +39,7 @@
 //!
 //! # Sources outside of the cluster
 //!
-//! All members see the changes in the cluster. A key from a [channel or a source](crate::controller::Controller::channel) may reach
+//! All members see the changes in the cluster. A key from a [channel or a source](crate::controller::Controller::reconcile_on) may reach
 //! one replica only: if that doesn't own the key, it writes a wake-up on its lease, which the owner finds with its next list, within
 //! about two `retry_period`s. A lease carries at most 256 wake-ups within a `lease_duration`; more are lost, which is logged.
 //!
