@@ -15,7 +15,7 @@ use crate::auth::requester::Requester;
 /// On create, the handlers call `decode`, schema defaulting, `default`, `prepare_create`, schema validation and
 /// `validate`, in this order. On update, they call `prepare_update` instead of `prepare_create`. The handlers also
 /// manage metadata (UID, creation time, generation, managed fields, finalizers) and isolate the status: if
-/// [`Resource::status`] is set, create drops and update preserves the status, and a status update preserves everything
+/// `Resource::status` is set, create drops and update preserves the status, and a status update preserves everything
 /// except the status and the mutable metadata.
 pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
