@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::{
-    book, generate, release,
+    book, generate,
     steps::{Steps, cargo},
     tools::{CHROMIUM, KUBECTL},
 };
@@ -124,7 +124,6 @@ fn the_rest(steps: &mut Steps, built: bool) {
     } else {
         steps.skip("the book's commands", "the tests could not be built");
     }
-    release::run(steps, true);
     if built {
         smoke_of_the_benchmarks(steps);
     } else {
