@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The sizes of a run. The methods in the results describe the sizes of a complete run.
 pub(crate) struct Sizes {
-    /// Whether this is a smoke run, whose figures mean nothing: work that only makes a figure comparable is left out.
+    /// True for a smoke run, whose figures mean nothing. Work that only makes figures comparable is left out.
     pub(crate) smoke: bool,
     /// The number of starts, in this process's children and of the command.
     pub(crate) starts: usize,

@@ -1,4 +1,4 @@
-//! `cargo xtask builds`: how long the first builds take on this machine, from nothing but cargo's downloads, each by the command that a
+//! `cargo xtask builds`: the times of first builds on this machine, with nothing but cargo's downloads, each by the command that a
 //! newcomer types. The table is a section of `bench/RESULTS.md`.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
     steps::{self, cargo, now},
 };
 
-/// Where the table is kept, and its heading. `kubewright-bench`, which rewrites the rest of the file, keeps what follows the heading.
+/// The file of the table, and its heading. `kubewright-bench`, which rewrites the rest of the file, keeps everything after the heading.
 const RESULTS: &str = "bench/RESULTS.md";
 const HEADING: &str = "## Builds from nothing";
 
@@ -39,7 +39,7 @@ fn minutes(time: Duration) -> String {
     format!("{} min {:02} s", time.as_secs() / 60, time.as_secs() % 60)
 }
 
-/// Measures what `filter` selects by name. A whole run rewrites the table.
+/// Measures the builds that `filter` selects by name. A run without a filter rewrites the table.
 pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("kubewright-builds-{}", std::process::id()));
     let result = measure(&folder, filter);
@@ -130,7 +130,7 @@ fn project(folder: &Path, clone: &Path, tools: &Path) -> Result<Row> {
     Ok(Row { name: "fresh project", commands, took, wanted: Duration::from_secs(105), more })
 }
 
-/// How many times cargo calls rustc, rustdoc or a build script for the project's tests.
+/// Counts the calls of rustc, rustdoc and build scripts for the project's tests.
 fn units(project: &Path) -> Result<usize> {
     let mut graph = cargo(&["test", "-Zunstable-options", "--unit-graph"]);
     let output = graph.current_dir(project).env("RUSTC_BOOTSTRAP", "1").stderr(Stdio::inherit()).output();

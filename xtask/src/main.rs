@@ -1,4 +1,5 @@
-//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`, `builds`, `release`, `invariants`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `bench`, `builds`, `release`,
+//! `corpus`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -6,6 +7,7 @@
 
 mod book;
 mod builds;
+mod clients;
 mod generate;
 mod invariants;
 mod release;
@@ -14,7 +16,7 @@ mod test;
 mod tools;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
@@ -58,6 +60,15 @@ enum Chore {
         #[arg(long = "try", value_name = "PAGE", num_args = 0..=1, default_missing_value = "")]
         tried: Option<String>,
     },
+    /// Run stock clients in five languages, kubectl and helm against an embedded cluster, and print a table of what works
+    Clients {
+        /// Run only the suite of this name: python, javascript, java, go, kubectl or helm
+        #[arg(default_value = "")]
+        suite: String,
+        /// Use the cluster of this kubeconfig, on a loopback address, instead of an embedded one
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+    },
     /// Run the benchmarks, print the figures, and rewrite bench/RESULTS.md
     Bench {
         /// Run only the benchmarks whose name contains this; the results file is then left alone
@@ -74,11 +85,28 @@ enum Chore {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Record the answers of a real API server, with which those of the embedded one are compared
+    Corpus {
+        #[command(subcommand)]
+        chore: CorpusChore,
+    },
     /// Print the module rings that are allowed, and why; fail when there are others
     Invariants {
         /// Remove from the list the files that are in no large ring any more
         #[arg(long)]
         prune: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum CorpusChore {
+    /// Generate the cases, send them, and rewrite crates/kubewright-apiserver/tests/corpus
+    Record {
+        /// The kubeconfig of a cluster for tests
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        /// Record only the files whose name contains this
+        filter: Option<String>,
     },
 }
 
@@ -117,9 +145,15 @@ fn run(chore: Chore) -> Result<()> {
                 steps.check("the book's commands", || book::commands::try_pages(&page));
             }
         }
+        Chore::Clients { suite, kubeconfig } => clients::build_and_run(&mut steps, &suite, kubeconfig.as_deref()),
         Chore::Bench { filter } => bench(&mut steps, filter),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
         Chore::Release { dry_run } => release::run(&mut steps, dry_run),
+        Chore::Corpus { chore: CorpusChore::Record { kubeconfig, filter } } => {
+            let mut record = cargo(&["run", "-p", "kubewright-corpus", "--", "--kubeconfig"]);
+            record.arg(kubeconfig).args(filter);
+            steps.run("record", record);
+        }
         Chore::Invariants { prune } => return invariants::rings::print(prune),
     }
     steps.finish()

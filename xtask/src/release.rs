@@ -1,8 +1,8 @@
-//! `cargo xtask release`: packages the crates that users need, in the order of their dependencies, from a clean clone, and checks that a
-//! project is made and tested with nothing but these packages.
+//! `cargo xtask release`: packages the published crates from a clean clone, in the order of their dependencies, and tests a project that
+//! is made of nothing but these packages.
 
 use std::{
-    fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -14,11 +14,11 @@ use crate::{
     steps::{self, Steps, cargo},
 };
 
-/// Where clone, packages and project are kept: outside of the repository, whose workspace they aren't part of. What is compiled
-/// stays below `target`.
+/// The target directory of all builds. The clone, the packages and the project are outside of the repository, since they aren't part of
+/// its workspace.
 const BUILD: &str = "target/release-check";
 
-/// The crates that are published: those below `crates` that don't say `publish`. In the order of their names.
+/// Returns the published crates, in the order of their names: those below `crates` without `publish` in the manifest.
 pub(crate) fn packages() -> Result<Vec<String>> {
     let mut packages = Vec::new();
     let crates = root().join("crates");
@@ -33,7 +33,7 @@ pub(crate) fn packages() -> Result<Vec<String>> {
     Ok(packages)
 }
 
-/// The text of a key of the manifest.
+/// Returns the text of a key of the manifest.
 fn value(manifest: &str, key: &str) -> Option<String> {
     let line = manifest.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='))?;
     Some(line.trim().trim_matches('"').to_owned())
@@ -41,7 +41,7 @@ fn value(manifest: &str, key: &str) -> Option<String> {
 
 /// Runs the steps of a release; without `dry_run` the last one publishes.
 pub(crate) fn run(steps: &mut Steps, dry_run: bool) {
-    let folder = std::env::temp_dir().join(format!("kubewright-release-{}", std::process::id()));
+    let folder = env::temp_dir().join(format!("kubewright-release-{}", std::process::id()));
     let clone = folder.join("clone");
     if steps.check("clean clone", || clone_into(&clone)) && steps.check("packages", || package(&clone)) {
         steps.check("a project made of the packages", || try_packages(&folder, &clone));
@@ -52,20 +52,24 @@ pub(crate) fn run(steps: &mut Steps, dry_run: bool) {
     } else if steps.all_passed() {
         steps.check("publishing", || in_clone(&clone, &["publish"]));
     } else {
-        steps.skip("publishing", "a step before it failed");
+        steps.skip("publishing", "an earlier step failed");
     }
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The checks by programs that are only run where they are installed.
+/// Runs the checks by programs that may not be installed.
 fn checks(steps: &mut Steps) {
     if installed("deny") {
         steps.run("licences, bans and sources", cargo(&["deny", "check", "bans", "licenses", "sources"]));
-        steps.run("advisories", cargo(&["deny", "check", "advisories"]));
+        if steps::run(&mut cargo(&["deny", "fetch", "db"])).is_ok() {
+            steps.run("advisories", cargo(&["deny", "check", "advisories"]));
+        } else {
+            steps.skip("advisories", "the database of advisories can't be fetched");
+        }
     } else {
         steps.skip("licences, bans, sources and advisories", "cargo-deny is not installed (cargo install cargo-deny)");
     }
-    let published = "no version is published yet, so there is none to compare with";
+    let published = "no version is published yet";
     let name = "compatible with the published version";
     match (released(), installed("semver-checks")) {
         (Ok(None), _) => steps.skip(name, published),
@@ -81,25 +85,71 @@ fn installed(subcommand: &str) -> bool {
     cargo(&[subcommand, "--version"]).output().is_ok_and(|output| output.status.success())
 }
 
-/// The newest tag of a released version.
+/// Returns the newest tag of a released version.
 fn released() -> Result<Option<String>> {
     let output = Command::new("git").args(["tag", "--list", "v*", "--sort", "-version:refname"]).output();
     let output = output.context("start git")?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned))
 }
 
-/// Clones what is committed.
+/// Clones the committed state.
 fn clone_into(clone: &Path) -> Result<()> {
     let status = Command::new("git").args(["status", "--porcelain"]).output().context("start git")?;
     if !status.stdout.is_empty() {
-        eprintln!("    there are changes that aren't committed: they are no part of the packages");
+        eprintln!("    uncommitted changes are not part of the packages");
     }
     steps::run(Command::new("git").args(["clone", "--quiet", "--local"]).arg(root()).arg(clone))
 }
 
-/// `cargo package`, which also compiles each package by itself.
+/// Runs `cargo package`, which also compiles each package alone.
 fn package(clone: &Path) -> Result<()> {
+    let version = version(clone)?;
+    let packages = packages()?.into_iter().map(|package| format!("{package}-{version}")).collect::<Vec<_>>();
+    forget(&packages)?;
     in_clone(clone, &["package"])
+}
+
+/// Removes what cargo keeps of earlier packages. It takes a version in a registry for immutable, also in the registry of new packages
+/// against which they are compiled: sources that were unpacked once would be used again, and so would what was compiled of them.
+fn forget(packages: &[String]) -> Result<()> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let sources = home.context("there is no home directory: set CARGO_HOME")?.join("registry/src");
+    // The name of a registry without a host begins with a dash.
+    for registry in entries(&sources)?.filter(|path| begins_with(path, "-")) {
+        for package in packages {
+            remove(&registry.join(package))?;
+        }
+    }
+    let fingerprints = root().join(BUILD).join("debug/.fingerprint");
+    for fingerprint in entries(&fingerprints)?.filter(|path| begins_with(path, "kubewright")) {
+        remove(&fingerprint)?;
+    }
+    Ok(())
+}
+
+fn begins_with(path: &Path, start: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+}
+
+/// Returns the entries of a directory, which may be missing.
+fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf> + use<>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    let entries = entries.with_context(|| format!("read {}", directory.display()))?;
+    Ok(entries.into_iter().map(|entry| entry.path()))
+}
+
+/// Removes a directory, which may be missing.
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", directory.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
@@ -108,12 +158,12 @@ fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
     steps::run(command.current_dir(clone).env("CARGO_TARGET_DIR", root().join(BUILD)))
 }
 
-/// Makes a project with the packaged command line, without `--sdk`, and tests it. Cargo is given a source that holds the packages, and
-/// what they depend on as it is locked, so that the project gets what its users will.
+/// Creates a project with the packaged command line, without `--sdk`, and tests it. Cargo's source contains the packages and their
+/// locked dependencies, so that the project is compiled as by its users.
 fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     let source = folder.join("source");
     let mut vendor = cargo(&["vendor", "--quiet", "--locked", "--versioned-dirs"]);
-    // It prints how to use the folder, which is done below.
+    // It prints a configuration for the folder, which is written below.
     steps::run(vendor.arg(&source).current_dir(clone).stdout(std::process::Stdio::null()))?;
     for package in packages()? {
         let name = format!("{package}-{}", version(clone)?);
@@ -132,7 +182,7 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     fs::write(folder.join(".cargo/config.toml"), config).context("write cargo's configuration")?;
     let tools = folder.join("tools");
     let build = root().join(BUILD);
-    // By its folder: `cargo install` by name doesn't look into such a source.
+    // By its folder, since `cargo install` by name doesn't read such a source.
     let cli = source.join(format!("kubewright-cli-{}", version(clone)?));
     let mut install = cargo(&["install", "--quiet", "--debug", "--offline", "--path"]);
     install.arg(cli).arg("--root").arg(&tools);
@@ -150,14 +200,14 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     steps::run(test.current_dir(&project).env("CARGO_TARGET_DIR", &build))?;
     let lock = project.join("Cargo.lock");
     let lock = fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;
-    let from_registry = "name = \"kubewright\"\nversion = \"0.1.0\"\nsource = \"registry+";
-    if !lock.contains(from_registry) {
-        bail!("the project doesn't take kubewright from the registry");
+    let from_registry = format!("name = \"kubewright\"\nversion = \"{}\"\nsource = \"registry+", version(clone)?);
+    if !lock.contains(&from_registry) {
+        bail!("the project's kubewright is not from the registry");
     }
     Ok(())
 }
 
-/// The SHA-256 of a file in hexadecimal, by coreutils.
+/// Returns the SHA-256 of a file in hexadecimal, by coreutils.
 fn sha256(file: &Path) -> Result<String> {
     let output = Command::new("sha256sum").arg(file).output().context("start sha256sum")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -165,7 +215,7 @@ fn sha256(file: &Path) -> Result<String> {
     sum.map(str::to_owned).with_context(|| format!("sha256sum of {} failed", file.display()))
 }
 
-/// The version of the workspace.
+/// Returns the version of the workspace.
 fn version(clone: &Path) -> Result<String> {
     let manifest: PathBuf = clone.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).with_context(|| format!("read {}", manifest.display()))?;
@@ -177,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_users_need_is_published_and_nothing_else() {
+    fn only_crates_for_users_are_published() {
         let packages = packages().unwrap();
         for name in ["kubewright", "kubewright-cli", "kubewright-cluster", "kubewright-macros", "kubewright-runtime"] {
             assert!(packages.iter().any(|package| package == name), "{name}");

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Passed(Duration),
@@ -23,7 +23,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Runs a command to its end, with our standard output and error. Returns whether it succeeded.
+    /// Runs a command with our standard output and error. Returns whether it succeeded.
     pub(crate) fn run(&mut self, name: &str, mut command: Command) -> bool {
         self.check(name, || run(&mut command))
     }
@@ -49,7 +49,7 @@ impl Steps {
         passed
     }
 
-    /// Records that a step doesn't run, and why. A skipped step fails nothing.
+    /// Records that a step is skipped, with the reason. A skipped step is no failure.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         eprintln!("==> {name}: skipped: {why}");
         self.ended.push((name.to_owned(), Outcome::Skipped(why.to_owned())));
@@ -60,7 +60,7 @@ impl Steps {
         !self.ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(..)))
     }
 
-    /// Prints how each step ended and how long it took.
+    /// Prints the result and the duration of each step.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Runs a command to its end, with our standard output and error.
+/// Runs a command with our standard output and error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {command:?}"))?;
     if !status.success() {

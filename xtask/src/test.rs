@@ -1,11 +1,11 @@
-//! `cargo xtask test`: what is checked before a change is sent, and with `--all`, what is checked before it lands.
+//! `cargo xtask test`: the checks before a change is sent, and with `--all`, those before it lands.
 
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::{
-    book, generate,
+    book, clients, generate, release,
     steps::{Steps, cargo},
     tools::{CHROMIUM, KUBECTL},
 };
@@ -31,14 +31,14 @@ const BENCHMARKED: [&str; 5] =
 /// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each; see `operator_kit`.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
-/// Which tests of the workspace run.
+/// The selection of the workspace's tests.
 struct Selection {
     all: bool,
     chromium: bool,
 }
 
 impl Selection {
-    /// `cargo test` for the selected packages.
+    /// Returns `cargo test` for the selected packages.
     fn cargo_test(&self, options: &[&str]) -> Command {
         let mut command = cargo(&["test", "--workspace"]);
         if !self.all {
@@ -48,7 +48,7 @@ impl Selection {
         command
     }
 
-    /// The same, with what the test programs are given.
+    /// Returns the same command, with the options of the test programs.
     fn run(&self) -> Command {
         let mut command = self.cargo_test(&["--no-fail-fast", "--quiet", "--"]);
         if self.all {
@@ -100,14 +100,14 @@ pub(crate) fn run(all: bool) -> Result<()> {
     steps.finish()
 }
 
-/// Clippy for all packages, with warnings denied.
+/// Returns clippy for all packages, with warnings denied.
 fn lints(options: &[&str]) -> Command {
     let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
     command.args(options).args(["--", "--deny", "warnings"]);
     command
 }
 
-/// What is left of `--all` when the tests have run.
+/// Runs the steps that only `--all` has, after the tests.
 fn the_rest(steps: &mut Steps, built: bool) {
     // No other step builds this feature.
     let feature = ["--features", "kubewright-runtime/opentelemetry"];
@@ -125,10 +125,16 @@ fn the_rest(steps: &mut Steps, built: bool) {
         steps.skip("the book's commands", "the tests could not be built");
     }
     if built {
+        clients::run(steps, "", None);
+    } else {
+        steps.skip("clients", "the tests could not be built");
+    }
+    if built {
         smoke_of_the_benchmarks(steps);
     } else {
         steps.skip("smoke of the benchmarks", "the tests could not be built");
     }
+    release::run(steps, true);
 }
 
 /// Runs every benchmark with small sizes, so that one that no longer works is noticed.
@@ -152,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A test that is renamed would run without `--all` again, and nobody would notice but by the time.
+    /// A renamed test would run without `--all` again, which only the duration would show.
     #[test]
     fn the_tests_that_are_left_out_exist() {
         let sources = ["crates/kubewright-cli/tests/it/dev.rs", "crates/kubewright-macros/tests/ui.rs"];

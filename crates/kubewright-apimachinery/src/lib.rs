@@ -1,4 +1,4 @@
-//! The pure part of Kubernetes' API machinery, which performs no I/O.
+//! The pure part of Kubernetes' API machinery. It performs no I/O, except that [`process`] reads `/proc`.
 //!
 //! * [`schema`]: schemas of built-in and custom kinds in one representation; validation, defaulting, pruning
 //! * [`cel`]: the Common Expression Language, with kube-apiserver's cost limits
@@ -8,9 +8,14 @@
 //! * [`path`]: JSON paths in CRDs
 //! * [`decode`]: strict decoding of JSON and YAML
 //! * [`depth`]: the limit of a document's nesting depth
+//! * [`go_format`]: the notation of values in messages of Go programs
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors, in kube-apiserver's wording
+//! * [`types`]: the built-in types, and how objects pass through them
 //! * [`description`]: an operator's description of itself, from which manifests are generated
+//! * [`process`]: the metrics of this process
+//! * [`trace`]: the traces that an operator serves, and sentences about them
+//! * [`text`]: formatting of times, lists and external text in messages
 //! * [`clock`] and [`random`]: the only modules that read the time and generate random values
 //!
 //! All objects are [`serde_json::Value`]s, since an API server must preserve unknown fields.
@@ -22,13 +27,18 @@ pub mod decode;
 pub mod depth;
 pub mod description;
 mod field_path;
+pub mod go_format;
 pub mod name;
 pub mod patch;
 pub mod path;
 mod pattern;
+pub mod process;
 pub mod random;
 pub mod schema;
 pub mod selector;
 pub mod status;
 #[cfg(test)]
 mod testing;
+pub mod text;
+pub mod trace;
+pub mod types;

@@ -10,6 +10,8 @@ use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 /// The alphabet of Kubernetes' generated names. It has no vowels and no similar characters, so that no words occur.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 /// A shared, seedable random number generator. Clones share one stream.
 #[derive(Clone, Debug)]
 pub struct Random(Arc<Mutex<StdRng>>);
@@ -47,7 +49,15 @@ impl Random {
         self.0.lock().fill_bytes(&mut bytes);
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        let mut text = String::with_capacity(36);
+        for (index, byte) in bytes.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                text.push('-');
+            }
+            for digit in [byte >> 4, byte & 0xf] {
+                text.push(char::from(HEX[usize::from(digit)]));
+            }
+        }
+        text
     }
 }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 pub struct Status {
     /// The HTTP code.
     pub code: u16,
-    /// The machine-readable reason, such as `NotFound`.
+    /// The machine-readable reason, such as `NotFound`; empty for some errors of kube-apiserver.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The message, which names the object.
     pub message: String,
@@ -122,14 +123,18 @@ impl Status {
 
     /// 404: the path does not exist.
     pub fn no_such_resource() -> Self {
-        let details = Details {
-            causes: vec![Cause::new("UnexpectedServerResponse", "", "404 page not found")],
-            ..Details::default()
-        };
-        Self {
-            details: Some(details.into()),
-            ..Self::new(404, "NotFound", "the server could not find the requested resource")
-        }
+        Self::generic(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 405: the path does not support the method.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::generic(405, "MethodNotAllowed", message)
+    }
+
+    /// Creates an error that is not about an object. Its details are present but empty.
+    pub fn generic(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self { details: Some(Box::default()), ..Self::new(code, reason, message) }
     }
 
     /// 409: an object with that name exists.
@@ -190,12 +195,20 @@ impl Status {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
+    /// 500 without a reason: Kubernetes passes on the error of another library.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// Returns the response body.
     pub fn to_json(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            body["reason"] = self.reason.as_str().into();
+        }
         if let Some(details) = &self.details {
             body["details"] = serde_json::to_value(details).unwrap_or_default();
         }

@@ -15,7 +15,11 @@ use http_body::{Frame, SizeHint};
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a response. A stream is produced while it is read, so a slow reader costs no memory.
-pub struct Body(Kind);
+pub struct Body {
+    kind: Kind,
+    /// Dropped together with the body.
+    guard: Option<Box<dyn Send>>,
+}
 
 enum Kind {
     Whole(Option<Bytes>),
@@ -25,7 +29,13 @@ enum Kind {
 impl Body {
     /// Returns an empty body.
     pub fn empty() -> Self {
-        Self(Kind::Whole(None))
+        Kind::Whole(None).into()
+    }
+
+    /// Keeps a value as long as the body exists.
+    pub(crate) fn with_guard(mut self, guard: impl Send + 'static) -> Self {
+        self.guard = Some(Box::new(guard));
+        self
     }
 
     /// Returns a streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends only
@@ -34,7 +44,7 @@ impl Body {
         let chunks = AssertUnwindSafe(chunks).catch_unwind().map(|chunk| {
             chunk.unwrap_or_else(|panic| Err(format!("the server panicked: {}", panic_message(&*panic)).into()))
         });
-        Self(Kind::Stream(chunks.boxed()))
+        Kind::Stream(chunks.boxed()).into()
     }
 }
 
@@ -43,9 +53,15 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("")
 }
 
+impl From<Kind> for Body {
+    fn from(kind: Kind) -> Self {
+        Self { kind, guard: None }
+    }
+}
+
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())).into()
     }
 }
 
@@ -63,7 +79,7 @@ impl From<Vec<u8>> for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.kind {
             Kind::Whole(bytes) => f.debug_tuple("Whole").field(&bytes.as_ref().map_or(0, Bytes::len)).finish(),
             Kind::Stream(_) => f.write_str("Stream"),
         }
@@ -75,18 +91,18 @@ impl http_body::Body for Body {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Stream(chunks) => chunks.poll_next_unpin(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Whole(None))
+        matches!(&self.kind, Kind::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Kind::Stream(_) => SizeHint::default(),
         }

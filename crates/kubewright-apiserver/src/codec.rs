@@ -11,7 +11,9 @@ use bytes::Bytes;
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{group_version::group_version, registry::Resource, storage::Stored, webhook_client::WebhookClient};
+use crate::{
+    group_version::group_version, object_type, registry::Resource, storage::Stored, webhook_client::WebhookClient,
+};
 
 /// Returns whether the rules of the kind get objects in served form.
 pub(crate) fn is_stored_form(resource: &Resource) -> bool {
@@ -107,7 +109,40 @@ pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> 
 
 /// Returns the JSON text of a [loaded](load) object in the served version.
 pub(crate) fn served_text(resource: &Resource, loaded: &Stored) -> Bytes {
-    if is_stored_form(resource) { loaded.json() } else { to_served(resource, &loaded.value()).to_string().into() }
+    if is_stored_form(resource) {
+        loaded.json()
+    } else {
+        object_type::to_vec(&to_served(resource, &loaded.value())).into()
+    }
+}
+
+/// Returns the JSON text of an item of a list, after its opening brace. As in Kubernetes, the items of a list of a
+/// built-in kind have no `kind` and `apiVersion`.
+pub(crate) fn item_text(resource: &Resource, loaded: &Stored) -> Bytes {
+    let text = served_text(resource, loaded);
+    let start = if resource.schema.custom { 1 } else { type_meta_length(&text) };
+    text.slice(start..)
+}
+
+/// Removes `kind` and `apiVersion` from an item of a list of a built-in kind.
+pub(crate) fn item(resource: &Resource, object: &mut Value) {
+    if let (false, Some(fields)) = (resource.schema.custom, object.as_object_mut()) {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+}
+
+/// Returns the length of the opening brace, `kind` and `apiVersion` of a built-in object, which it begins with.
+fn type_meta_length(text: &[u8]) -> usize {
+    let mut length = 1;
+    for name in [&b"\"kind\":\""[..], b"\"apiVersion\":\""] {
+        let Some(rest) = text.get(length..).and_then(|rest| rest.strip_prefix(name)) else { break };
+        // Kinds and versions have no quotes.
+        let Some(end) = rest.iter().position(|byte| *byte == b'"') else { break };
+        length += name.len() + end + 1;
+        length += usize::from(text.get(length) == Some(&b','));
+    }
+    length
 }
 
 /// Returns the watch event of a [loaded](load) object that all watchers share, if the served version is the stored

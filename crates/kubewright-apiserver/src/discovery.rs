@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    digest::hash,
+    digest::{self, hash},
     group_version::{group_version, version_priority},
     registry::{Registry, Resource},
 };
@@ -194,6 +194,13 @@ fn plain_entries(resource: &Resource) -> Vec<Value> {
         "kind": &*resource.kind, "verbs": resource.verbs,
     });
     add_names(&mut main, resource);
+    // Reviews aren't stored.
+    if !resource.list_kind.is_empty() {
+        let (group, stored, kind) = &resource.stored_as;
+        // As in Kubernetes, each version of a custom kind has its own.
+        let version = if resource.schema.custom { &resource.version } else { stored };
+        main["storageVersionHash"] = digest::storage_version(group, version, kind).into();
+    }
     let mut entries = vec![main];
     for sub in subresources(resource) {
         let (group, version, kind) = sub.kind;
@@ -227,7 +234,7 @@ fn aggregated_version((version, resources): &(Arc<str>, Version)) -> Value {
 fn aggregated_entry(resource: &Resource) -> Value {
     let mut entry = json!({
         "resource": &*resource.plural,
-        "responseKind": {"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind},
+        "responseKind": response_kind(resource, (&resource.group, &resource.version, &resource.kind)),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
         "verbs": resource.verbs,
@@ -236,17 +243,23 @@ fn aggregated_entry(resource: &Resource) -> Value {
     let subresources: Vec<_> = subresources(resource)
         .into_iter()
         .map(|sub| {
-            let (group, version, kind) = sub.kind;
-            json!({
-                "subresource": sub.name, "verbs": sub.verbs,
-                "responseKind": {"group": group, "version": version, "kind": kind},
-            })
+            let kind = response_kind(resource, sub.kind);
+            json!({"subresource": sub.name, "verbs": sub.verbs, "responseKind": kind})
         })
         .collect();
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
     }
     entry
+}
+
+/// Returns a kind in an aggregated document. The group and version of the resource itself are left empty.
+fn response_kind(resource: &Resource, (group, version, kind): (&str, &str, &str)) -> Value {
+    if (group, version) == (&*resource.group, &*resource.version) {
+        json!({"group": "", "version": "", "kind": kind})
+    } else {
+        json!({"group": group, "version": version, "kind": kind})
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +294,8 @@ mod tests {
             list["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == name).cloned().unwrap()
         };
         assert_eq!(find("pods")["shortNames"], json!(["po"]));
+        assert_eq!(find("pods")["storageVersionHash"], "xPOwRZ+Yhw8=");
+        assert_eq!(find("pods/log").get("storageVersionHash"), None);
         assert_eq!(find("pods")["categories"], json!(["all"]));
         assert_eq!(find("pods/eviction")["group"], "policy");
         assert_eq!(find("pods/status").get("group"), None);
@@ -298,9 +313,10 @@ mod tests {
             apps["versions"][0]["resources"].as_array().unwrap().iter().find(|it| it["resource"] == "deployments");
         let deployments = deployments.unwrap();
         assert_eq!(deployments["scope"], "Namespaced");
-        assert_eq!(deployments["responseKind"], json!({"group": "apps", "version": "v1", "kind": "Deployment"}));
-        assert_eq!(deployments["subresources"][0]["subresource"], "scale");
-        assert_eq!(deployments["subresources"][0]["responseKind"]["kind"], "Scale");
+        assert_eq!(deployments["responseKind"], json!({"group": "", "version": "", "kind": "Deployment"}));
+        let [scale, status] = [0, 1].map(|index| &deployments["subresources"][index]["responseKind"]);
+        assert_eq!(*scale, json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+        assert_eq!(*status, deployments["responseKind"]);
         assert_eq!(aggregated(&registry(), false, Aggregated::V2).1, tag);
         let (core, other) = aggregated(&registry(), true, Aggregated::V2Beta1);
         assert_eq!(core["items"].as_array().unwrap().len(), 1);

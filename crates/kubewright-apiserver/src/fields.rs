@@ -51,6 +51,14 @@ pub(crate) fn fill(value: &mut Value, field: &str, default: impl Into<Value>) {
     }
 }
 
+/// Sets a field that is absent, null, or empty text or 0, which Go's clients send for fields without a value.
+pub(crate) fn fill_zero(value: &mut Value, field: &str, default: impl Into<Value>) {
+    if value.get(field).is_some_and(|value| value == "" || value == 0) {
+        remove(value, field);
+    }
+    fill(value, field, default);
+}
+
 /// Sets a field.
 pub(crate) fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Value::Object(map) = value {

@@ -19,30 +19,40 @@ mod auth;
 mod body;
 mod codec;
 mod conversion;
+mod decoding;
 mod digest;
 pub mod discovery;
 mod feed;
 mod fields;
+mod flow_control;
 mod group_version;
 mod handlers;
+mod idle;
 mod listener;
 mod managed_fields;
 mod meta;
+mod metrics;
 mod object_meta;
 mod object_size;
+mod object_type;
 pub mod openapi;
 mod protobuf;
+mod proxy;
 mod rbac;
 pub mod registry;
 mod response;
 mod schema_rules;
 mod selection;
 mod server;
+mod server_certificate;
 mod state;
 mod storage;
+mod strconv;
 pub mod table;
 mod tls;
+mod version;
 mod webhook_client;
+mod websocket;
 
 pub use self::{
     action::{Action, ActionRequest},
@@ -54,4 +64,5 @@ pub use self::{
     server::{ApiServer, ApiServerBuilder},
     storage::ChangeKind,
     tls::TlsError,
+    version::VERSION,
 };

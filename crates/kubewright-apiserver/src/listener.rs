@@ -1,6 +1,7 @@
 //! Serves the API on a socket: TLS, HTTP/1.1 and HTTP/2, and a shutdown that waits for every task.
 
 use std::{
+    convert::Infallible,
     future::Future,
     io,
     net::{IpAddr, SocketAddr},
@@ -14,7 +15,6 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
-use kubewright_apimachinery::status::Status;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -24,20 +24,22 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    auth::UserInfo,
+    auth::{InvalidCertificate, UserInfo},
     handlers::{self, ServerShutdown},
-    response::{self, Response},
+    idle::{OpenBody, OpenRequests},
+    response::Response,
     state::State,
     storage::Key,
     tls::{Credentials, TlsError},
+    websocket::ConnectionTasks,
 };
 
 /// The time that requests have to finish after a shutdown has begun.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a connection may be idle. Most clients close idle connections after 90 seconds. If the server closed
-/// them earlier, it could close a connection just as a request arrives.
+/// The default time after which an idle connection is closed. Most clients close idle connections after 90 seconds. If
+/// the server closed them earlier, it could close a connection just as a request arrives.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The pause after the system failed to accept a connection, for example because no file descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -56,11 +58,19 @@ pub struct ListenOptions {
     /// The maximum number of concurrent connections. Defaults to 10,000, since an HTTP/1.1 client has one for each
     /// watch. Further connections wait in the operating system's queue until another one has ended.
     pub max_connections: usize,
+    /// The time without an open request after which a connection is closed, so that it doesn't count against the limit. A
+    /// watch is open until it ends. Defaults to five minutes.
+    pub idle_timeout: Duration,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), allow_remote: false, max_connections: 10_000 }
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            allow_remote: false,
+            max_connections: 10_000,
+            idle_timeout: IDLE_TIMEOUT,
+        }
     }
 }
 
@@ -115,7 +125,7 @@ struct Shutdown {
 
 impl Listener {
     pub(crate) async fn start(state: Arc<State>, options: ListenOptions) -> Result<Self, ListenError> {
-        let ListenOptions { address, allow_remote, max_connections } = options;
+        let ListenOptions { address, allow_remote, max_connections, idle_timeout } = options;
         if !address.ip().is_loopback() && !allow_remote {
             return Err(ListenError::NotLoopback(address));
         }
@@ -141,6 +151,7 @@ impl Listener {
             shutdown: listener.shutdown.clone(),
             tasks: listener.tasks.clone(),
             connections: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
+            idle_timeout,
         });
         listener.tasks.spawn(shared.accept(socket));
         Ok(listener)
@@ -202,6 +213,7 @@ struct Shared {
     tasks: TaskTracker,
     /// Limits the number of connections: one permit for each further connection.
     connections: Arc<Semaphore>,
+    idle_timeout: Duration,
 }
 
 impl Shared {
@@ -214,10 +226,15 @@ impl Shared {
             match accepted {
                 Ok((stream, permit)) => {
                     let shared = self.clone();
+                    let tasks = ConnectionTasks {
+                        tracker: self.tasks.clone(),
+                        closing: self.shutdown.closing.clone(),
+                        abort: self.shutdown.abort.clone(),
+                        permit: Arc::new(permit),
+                    };
                     self.tasks.spawn(async move {
-                        let _permit = permit;
                         tokio::select! {
-                            () = shared.clone().connection(stream) => {}
+                            () = shared.clone().connection(stream, &tasks) => {}
                             () = shared.shutdown.abort.cancelled() => {}
                         }
                     });
@@ -240,7 +257,7 @@ impl Shared {
         Ok((stream, permit))
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, tasks: &ConnectionTasks) {
         // Responses are small. Without this option, each could wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let stream = match timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
@@ -251,18 +268,28 @@ impl Shared {
         let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let identity = match certificate {
             Some(_) if !self.credentials.is_client(certificate) => Identity::Unknown,
-            Some(_) => Identity::User(UserInfo::admin()),
+            Some(_) => Identity::User(self.credentials.user()),
             None => Identity::None,
         };
-        let service = service_fn(|request: Request<Incoming>| self.handle(&identity, request));
+        let open = OpenRequests::default();
+        let service = service_fn(|request: Request<Incoming>| {
+            let (open, response) = (open.open(), self.handle(&identity, tasks, request));
+            async move { Ok::<_, Infallible>(response.await.map(|body| OpenBody::new(body, open))) }
+        });
         let mut builder = auto::Builder::new(TrackedExecutor(self.tasks.clone(), self.shutdown.abort.clone()));
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.idle_timeout);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
+        let stop = async {
+            tokio::select! {
+                () = self.shutdown.closing.cancelled() => {}
+                () = open.idle_for(self.idle_timeout) => {}
+            }
+        };
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = self.shutdown.closing.cancelled() => {
+            () = stop => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -275,24 +302,22 @@ impl Shared {
     fn handle(
         &self,
         identity: &Identity,
+        tasks: &ConnectionTasks,
         mut request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response, std::convert::Infallible>> + use<> {
+    ) -> impl Future<Output = Response> + use<> {
         let state = self.state.clone();
         request.extensions_mut().insert(ServerShutdown(self.shutdown.closing.clone()));
-        if let Identity::User(user) = identity {
-            request.extensions_mut().insert(user.clone());
+        request.extensions_mut().insert(tasks.clone());
+        match identity {
+            Identity::User(user) => {
+                request.extensions_mut().insert(user.clone());
+            }
+            Identity::Unknown => {
+                request.extensions_mut().insert(InvalidCertificate);
+            }
+            Identity::None => {}
         }
-        // An unknown certificate is an invalid credential, like an unknown token. If the request also has a token, the
-        // token applies.
-        let unauthorized =
-            matches!(identity, Identity::Unknown) && !request.headers().contains_key(http::header::AUTHORIZATION);
-        async move {
-            Ok(if unauthorized {
-                response::status(&Status::new(401, "Unauthorized", "Unauthorized"))
-            } else {
-                handlers::handle(state, request).await
-            })
-        }
+        handlers::handle(state, request)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Validation of `metadata`, for all kinds.
 
+use std::collections::BTreeSet;
+
 use kubewright_apimachinery::{
     name,
     status::{Cause, Status},
@@ -7,6 +9,9 @@ use kubewright_apimachinery::{
 use serde_json::{Value, json};
 
 use crate::{meta, registry::Resource, schema_rules};
+
+/// The finalizers without a domain that Kubernetes itself uses.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// Checks the types of the fields of `ObjectMeta`, regardless of the kind's schema.
 pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
@@ -61,63 +66,187 @@ pub(crate) fn drop_empty(object: &mut Value) {
     });
 }
 
-/// Checks the name by the rule of the kind.
-pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
-    let name = meta::text(object, "name");
-    let wrong = resource.strategy.name_rule()(name);
-    wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect()
+/// Removes what a client sends for the fields that the server sets at creation.
+pub(crate) fn wipe(object: &mut Value) {
+    meta::edit(object, |metadata| {
+        for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            metadata.remove(field);
+        }
+    });
 }
 
-/// Checks the syntax of labels, annotations, finalizers and owner references.
-pub(crate) fn check_syntax(object: &Value) -> Vec<Cause> {
-    let metadata = &object["metadata"];
-    let mut causes = Vec::new();
-    causes.extend(name::labels("metadata.labels", &metadata["labels"]));
-    causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
-    for finalizer in meta::finalizers(object) {
-        let wrong = name::label_key(finalizer);
-        causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.finalizers", &json!(finalizer), why)));
-    }
-    let (mut controllers, owners) = (0, metadata["ownerReferences"].as_array());
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            if owner[field].as_str().unwrap_or_default().is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
-                causes.push(Cause::invalid(path, &json!(""), "must not be empty"));
+/// Restores the fields that an update can't change. Fields that it must not change are checked by [`check_update`].
+pub(crate) fn restore(old: &Value, object: &mut Value) {
+    let before = &old["metadata"];
+    meta::edit(object, |metadata| {
+        let absent = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
+        for field in ["generation", "resourceVersion", "selfLink"] {
+            metadata.remove(field);
+        }
+        for field in ["generation", "resourceVersion", "creationTimestamp", "deletionTimestamp"] {
+            if let Some(value) = before.get(field).filter(|value| !value.is_null()) {
+                metadata.insert(field.into(), value.clone());
             }
         }
-        controllers += i32::from(owner["controller"] == json!(true));
+        for field in ["uid", "deletionGracePeriodSeconds"] {
+            if let Some(value) = before.get(field).filter(|_| absent(metadata.get(field))) {
+                metadata.insert(field.into(), value.clone());
+            }
+        }
+    });
+}
+
+/// Returns an object with the metadata that an update of the status keeps.
+pub(crate) fn keep_for_status(old: &Value, object: &mut Value, kept: &[&str]) {
+    for field in kept {
+        meta::set(object, field, old["metadata"].get(*field).cloned());
     }
-    if controllers > 1 {
-        let why = "Only one reference can have Controller set to true";
-        causes.push(Cause::invalid("metadata.ownerReferences", &metadata["ownerReferences"], why));
+}
+
+/// Checks the name, and the prefix of a generated name, by the rule of the kind.
+pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let rule = resource.strategy.name_rule();
+    let mut causes = Vec::new();
+    let prefix = meta::text(object, "generateName");
+    if !prefix.is_empty() {
+        // The suffix follows the last dash.
+        let checked = prefix.strip_suffix('-').filter(|rest| !rest.is_empty()).map(|rest| {
+            let kept = rest.char_indices().next_back().map_or(0, |(last, _)| last);
+            format!("{}a", &rest[..kept])
+        });
+        let wrong = rule(checked.as_deref().unwrap_or(prefix));
+        causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.generateName", &json!(prefix), why)));
     }
+    let name = meta::text(object, "name");
+    causes.extend(rule(name).iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)));
     causes
 }
 
-/// Checks an update of the metadata. Fields that the client omitted keep their values.
-pub(crate) fn check_update(old: &Value, object: &mut Value) -> Vec<Cause> {
+/// Checks the syntax of labels, annotations, owner references and finalizers.
+pub(crate) fn check_syntax(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let metadata = &object["metadata"];
     let mut causes = Vec::new();
-    let deleting = meta::is_terminating(old);
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (before, after) = (&old["metadata"][field], &object["metadata"][field]);
-        if after.is_null() || after == "" || (field.starts_with("deletion") && !deleting) {
-            let before = before.clone();
-            meta::set(object, field, Some(before).filter(|value| !value.is_null()));
-        } else if before != after {
-            causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));
+    if metadata["generation"].as_i64().is_some_and(|generation| generation < 0) {
+        let why = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("metadata.generation", &metadata["generation"], why));
+    }
+    causes.extend(name::labels("metadata.labels", &metadata["labels"]));
+    causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
+    check_owners(&metadata["ownerReferences"], &mut causes);
+    check_finalizers(resource, &meta::finalizers(object), &mut causes);
+    causes
+}
+
+/// Checks owner references. As in Kubernetes, the field of a cause doesn't contain the index.
+fn check_owners(owners: &Value, causes: &mut Vec<Cause>) {
+    const FIELD: &str = "metadata.ownerReferences";
+    let mut controller = None;
+    for owner in owners.as_array().into_iter().flatten() {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+        if version.is_empty() {
+            let why = "version must not be empty";
+            causes.push(Cause::invalid(format!("{FIELD}.apiVersion"), &json!(text("apiVersion")), why));
+        }
+        for field in ["kind", "name", "uid"].into_iter().filter(|field| text(field).is_empty()) {
+            causes.push(Cause::invalid(format!("{FIELD}.{field}"), &json!(""), "must not be empty"));
+        }
+        if (group, version, text("kind")) == ("", "v1", "Event") {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid(FIELD, owner, why));
+        }
+        if owner["controller"] == json!(true) {
+            let name = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                None => controller = Some(name),
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                         and {name}"
+                    );
+                    causes.push(Cause::invalid(FIELD, owners, &why));
+                }
+            }
         }
     }
-    meta::set(object, "selfLink", None);
-    meta::set(object, "resourceVersion", old["metadata"].get("resourceVersion").cloned());
-    if deleting {
+}
+
+fn check_finalizers(resource: &Resource, finalizers: &[&str], causes: &mut Vec<Cause>) {
+    const FIELD: &str = "metadata.finalizers";
+    for finalizer in finalizers {
+        causes.extend(name::label_key(finalizer).iter().map(|why| Cause::invalid(FIELD, &json!(finalizer), why)));
+    }
+    if ["orphan", "foregroundDeletion"].iter().all(|one| finalizers.contains(one)) {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        causes.push(Cause::invalid(FIELD, &json!(finalizers), why));
+    }
+    if !resource.lifecycle.qualified_finalizers {
+        return;
+    }
+    for (index, finalizer) in finalizers.iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(format!("{FIELD}[{index}]"), &json!(finalizer), why));
+        }
+    }
+}
+
+/// Returns the warnings for finalizers that a custom object has and that `old` doesn't have.
+pub(crate) fn finalizer_warnings(old: Option<&Value>, object: &Value) -> Vec<String> {
+    let known = old.map(meta::finalizers).unwrap_or_default();
+    let added: BTreeSet<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
+    let unqualified = added.iter().filter(|name| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
+    unqualified
+        .map(|name| {
+            let path = if name.contains('.') { " including a path (/)" } else { "" };
+            format!(
+                "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid accidental \
+                 conflicts with other finalizer writers"
+            )
+        })
+        .collect()
+}
+
+/// Removes owner references that are contained twice. Returns the warning about them.
+pub(crate) fn deduplicate_owners(object: &mut Value, after_admission: bool) -> Option<String> {
+    let owners = object.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut duplicates = Vec::new();
+    for index in (1..owners.len()).rev() {
+        if owners[..index].contains(&owners[index]) {
+            duplicates.push(owners.remove(index)["uid"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    if duplicates.is_empty() {
+        return None;
+    }
+    duplicates.reverse();
+    let when = if after_admission { " after mutating admission happens" } else { "" };
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
+         may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        duplicates.join(", ")
+    ))
+}
+
+/// Checks that an update with [restored](restore) metadata changes no field that it must not change.
+pub(crate) fn check_update(old: &Value, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if meta::is_terminating(old) {
         let known = meta::finalizers(old);
-        let added: Vec<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
+        let added: BTreeSet<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
         if !added.is_empty() {
+            let added: Vec<_> = added.iter().map(|name| format!("{name:?}")).collect();
             let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{added:?}"
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
             );
             causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (before, after) = (&old["metadata"][field], &object["metadata"][field]);
+        if before != after {
+            causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));
         }
     }
     causes

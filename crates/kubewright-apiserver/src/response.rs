@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::body::Body;
+use crate::{body::Body, object_type};
 
 /// The response to a request.
 pub(crate) type Response = http::Response<Body>;
@@ -46,7 +46,12 @@ impl Accept {
     /// # Errors
     /// Returns 406 if none is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
-        let mut clauses: Vec<(f32, Option<Self>)> = Vec::new();
+        Self::of_resource(headers, true)
+    }
+
+    /// Like [`Self::parse`], for a resource whose objects may not have tables.
+    pub(crate) fn of_resource(headers: &HeaderMap, has_tables: bool) -> Result<Self, Status> {
+        let mut clauses: Vec<Clause> = Vec::new();
         for value in headers.get_all(header::ACCEPT) {
             let text = value.to_str().unwrap_or_default();
             clauses.extend(text.split(',').filter(|clause| !clause.trim().is_empty()).map(Self::clause));
@@ -55,14 +60,20 @@ impl Accept {
             return Ok(Self::JSON);
         }
         // The sort is stable, so types of equal weight keep their order.
-        clauses.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        clauses.into_iter().find_map(|(_, accept)| accept).ok_or_else(|| {
-            let message = format!("only the following media types are accepted: {ACCEPTED}");
-            Status::new(406, "NotAcceptable", message)
+        clauses.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        let is_allowed = |accept: &Self| has_tables || accept.representation != Representation::Table;
+        clauses.iter().find_map(|clause| clause.accept.filter(is_allowed)).ok_or_else(|| {
+            // Kubernetes' router knows the types, and only the handler the representations.
+            if clauses.iter().any(|clause| clause.is_known) {
+                let message = format!("only the following media types are accepted: {ACCEPTED}");
+                return Status::new(406, "NotAcceptable", message);
+            }
+            let message = format!("406: Not Acceptable\n\nAvailable representations: {ACCEPTED}");
+            Status::generic(406, "NotAcceptable", message)
         })
     }
 
-    fn clause(clause: &str) -> (f32, Option<Self>) {
+    fn clause(clause: &str) -> Clause {
         let mut parts = clause.split(';').map(str::trim);
         let text = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" | "application/*" => Some(TextFormat::Json),
@@ -87,8 +98,17 @@ impl Accept {
             }
             _ => None,
         };
-        (weight, text.zip(representation).map(|(text, representation)| Self { text, representation }))
+        let accept = text.zip(representation).map(|(text, representation)| Self { text, representation });
+        Clause { weight, is_known: text.is_some(), accept }
     }
+}
+
+/// One media type of an `Accept` header.
+struct Clause {
+    weight: f32,
+    /// True if the type is supported, though its representation may not be.
+    is_known: bool,
+    accept: Option<Accept>,
 }
 
 /// Returns a response with JSON text.
@@ -96,7 +116,6 @@ pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 
@@ -110,7 +129,7 @@ pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
 /// Returns a response with a value in the negotiated text format.
 pub(crate) fn value(code: StatusCode, text: TextFormat, value: &Value) -> Response {
     match text {
-        TextFormat::Json => bytes(code, value.to_string()),
+        TextFormat::Json => bytes(code, line(object_type::to_vec(value))),
         TextFormat::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => {
                 let mut response = bytes(code, text);
@@ -125,7 +144,7 @@ pub(crate) fn value(code: StatusCode, text: TextFormat, value: &Value) -> Respon
 /// Returns a response with a value whose JSON text already exists.
 pub(crate) fn json_text(code: StatusCode, accept: TextFormat, json: Bytes) -> Response {
     match accept {
-        TextFormat::Json => bytes(code, json),
+        TextFormat::Json => bytes(code, line(json)),
         TextFormat::Yaml => match serde_json::from_slice::<Value>(&json) {
             Ok(parsed) => value(code, TextFormat::Yaml, &parsed),
             Err(error) => status(&Status::internal(error)),
@@ -133,10 +152,15 @@ pub(crate) fn json_text(code: StatusCode, accept: TextFormat, json: Bytes) -> Re
     }
 }
 
+/// Returns a text with a newline, which ends every JSON object that kube-apiserver sends.
+fn line(text: impl AsRef<[u8]>) -> Vec<u8> {
+    [text.as_ref(), b"\n"].concat()
+}
+
 /// Returns a response with an error.
 pub(crate) fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = bytes(code, status.to_json().to_string());
+    let mut response = bytes(code, line(object_type::to_vec(&status.to_json())));
     if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

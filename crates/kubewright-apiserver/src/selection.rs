@@ -41,11 +41,20 @@ impl Selection {
         let mut readers = Vec::new();
         for requirement in fields.requirements() {
             let label = requirement.field.as_str();
-            if label == "metadata.name" || label == "metadata.namespace" {
+            // A kind with fields of its own, and every custom kind, names all its labels.
+            let names_labels = resource.schema.custom || !resource.selectable.is_empty();
+            if label == "metadata.name" || label == "metadata.namespace" && (resource.namespaced || !names_labels) {
                 continue;
             }
             let known = resource.selectable.iter().find(|known| known.label == label);
-            let known = known.ok_or_else(|| Status::bad_request(format!("field label not supported: {label}")))?;
+            let known = known.ok_or_else(|| {
+                Status::bad_request(match names_labels {
+                    true => resource.strategy.unsupported_field(label),
+                    false => format!(
+                        "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    ),
+                })
+            })?;
             readers.push((known.label.clone(), Reader::new(&known.value)?));
         }
         Ok(Self { namespace: namespace.into(), labels, fields, readers })

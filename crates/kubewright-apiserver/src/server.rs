@@ -21,7 +21,9 @@ use crate::{
     audit::Usage,
     auth::{Authenticator, Authorization, UserInfo},
     body::BoxError,
+    decoding,
     feed::Feed,
+    flow_control::FlowControl,
     handlers,
     listener::{ListenError, ListenOptions, Listener},
     meta,
@@ -49,6 +51,7 @@ pub struct ApiServerBuilder {
     random: Option<Random>,
     limits: Limits,
     actions: Actions,
+    components: Vec<String>,
 }
 
 impl ApiServerBuilder {
@@ -84,13 +87,22 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Reports a component of the control plane as healthy in `componentstatuses`: `controller-manager` or `scheduler`.
+    pub fn component(mut self, name: &str) -> Self {
+        self.components.push(name.into());
+        self
+    }
+
     /// Builds the server, with the objects that every cluster contains.
     pub fn build(self) -> ApiServer {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let store = Arc::new(Store::new(self.limits));
         let indexes = builtin::Indexes::default();
-        let state = State {
+        for component in self.components {
+            indexes.components.add(component);
+        }
+        let mut state = State {
             registry: Arc::new(builtin::registry(&random, &indexes)),
             authenticator: Authenticator::new(store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
@@ -102,7 +114,10 @@ impl ApiServerBuilder {
                 resolver: builtin::service_endpoints,
             }),
             actions: self.actions,
+            proxy_resolver: builtin::proxy_backend,
             openapi: OpenApi::default(),
+            flow_control: FlowControl::default(),
+            metrics: Arc::default(),
             store,
             clock,
             random,
@@ -110,6 +125,9 @@ impl ApiServerBuilder {
         for (group, plural, object) in builtin::bootstrap_objects() {
             seed(&state, group, plural, object);
         }
+        state.flow_control = FlowControl::new(&state.store, &state.random);
+        // As behind a compacted etcd, a client can't watch how the server created its own objects.
+        state.store.forget_history();
         ApiServer { state: Arc::new(state) }
     }
 }
@@ -227,6 +245,7 @@ fn seed(state: &State, group: &str, plural: &str, mut object: Value) {
     meta::set(&mut object, "creationTimestamp", Some(meta::time(state.clock.now())));
     strategy.default(&mut object);
     strategy.prepare_create(&mut object);
+    decoding::complete(&resource, &mut object);
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
     let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Mutation::Keep, Mutation::Put));

@@ -8,7 +8,10 @@ use crate::{
     action::Actions,
     admission::Webhooks,
     auth::{Authenticator, Authorization},
+    flow_control::FlowControl,
+    metrics::Metrics,
     openapi::OpenApi,
+    proxy::ProxyResolver,
     registry::Registry,
     storage::Store,
     webhook_client::WebhookClient,
@@ -27,7 +30,10 @@ pub(crate) struct State {
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,
+    pub(crate) proxy_resolver: ProxyResolver,
     pub(crate) openapi: OpenApi,
+    pub(crate) flow_control: FlowControl,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl fmt::Debug for State {

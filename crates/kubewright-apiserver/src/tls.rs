@@ -17,6 +17,11 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
+use crate::{
+    auth::{CREDENTIAL_ID, UserInfo},
+    digest,
+};
+
 /// An error of generating credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,7 +74,7 @@ impl Credentials {
         let client = params.signed_by(&client_key, &ca)?;
         Ok(Self {
             ca: ca.pem(),
-            client_key: client_key.serialize_pem(),
+            client_key: sec1(&client_key)?,
             client_pem: client.pem(),
             client: client.der().clone(),
             // Secrets come from the operating system, even in a seeded simulation.
@@ -91,6 +96,14 @@ impl Credentials {
     /// Returns whether a peer sent the client certificate. The handshake has verified that it holds the key.
     pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
         shown == Some(&self.client)
+    }
+
+    /// Returns the user of the client certificate.
+    pub(crate) fn user(&self) -> UserInfo {
+        let mut user = UserInfo::admin();
+        let id = format!("X509SHA256={}", digest::hash(&self.client).to_lowercase());
+        user.extra.insert(CREDENTIAL_ID.into(), vec![id]);
+        user
     }
 
     /// Returns a kubeconfig for the client, as YAML.
@@ -119,6 +132,29 @@ impl Credentials {
              current-context: kubewright\n"
         )
     }
+}
+
+/// Returns an ECDSA P-256 key in PEM, in the form of SEC 1 (<https://www.rfc-editor.org/rfc/rfc5915>). Some clients can't
+/// read an elliptic curve key as PKCS#8, the form of rcgen.
+fn sec1(key: &KeyPair) -> Result<String, TlsError> {
+    /// `PrivateKeyInfo` up to the private key: the algorithm, and the beginning of an `ECPrivateKey` without parameters.
+    const PKCS8: &[u8] = &[
+        0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06,
+        0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20,
+    ];
+    /// `ECPrivateKey` up to the private key: its version.
+    const HEAD: &[u8] = &[0x30, 0x77, 0x02, 0x01, 0x01, 0x04, 0x20];
+    /// The parameters: the curve P-256.
+    const CURVE: &[u8] = &[0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+    /// The beginning of the public key.
+    const PUBLIC: &[u8] = &[0xa1, 0x44, 0x03, 0x42, 0x00];
+
+    let der = key.serialize_der();
+    let private = der.strip_prefix(PKCS8).and_then(|rest| rest.split_at_checked(32));
+    let (private, _) = private.ok_or(rcgen::Error::CouldNotParseKeyPair)?;
+    let der = [HEAD, private, CURVE, PUBLIC, key.public_key_raw()].concat();
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    Ok(pem::encode_config(&pem::Pem::new("EC PRIVATE KEY", der), lines))
 }
 
 fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
@@ -187,5 +223,32 @@ impl ClientCertVerifier for AnyClientCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::{PrivateSec1KeyDer, pem::PemObject};
+
+    use super::*;
+
+    #[test]
+    fn the_client_key_is_the_same_key_in_the_form_of_sec_1() {
+        let key = KeyPair::generate().unwrap();
+        let text = sec1(&key).unwrap();
+        assert!(text.starts_with("-----BEGIN EC PRIVATE KEY-----\n"), "{text}");
+        let read = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from_pem_slice(text.as_bytes()).unwrap());
+        let loaded = ring::sign::any_supported_type(&read).unwrap();
+        let public = loaded.public_key().unwrap();
+        assert!(public.ends_with(key.public_key_raw()), "the public key belongs to the private key");
+    }
+
+    #[test]
+    fn the_kubeconfig_has_a_key_that_every_client_reads() {
+        let credentials = Credentials::generate(&[]).unwrap();
+        let kubeconfig = credentials.kubeconfig("https://127.0.0.1:1");
+        let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
+        let text = String::from_utf8(STANDARD.decode(line).unwrap()).unwrap();
+        assert!(text.starts_with("-----BEGIN EC PRIVATE KEY-----") && text.ends_with("-----END EC PRIVATE KEY-----\n"));
     }
 }

@@ -21,7 +21,7 @@ use hyper_util::{
 };
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use rustls::{
-    CertificateError, ClientConfig, RootCertStore,
+    CertificateError, ClientConfig,
     crypto::ring,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
     time_provider::TimeProvider,
@@ -29,7 +29,7 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::storage::Store;
+use crate::{server_certificate::ServerCertificateVerifier, storage::Store};
 
 /// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
 const MAX_RESPONSE: usize = 7 * 1024 * 1024;
@@ -140,25 +140,22 @@ impl Endpoint {
     }
 
     fn connect(&self, webhooks: &WebhookClient) -> Result<Client, String> {
-        let mut roots = RootCertStore::empty();
-        match &self.authority {
-            Some(bundle) => {
-                let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
-                roots.add_parsable_certificates(certificates);
-                if roots.is_empty() {
-                    return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
-                }
-            }
+        let trusted = match &self.authority {
+            Some(bundle) => CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect(),
             // Like other clients, trusts the system's certificate authorities.
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        let provider = ring::default_provider();
+        let verifier = ServerCertificateVerifier::new(trusted, provider.signature_verification_algorithms);
+        if verifier.is_empty() && self.authority.is_some() {
+            return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
         }
         let time = Arc::new(ServerTime(webhooks.clock.clone()));
-        let config = ClientConfig::builder_with_details(Arc::new(ring::default_provider()), time)
+        let config = ClientConfig::builder_with_details(Arc::new(provider), time)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         let (store, resolver) = (webhooks.store.clone(), webhooks.resolver);
         let dialer = Dialer { store, resolver, service: self.service.clone() };
@@ -262,31 +259,13 @@ fn describe(error: &(dyn Error + 'static)) -> String {
 }
 
 fn describe_tls(error: &rustls::Error) -> String {
-    let why = match error {
-        // The signature is invalid if another authority has the same name as the right one.
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            "certificate signed by unknown authority".to_owned()
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(refusal)) => {
+            format!("tls: failed to verify certificate: {}", refusal.0)
         }
-        rustls::Error::InvalidCertificate(
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. },
-        ) => "certificate has expired or is not yet valid".to_owned(),
-        rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {
-            let names: Vec<_> = presented.iter().map(|name| plain_name(name)).collect();
-            format!("certificate is valid for {}, not {}", names.join(", "), expected.to_str())
-        }
-        rustls::Error::InvalidCertificate(other) => other.to_string(),
-        other => return format!("tls: {other}"),
-    };
-    format!("tls: failed to verify certificate: x509: {why}")
-}
-
-/// Returns a certificate's name without its type: `a.b` for `DnsName("a.b")`.
-fn plain_name(name: &str) -> &str {
-    let inner = name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')'));
-    inner.trim_matches('"')
+        rustls::Error::InvalidCertificate(other) => format!("tls: failed to verify certificate: x509: {other}"),
+        other => format!("tls: {other}"),
+    }
 }
 
 /// Returns the error of a response with an unsuccessful code.

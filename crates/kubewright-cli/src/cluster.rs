@@ -8,12 +8,21 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
+use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Pods};
+use kubewright_cluster::{Cluster, Endpoint, Pods};
+use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::kubeconfig::Kubeconfig;
+use crate::{
+    kubeconfig::{ContextNames, KubeconfigFile, MergedContext, rename, user_kubeconfig},
+    shell::Shell,
+};
+
+/// The namespace of a context, unless another is chosen. It always exists.
+const DEFAULT_NAMESPACE: &str = "default";
 
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
@@ -25,6 +34,22 @@ pub(crate) struct ClusterOptions {
     /// Path of the kubeconfig to write; it is removed at exit [default: chosen by the command, and printed]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Name of the context, cluster and user in the kubeconfig [default: chosen by the command]
+    #[arg(long, value_name = "NAME", value_parser = context_name)]
+    pub(crate) context: Option<String>,
+
+    /// Default namespace of the context; it is created if necessary
+    #[arg(long, short, value_name = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+
+    /// Add the context to the kubeconfig of kubectl ($KUBECONFIG or ~/.kube/config) as the current one, until the cluster ends
+    #[arg(long)]
+    merge: bool,
+
+    /// With --merge: leave the current context as it is
+    #[arg(long, requires = "merge")]
+    keep_context: bool,
 
     /// How to run pods
     #[arg(long, value_enum, default_value_t = PodMode::Run)]
@@ -57,11 +82,23 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// Parses the name of a context.
+fn context_name(text: &str) -> Result<String, String> {
+    let is_word = |c: char| !c.is_whitespace() && !c.is_control();
+    if text.is_empty() || !text.chars().all(is_word) {
+        return Err("use a word, such as kubewright".into());
+    }
+    Ok(text.into())
+}
+
 /// A running cluster that serves its API.
 pub(crate) struct Running {
     cluster: Cluster,
-    kubeconfig: Kubeconfig,
+    // Declared before the file to which it refers, and so dropped before it.
+    merged: Option<MergedContext>,
+    kubeconfig: KubeconfigFile,
     address: SocketAddr,
+    namespace: String,
 }
 
 impl ClusterOptions {
@@ -73,19 +110,72 @@ impl ClusterOptions {
         Ok(())
     }
 
-    /// Starts a cluster. `extend` receives its kubeconfig, and returns the one to write.
-    pub(crate) async fn start(&self, clock: &SharedClock, extend: impl FnOnce(String) -> String) -> Result<Running> {
+    /// Starts a cluster. `context` is the default name of its context, `traces` the address of an operator's traces.
+    pub(crate) async fn start(
+        &self,
+        clock: &SharedClock,
+        context: &str,
+        traces: Option<String>,
+        shell: &Shell,
+    ) -> Result<Running> {
         let pods = match self.pods {
             PodMode::Run => Pods::Run,
             PodMode::Simulate => Pods::Simulate,
         };
         let cluster = Cluster::builder().clock(clock.clone()).pods(pods).start().await.context("start the cluster")?;
+        if self.namespace != DEFAULT_NAMESPACE {
+            create_namespace(&cluster, &self.namespace).await?;
+        }
         let listening = cluster
             .listen(self.listen)
             .await
             .with_context(|| format!("listen on {} (choose another address with --listen)", self.listen))?;
-        let kubeconfig = Kubeconfig::write(self.kubeconfig.as_deref(), &extend(listening.kubeconfig()))?;
-        Ok(Running { cluster, kubeconfig, address: listening.address() })
+        let (kubeconfig, merged) = self.write_kubeconfigs(&listening, context, traces, shell)?;
+        let (address, namespace) = (listening.address(), self.namespace.clone());
+        Ok(Running { cluster, merged, kubeconfig, address, namespace })
+    }
+
+    /// Writes the kubeconfig of the cluster, and with `--merge` also to that of the user.
+    fn write_kubeconfigs(
+        &self,
+        listening: &Endpoint,
+        context: &str,
+        traces: Option<String>,
+        shell: &Shell,
+    ) -> Result<(KubeconfigFile, Option<MergedContext>)> {
+        let documents = yaml::read(&listening.kubeconfig()).context("read the kubeconfig of the cluster")?;
+        let mut content = documents.into_iter().next().unwrap_or_default();
+        let context = self.context.as_deref().unwrap_or(context);
+        rename(&mut content, ContextNames { context, namespace: &self.namespace }, traces);
+        let text = yaml::documents([&content]).context("write the kubeconfig of the cluster")?;
+        let kubeconfig = KubeconfigFile::write(self.kubeconfig.as_deref(), &text)?;
+        if !self.merge {
+            return Ok((kubeconfig, None));
+        }
+        let users = user_kubeconfig(std::env::var_os("KUBECONFIG"), std::env::home_dir())?;
+        let merged = MergedContext::add(users, &content, kubeconfig.path(), self.keep_context)?;
+        shell.status("Merged", format!("context {} into {}", merged.context(), merged.path().display()));
+        if merged.hides_comments() {
+            shell.warning(&format!(
+                "{} has comments: they are restored at exit, unless another program changes the file before",
+                merged.path().display()
+            ));
+        }
+        Ok((kubeconfig, Some(merged)))
+    }
+}
+
+async fn create_namespace(cluster: &Cluster, name: &str) -> Result<()> {
+    let namespace = Namespace {
+        metadata: kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() },
+        ..Default::default()
+    };
+    match Api::all(cluster.client()).create(&PostParams::default(), &namespace).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => {
+            Err(error).with_context(|| format!("create the namespace {name} (choose another with --namespace)"))
+        }
     }
 }
 
@@ -99,6 +189,22 @@ impl Running {
         self.kubeconfig.path()
     }
 
+    /// Waits until pods can run: the node is ready, and the namespace of the context has its default service account.
+    pub(crate) async fn wait_until_ready(&self) -> Result<()> {
+        let namespace = self.namespace.as_str();
+        let is_here =
+            |found: Option<String>, name: &str, expected: &str| found.as_deref() == Some(namespace) && name == expected;
+        let account = |account: &ServiceAccount| is_here(account.namespace(), &account.name_any(), "default");
+        let certificate = |map: &ConfigMap| is_here(map.namespace(), &map.name_any(), "kube-root-ca.crt");
+        let waits = futures::try_join!(
+            self.cluster.expect::<Node>(|nodes| nodes.iter().any(|node| is_ready(node))),
+            self.cluster.expect::<ServiceAccount>(|accounts| accounts.iter().any(|found| account(found))),
+            self.cluster.expect::<ConfigMap>(|maps| maps.iter().any(|found| certificate(found))),
+        );
+        waits.context("wait for the cluster to be ready")?;
+        Ok(())
+    }
+
     /// Returns the line that reports that the cluster is ready.
     pub(crate) fn ready_line(&self, clock: &SharedClock) -> String {
         format!(
@@ -109,12 +215,28 @@ impl Running {
         )
     }
 
+    /// Returns the address of the API server.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Stops the cluster, and removes its pods, ports and files.
-    pub(crate) async fn shutdown(self) {
-        // The kubeconfig is removed first, so that it never contains an address at which nothing answers.
+    pub(crate) async fn shutdown(self, shell: &Shell) {
+        // The kubeconfigs are removed first, so that they never contain an address at which nothing answers.
+        if let Some(merged) = self.merged {
+            let place = format!("context {} in {}", merged.context(), merged.path().display());
+            if let Err(error) = merged.remove() {
+                shell.warning(&format!("{place} was not removed: {error:#}; the next cluster with --merge removes it"));
+            }
+        }
         drop(self.kubeconfig);
         self.cluster.shutdown().await;
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The signals that stop a command: SIGTERM, SIGINT and SIGHUP.
@@ -147,7 +269,7 @@ impl Signals {
 }
 
 /// Returns whether this process was started to outlive its terminal, for example by `nohup`. Only detected on Linux.
-fn ignores_hang_up() -> bool {
+pub(crate) fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)

@@ -1,8 +1,9 @@
 //! The `kubewright` command.
 //!
 //! [`commands`] parses arguments, the other modules do the work, and only [`shell`] prints. The exit code is 0 for
-//! success, 1 for an error, and 2 for a usage error.
+//! success, 1 for an error, and 2 for a usage error; `kubewright cluster -- COMMAND` ends with that of the command.
 
+mod child;
 mod cluster;
 mod commands;
 mod dev;
@@ -126,7 +127,10 @@ async fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
         Command::Edit(arguments) => edit::run(arguments, &shell),
-        Command::Cluster(arguments) => cluster_command::run(arguments, clock, &shell).await,
+        Command::Cluster(arguments) => match cluster_command::run(arguments, clock, &shell).await {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Dev(arguments) => dev_command::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),
@@ -140,7 +144,7 @@ async fn main() -> ExitCode {
         Command::Helm(arguments) => installer::helm(arguments, &shell),
         Command::Explain(arguments) => explain_command::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
-        Command::Version(arguments) => version::run(&arguments, &shell).await,
+        Command::Version(arguments) => version::run(&arguments, &shell),
         Command::Alpha(command) => alpha::run(command, &shell),
         Command::Plugin(line) => plugin::run(&line),
     };

@@ -33,9 +33,9 @@ pub(crate) fn render(folder: &Path) -> Result<String> {
         output => output.context("start kustomize")?,
     };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stderr);
         let hint = if by_kubectl { kubectl_hint() } else { String::new() };
-        bail!("cannot render {}:\n{}{hint}", folder.display(), said.trim_end());
+        bail!("cannot render {}:\n{}{hint}", folder.display(), text.trim_end());
     }
     String::from_utf8(output.stdout).context("read the output of kustomize")
 }
@@ -57,8 +57,8 @@ fn kubectl_hint() -> String {
 }
 
 /// Parses the minor version in the output of `kubectl version`.
-fn minor(said: &str) -> Option<u32> {
-    let (_, after) = said.split_once("v1.")?;
+fn minor(text: &str) -> Option<u32> {
+    let (_, after) = text.split_once("v1.")?;
     after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
 }
 
@@ -69,10 +69,10 @@ mod tests {
     #[test]
     fn the_minor_version_of_kubectl_is_parsed() {
         let old = r#"Client Version: version.Info{Major:"1", Minor:"20", GitVersion:"v1.20.2", GoVersion:"go1.19.8"}"#;
-        for (said, expected) in
+        for (text, expected) in
             [(old, Some(20)), ("Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0", Some(32)), ("", None)]
         {
-            assert_eq!(minor(said), expected, "{said}");
+            assert_eq!(minor(text), expected, "{text}");
         }
     }
 }

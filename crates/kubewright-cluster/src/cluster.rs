@@ -22,6 +22,7 @@ use crate::{
         event_ttl, garbage,
         job::Jobs,
         kubernetes_service, namespace_defaults,
+        protection::Protection,
         reconcile::{self, Controller},
         replicaset::ReplicaSets,
         scheduler,
@@ -130,13 +131,13 @@ impl ClusterBuilder {
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = LogStore::default();
-        let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone());
+        let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
         }
         if self.pods != Pods::None {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
-            api = api.action("", "v1", "pods", "log", action);
+            api = api.action("", "v1", "pods", "log", action).component("scheduler");
         }
         let api = api.build();
         let mut cluster = Cluster {
@@ -257,8 +258,8 @@ impl Cluster {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = AssertUnwindSafe(task).catch_unwind().map(|ended| {
             if let Err(panic) = ended {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let message = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let message = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
                 tracing::error!(message, "a task of the cluster has panicked");
             }
         });
@@ -284,6 +285,7 @@ impl Cluster {
         self.control("deployment-controller", clock, Deployments::default());
         self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
         self.control("job-controller", clock, Jobs::default());
+        self.control("persistentvolume-protection-controller", clock, Protection::default());
         self.control("replicaset-controller", clock, ReplicaSets::default());
     }
 

@@ -126,6 +126,17 @@ impl ObjectClient {
         self.send(Method::PATCH, format!("{address}{subresource}"), "application/merge-patch+json", Some(patch)).await
     }
 
+    /// Applies a configuration with force, as a field manager.
+    pub(crate) async fn apply(
+        &self,
+        address: &ObjectPath,
+        manager: &str,
+        config: &Value,
+    ) -> Result<Value, kube::Error> {
+        let path = format!("{address}?fieldManager={manager}&force=true");
+        self.send(Method::PATCH, path, "application/apply-patch+yaml", Some(config)).await
+    }
+
     /// Deletes an object, or the whole collection if the name is empty.
     pub(crate) async fn delete(&self, address: &ObjectPath, how: &DeleteOptions<'_>) -> Result<(), kube::Error> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
@@ -173,7 +184,12 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     code(error) == Some(404)
 }
 
-/// Returns whether the object has changed meanwhile, or already exists.
+/// Returns whether the object has changed meanwhile, already exists, or has been replaced by another one of that name.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    code(error) == Some(409)
+    let kube::Error::Api(status) = error else { return false };
+    let replaced = || {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.field == "metadata.uid")
+    };
+    status.code == 409 || status.code == 422 && replaced()
 }

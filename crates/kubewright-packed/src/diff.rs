@@ -22,7 +22,7 @@ pub fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<St
     let metadata = known.value();
     comparison.compare(metadata, told.value_like(metadata));
     comparison.path.clear();
-    // There is nothing behind the rest.
+    // Nothing follows the last value.
     let (old, new) = (old.get(known.at()..), new.get(told.at()..));
     comparison.compare(old.unwrap_or_default(), new.unwrap_or_default());
     paths
@@ -52,7 +52,7 @@ impl<'a> Comparison<'a> {
     fn compare_maps(&mut self, mut old: Tokens<'a>, mut new: Tokens<'a>) {
         old.next();
         new.next();
-        // Mostly the keys are the same, in the same order.
+        // Usually the keys are the same, in the same order.
         loop {
             let (mut after_known, mut after_key) = (old.clone(), new.clone());
             let (Some(known), Some(key)) = (after_known.next(), after_key.next()) else { break };

@@ -1,4 +1,4 @@
-//! Deserialization of JSON by way of tokens.
+//! Deserialization of JSON through tokens.
 
 use serde::{
     Deserializer,
@@ -12,7 +12,7 @@ use super::{
     token::Tokens,
 };
 
-/// Deserializes a value from JSON text, by way of tokens.
+/// Deserializes a value from JSON text, through tokens.
 ///
 /// It takes about one and a half times as long as `serde_json::from_str`. In return a program that also reads packed objects
 /// contains the code that deserializes `T`, which is large for kinds such as `Pod`, only once.

@@ -69,7 +69,7 @@ impl<'a> Walk<'a, '_> {
         self.tokens.next();
     }
 
-    /// ReadMarks a value with all that is in it.
+    /// Marks a value with everything in it.
     fn keep(&mut self) {
         if self.tokens.is_at_map() {
             self.entries(|walk, _| walk.keep());

@@ -1,4 +1,4 @@
-//! From a object to the bytes that are kept.
+//! Packing of the marked values of an object.
 
 use super::{
     dictionary::{Dictionary, Strings},
@@ -9,8 +9,8 @@ use super::{
 
 /// Returns the packed form of the values that are marked as read.
 ///
-/// `name` tells the object from others of its kind: the dictionary shares a string once it occurred in several objects, not
-/// in several states of one. An object that was not read at all packs to an empty map.
+/// `name` identifies the object within its kind: the dictionary shares a string that occurred in several objects, not in
+/// several states of one object. An object that was not read at all packs to an empty map.
 pub fn pack(object: &RawObject, marks: &ReadMarks, name: &str, dictionary: &Dictionary) -> Vec<u8> {
     let mut unknown = Vec::new();
     let bytes = {
@@ -22,7 +22,7 @@ pub fn pack(object: &RawObject, marks: &ReadMarks, name: &str, dictionary: &Dict
             unknown: &mut unknown,
             out: Vec::with_capacity(object.bytes().len()),
         };
-        // The metadata, and the rest.
+        // The metadata, and the other fields.
         packer.value();
         packer.value();
         packer.out
@@ -51,12 +51,12 @@ impl<'d> Packer<'_, 'd> {
         }
         if self.tokens.is_at_list() {
             self.enter(Token::List);
-            while self.goes_on() {
+            while self.has_more() {
                 self.value();
             }
         } else if self.tokens.is_at_map() {
             self.enter(Token::Map);
-            while self.goes_on() {
+            while self.has_more() {
                 self.entry();
             }
         } else {
@@ -69,7 +69,7 @@ impl<'d> Packer<'_, 'd> {
         begin.write(&mut self.out);
     }
 
-    /// Packs a key with its value, or neither.
+    /// Packs a key with its value, or nothing if the value isn't marked.
     fn entry(&mut self) {
         let key = self.tokens.text();
         if !self.marks.get(self.tokens.at()) {
@@ -79,8 +79,8 @@ impl<'d> Packer<'_, 'd> {
         self.value();
     }
 
-    /// Returns whether the list or map has more. At its end, copies the end token.
-    fn goes_on(&mut self) -> bool {
+    /// Returns whether the list or map has another element. At its end, copies the end token.
+    fn has_more(&mut self) -> bool {
         let is_end = self.tokens.is_at_end();
         if is_end {
             self.tokens.next();

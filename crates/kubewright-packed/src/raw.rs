@@ -200,7 +200,7 @@ impl Named for Field {
     }
 }
 
-/// Whether an entry is kept.
+/// Returns whether an entry is kept.
 impl Named for bool {
     fn is_written(&self) -> bool {
         *self

@@ -53,7 +53,7 @@ pub struct ManagerArgs {
     pub metrics: MetricsArgs,
 
     /// Address of /healthz and /readyz: host:port, :port for all interfaces, or 0 for no server. Traces and the reasons
-    /// of failed checks are shown on loopback alone, at the same port
+    /// of failed checks are served only on loopback, at the same port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     pub health_probe_bind_address: BindAddress,
 

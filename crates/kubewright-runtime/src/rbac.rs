@@ -178,7 +178,7 @@ impl NamedResource {
     }
 }
 
-/// Whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or digit. With
+/// Returns whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or digit. With
 /// `has_dots` it may have several such parts with dots between them.
 const fn is_name(text: &str, has_dots: bool) -> bool {
     let bytes = text.as_bytes();

@@ -58,7 +58,7 @@ use crate::{
 
 /// The default timeout of a request to the collector.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last spans may take to be exported.
+/// The time limit for the export of the last spans.
 const GRACE: Duration = Duration::from_secs(2);
 /// The longest response of a collector that is read.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -197,7 +197,7 @@ fn exporter_variable(suffix: &str) -> Option<String> {
         .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{suffix}")))
 }
 
-/// Whether the environment asks for spans.
+/// Returns whether the environment requests spans.
 fn is_wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let endpoints = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];

@@ -142,8 +142,30 @@ impl Record {
     }
 }
 
+/// A failure to run a command and to record it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ScaffoldError {
+    /// The command failed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The record cannot be used.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Plans the changes of a command, including `PROJECT` and the record.
+///
+/// # Errors
+/// Returns an error if the command is invalid for the project, or if the record cannot be read.
+pub fn plan(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), ScaffoldError> {
+    step.plan(project, plan)?;
+    note(step, project, plan)?;
+    Ok(())
+}
+
 /// Adds a command to the record of the project that a plan is for. A project without a record does not get one.
-pub(crate) fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), RecordError> {
+fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), RecordError> {
     let source = plan.source();
     let mut record = match step {
         step if step.is_for_others() => return Ok(()),
@@ -182,7 +204,7 @@ mod tests {
     fn apply(files: &mut BTreeMap<String, String>, step: &Step) {
         let project = files.get(project::FILE).map(|text| Project::read(text).unwrap()).unwrap_or_default();
         let mut plan = Plan::new(files);
-        step.carry_out(&project, &mut plan).unwrap();
+        super::plan(step, &project, &mut plan).unwrap();
         let changes = plan.finish().unwrap();
         files.extend(changes.into_iter().map(|change| (change.path, change.after)));
     }
@@ -254,14 +276,14 @@ mod tests {
         files.insert(FILE.into(), "<<<<<<< mine\n".into());
         let mut plan = Plan::new(&files);
         let project = Project::read(&files[project::FILE]).unwrap();
-        let error = api("Captain").carry_out(&project, &mut plan).unwrap_err().to_string();
+        let error = super::plan(&api("Captain"), &project, &mut plan).unwrap_err().to_string();
         assert!(
             error.contains("cannot read .kubewright/scaffold.yaml") && error.contains("version control"),
             "{error}"
         );
         let text = "cliVersion: x\nsteps:\n- createApi: {version: v1, kind: captain}\nfiles: {}\n";
         let error = Record::read(text).unwrap_err().to_string();
-        assert!(error.contains("begin with a capital letter"), "names are looked at: {error}");
+        assert!(error.contains("begin with a capital letter"), "{error}");
     }
 
     proptest! {

@@ -216,5 +216,5 @@ impl Convert for Forgetful {
 #[test]
 fn the_property_test_finds_what_is_lost() {
     let error = testing::round_trip::<Forgetful>().unwrap_err().to_string();
-    assert!(error.starts_with("from the hub and back loses something (seed "), "{error}");
+    assert!(error.starts_with("the conversion from the hub and back is lossy (seed "), "{error}");
 }

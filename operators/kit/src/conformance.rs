@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    History, Invalid, Operator, Subject, TestEnv, assert_quiet, eventually, minutes, with_a_fault_at_each_write,
+    History, Invalid, Operator, Subject, TestEnv, assert_only_watches, assert_quiet, eventually, minutes,
+    with_a_fault_at_each_write,
 };
 
 /// Declares the conformance tests of a [`Subject`]. With `invalid`, the test of invalid specs is included, which
@@ -166,7 +167,7 @@ pub async fn lost_answers_to_creates_cause_no_additional_child<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
     let times = S::CHILDREN.min(3);
-    let lost = faults.on(S::CREATE_VERBS, &child::<S>()).times(times).lose_answer();
+    let lost = faults.on(S::CREATE_VERBS, &child::<S>()).times(times).lose_response();
     let operator = env.start(&faults);
     env.create(S::sample()).await;
     S::settled(&env).await;
@@ -369,8 +370,7 @@ pub async fn an_invalid_spec_is_reported_and_retried_only_after_an_edit<S: Inval
     sleep(minutes(1)).await;
     faults.forget();
     sleep(minutes(60)).await;
-    let requests: Vec<_> = faults.requests().into_iter().filter(|seen| seen.request.verb != Verb::Watch).collect();
-    assert!(requests.is_empty(), "{requests:?}");
+    assert_only_watches(&faults);
     env.edit::<S::Resource>(S::NAME, S::valid_patch()).await;
     S::settled(&env).await;
     operator.stop().await;
@@ -473,7 +473,7 @@ pub async fn a_refused_child_is_reported_with_the_servers_message_and_retried_sl
 pub async fn after_faults_stop_it_converges_and_stays_quiet<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
-    faults.on(Verb::WRITES, "*").skip(1).times(3).lose_answer();
+    faults.on(Verb::WRITES, "*").skip(1).times(3).lose_response();
     faults.on(Verb::WRITES, "*").times(20).refuse(503, "ServiceUnavailable");
     faults.on(Verb::READS, "*").skip(3).times(20).lose_request();
     let operator = env.start(&faults);

@@ -18,7 +18,10 @@ use kubewright::{
     prelude::*,
     random::Random,
 };
-use kubewright_cluster::{Cluster, ClusterBuilder, Pods, faults::Faults};
+use kubewright_cluster::{
+    Cluster, ClusterBuilder, Pods,
+    faults::{Faults, RecordedRequest, Verb},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{
@@ -216,6 +219,21 @@ pub async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
 /// Returns a duration in minutes.
 pub fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
+}
+
+/// Asserts that nothing has been requested but watches, and one list for each watch, which confirms the version from which
+/// it is resumed.
+pub fn assert_only_watches(faults: &Faults) {
+    let (watches, mut others): (Vec<_>, Vec<_>) =
+        faults.requests().into_iter().partition(|seen| seen.request.verb == Verb::Watch);
+    for watch in watches {
+        let confirms =
+            |seen: &RecordedRequest| seen.request.verb == Verb::List && seen.request.resource == watch.request.resource;
+        if let Some(at) = others.iter().position(confirms) {
+            others.remove(at);
+        }
+    }
+    assert!(others.is_empty(), "{others:?}");
 }
 
 /// Checks that nothing is written for an hour while the operator runs.

@@ -17,7 +17,8 @@ mod write_fault;
 
 pub use deployed::{Deployed, metrics};
 pub use env::{
-    NAMESPACE, Object, Operator, Register, START, TestEnv, assert_quiet, eventually, minutes, within_a_minute,
+    NAMESPACE, Object, Operator, Register, START, TestEnv, assert_only_watches, assert_quiet, eventually, minutes,
+    within_a_minute,
 };
 pub use history::History;
 pub use manifests::{Config, needed};

@@ -45,7 +45,7 @@ impl TestEnv {
         let rule = faults.on(Verb::WRITES, "*").skip(nth);
         let fault = match kind {
             WriteFault::CrashBefore | WriteFault::LostRequest => rule.lose_request(),
-            WriteFault::CrashAfter | WriteFault::LostAnswer => rule.lose_answer(),
+            WriteFault::CrashAfter | WriteFault::LostAnswer => rule.lose_response(),
         };
         if kind.is_crash() {
             faults.on(Verb::WRITES, "*").skip(nth).always().lose_request();

@@ -117,14 +117,19 @@ mod tests {
     #[test]
     fn every_anchor_is_used() {
         let book: String = pages().into_iter().map(|(_, text)| text).collect();
-        let mut folders = ["operators", "crates/kubewright/examples"].map(|folder| root().join(folder)).to_vec();
+        let folders = ["operators", "crates/kubewright/examples", "crates/kubewright-cluster/tests/clients"];
+        let mut folders = folders.map(|folder| root().join(folder)).to_vec();
+        let is_source = |path: &Path| {
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            ["rs", "py", "mjs", "java", "go"].contains(&extension)
+        };
         while let Some(folder) = folders.pop() {
             for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
                 if path.is_dir() {
                     folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                } else if is_source(&path) {
                     let text = fs::read_to_string(&path).unwrap();
-                    for anchor in between(&text, "// ANCHOR: ", "\n") {
+                    for anchor in between(&text, " ANCHOR: ", "\n") {
                         let end = path.strip_prefix(root()).unwrap().display();
                         assert!(book.contains(&format!("{end}:{anchor}}}}}")), "no page includes {end}:{anchor}");
                     }

@@ -17,14 +17,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The most files that a ring in one folder may have.
+/// The maximum number of files of a ring in one folder.
 const MOST: usize = 5;
-/// Where the larger rings are listed.
+/// The file with the larger rings.
 const ALLOWED: &str = "xtask/allowed-rings.txt";
 /// The first line of that file.
 const HEADER: &str =
     "# Module rings that are larger than the rest may be: see src/invariants/rings.rs. This list only shrinks.";
-/// Whose folders are read: each with a `src`.
+/// The directories of crates with a `src`.
 const PARENTS: [&str; 2] = ["crates", "operators"];
 
 /// A module: the names from the crate's root, which itself is the empty path.
@@ -35,7 +35,7 @@ type Module = Vec<String>;
 struct Ring(Vec<String>);
 
 impl Ring {
-    /// Whether it is small, and in one folder.
+    /// Returns whether it is small, and in one folder.
     fn is_small(&self) -> bool {
         self.0.len() <= MOST && self.folder().is_some()
     }
@@ -58,7 +58,7 @@ struct Allowed {
     files: BTreeSet<String>,
 }
 
-/// Prints the rings that are allowed, and why. With `prune`, removes from the list what is in no large ring any more.
+/// Prints the allowed rings and the reasons. With `prune`, removes files from the list that are in no large ring.
 ///
 /// # Errors
 ///
@@ -181,7 +181,7 @@ impl Crate {
         Ok(Self::new(sources))
     }
 
-    /// Of each module its file and its text.
+    /// Creates a crate from the file and the text of each module.
     fn new(sources: BTreeMap<Module, (String, String)>) -> Self {
         let names = sources.keys().cloned().collect::<BTreeSet<_>>();
         let read = |(module, (file, text)): (Module, (String, String))| {
@@ -204,7 +204,7 @@ impl Crate {
         Self { modules: sources.into_iter().map(read).collect() }
     }
 
-    /// The module that a path leads to, by way of re-exports.
+    /// Returns the module of a path, through re-exports.
     fn target(&self, path: &[String], steps: usize) -> &[String] {
         let known = (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length])).unwrap_or(0);
         let (module, rest) = path.split_at(known);

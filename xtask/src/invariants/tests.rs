@@ -1,4 +1,4 @@
-//! What may be named where.
+//! Tests of names that only certain modules may use.
 
 use std::{
     fs,
@@ -95,6 +95,7 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-scaffold", &["kubewright-apimachinery"]);
     check("crates/kubewright-manifests", &["kubewright-apimachinery"]);
     check("crates/kubewright-browser", &[]);
+    check("crates/kubewright-corpus", &[]);
     check("operators/at", &["kubewright"]);
     check("operators/cronjob", &["kubewright"]);
     check("operators/guestbook", &["kubewright"]);

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many pods there are to be.
+/// The desired number of pods.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "app.example.com",
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
     doc = "PodSet keeps a number of pods alive."
 )]
 pub struct PodSetSpec {
-    /// So many.
+    /// The number of pods.
     pub replicas: i32,
 }
 
-/// What was last observed.
+/// The last observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetStatus {
@@ -28,7 +28,7 @@ pub struct PodSetStatus {
     #[serde(default)]
     pub pod_names: Vec<String>,
 
-    /// How many they are.
+    /// The number of active pods.
     #[serde(default)]
     pub available_replicas: i32,
 
@@ -36,7 +36,7 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 
-    /// The generation that this tells about.
+    /// The observed generation of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

@@ -53,6 +53,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The fields that this write can change.
     pub writable: Writable<'a>,
+    /// The object in which no field is set, if it isn't empty. A creation doesn't own what it has in common with it.
+    pub blank: Option<&'a Value>,
     /// The other versions of the kind, if they may have other fields.
     pub versions: Option<&'a dyn Versions>,
 }
@@ -120,8 +122,8 @@ impl Context<'_> {
 ///
 /// # Errors
 /// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
-/// 400 if `config` has another version, managed fields, a field that the schema doesn't declare, or list items without
-/// keys or with equal keys.
+/// 400 if `config` has another version or managed fields, and 500 if it has a field that the schema doesn't declare, or
+/// list items without keys or with equal keys.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -129,11 +131,12 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
     let applied = Value::Object(ctx.writable.part_of(applied));
     let fields = root.claimed(&applied).map_err(|error| {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        Status::bad_request(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {error}",
+        let version = text("/apiVersion");
+        Status::unknown(format!(
+            "failed to create typed patch object ({}/{}; {}{version}, Kind={}): {error}",
             text("/metadata/namespace"),
             text("/metadata/name"),
-            text("/apiVersion"),
+            if version.contains('/') { "" } else { "/" },
             text("/kind")
         ))
     })?;

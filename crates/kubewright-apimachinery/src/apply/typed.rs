@@ -131,7 +131,7 @@ impl<'a> Cursor<'a> {
     /// Returns the keys and schema of the list items at this position. `None` if the list is atomic.
     pub(crate) fn items(self) -> Option<Items<'a>> {
         let keys = match &self.node.schema().list {
-            List::Atomic => return None,
+            List::Unspecified | List::Atomic => return None,
             List::Set => None,
             List::Map(keys) => Some(keys.as_slice()),
         };
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
 
     /// Returns whether a map at this position is atomic.
     pub(crate) fn is_atomic_map(self) -> bool {
-        self.node.schema().atomic_map
+        self.node.is_atomic_map()
     }
 
     /// Returns the granularity of `value` at this position. A value of a type that the schema doesn't allow is owned

@@ -64,7 +64,12 @@ impl Comparisons {
 
     /// Returns the difference that a creation makes.
     pub(super) fn creation(new: &Value, ctx: &Context<'_>) -> Self {
-        let own = restricted(Comparison::creation(Cursor::root(ctx.node), new), ctx);
+        let root = Cursor::root(ctx.node);
+        let own = match ctx.blank {
+            Some(blank) => Comparison { removed: FieldSet::default(), ..Comparison::of(root, blank, new) },
+            None => Comparison::creation(root, new),
+        };
+        let own = restricted(own, ctx);
         Self { own, others: BTreeMap::new() }
     }
 

@@ -19,6 +19,9 @@ pub enum PatchError {
     /// 422.
     #[error("{0}")]
     Rejected(String),
+    /// The patch can't be applied for a reason that Kubernetes passes on as an unknown error. The response is 500.
+    #[error("{0}")]
+    Unknown(String),
     /// The patch exceeds a limit. The response is 413.
     #[error("{0}")]
     TooLarge(String),
@@ -29,6 +32,7 @@ impl PatchError {
     pub fn to_status(&self) -> Status {
         match self {
             Self::Malformed(why) => Status::bad_request(why),
+            Self::Unknown(why) => Status::unknown(why),
             Self::Rejected(_) => Status {
                 details: Some(Details::default().into()),
                 ..Status::new(422, "Invalid", "the server rejected our request due to an error in our request")

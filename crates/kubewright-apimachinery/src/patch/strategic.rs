@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::schema::Node;
+use crate::{go_format::plain, schema::Node};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -24,8 +24,8 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// Returns the patched document. `node` is the schema of the document.
 ///
 /// # Errors
-/// Returns [`PatchError::Malformed`] if the patch contradicts itself or the schema, and [`PatchError::Rejected`] for
-/// lists of lists, which strategic merge does not support.
+/// Returns [`PatchError::Malformed`] for directives of a wrong type, [`PatchError::Unknown`] if the patch contradicts the
+/// schema, and [`PatchError::Rejected`] if it contradicts itself or contains lists of lists.
 pub fn apply(node: Node<'_>, doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else { return malformed("a strategic merge patch must be a JSON object") };
     let mut target = match doc {
@@ -40,15 +40,17 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, PatchError> {
     Err(PatchError::Malformed(why.into()))
 }
 
+fn unknown<T>(why: impl Into<String>) -> Result<T, PatchError> {
+    Err(PatchError::Unknown(why.into()))
+}
+
 fn unknown_directive<T>(directive: &Value, map: &Map<String, Value>) -> Result<T, PatchError> {
     let directive = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-    malformed(format!("unknown patch type: {directive} in map: {}", Value::Object(map.clone())))
+    unknown(format!("unknown patch type: {directive} in map: {}", plain(&Value::Object(map.clone()))))
 }
 
 fn list<'a>(value: &'a Value, what: &str) -> Result<&'a [Value], PatchError> {
-    value
-        .as_array()
-        .map_or_else(|| malformed(format!("invalid patch format of {what} list")), |list| Ok(list.as_slice()))
+    value.as_array().map_or_else(|| malformed(format!("invalid patch format of {what}")), |list| Ok(list.as_slice()))
 }
 
 fn is_directive(key: &str) -> bool {
@@ -84,7 +86,7 @@ fn merge_map(
     }
     for (key, value) in patch {
         if let Some(name) = key.strip_prefix(SET_ORDER) {
-            let order = list(value, "setElementOrder")?;
+            let order = list(value, "setElementOrder list")?;
             let merge = node.and_then(|node| node.field(name)).and_then(MergeList::of);
             if let (false, Some(merge), Some(Value::Array(items))) =
                 (patch.contains_key(name), merge, target.get_mut(name))
@@ -93,7 +95,7 @@ fn merge_map(
                 *items = merge.ordered(std::mem::take(items), order, &live);
             }
         } else if let Some(name) = key.strip_prefix(DELETE_FROM) {
-            let mut deleted = Deleted::new(list(value, "primitive")?);
+            let mut deleted = Deleted::new(list(value, "primitive list")?);
             if let Some(Value::Array(items)) = target.get_mut(name) {
                 items.retain(|item| !deleted.contains(item));
             }
@@ -132,7 +134,7 @@ impl Deleted {
 fn retain_keys(target: &mut Map<String, Value>, patch: &Map<String, Value>, keep: &[Value]) -> Result<(), PatchError> {
     let keep: BTreeSet<&str> = keep.iter().filter_map(Value::as_str).collect();
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !keep.contains(key.as_str())) {
-        return malformed("patch content doesn't match retainKeys list");
+        return Err(PatchError::Rejected("patch content doesn't match retainKeys list".into()));
     }
     target.retain(|key, _| keep.contains(key.as_str()));
     Ok(())
@@ -190,7 +192,7 @@ fn merge_field(
 }
 
 fn has_strategy(node: Node<'_>, strategy: &str) -> bool {
-    node.schema().patch_strategy.iter().any(|one| one == strategy)
+    node.patch_strategy().iter().any(|one| one == strategy)
 }
 
 /// Returns the map that a patch sets when it replaces instead of merging. It has no directives, and no nulls, which
@@ -219,18 +221,18 @@ struct MergeList<'a> {
 
 impl<'a> MergeList<'a> {
     fn of(node: Node<'a>) -> Option<Self> {
-        has_strategy(node, "merge").then(|| Self { items: node.items(), key: node.schema().patch_merge_key.as_deref() })
+        has_strategy(node, "merge").then(|| Self { items: node.items(), key: node.patch_merge_key() })
     }
 
     fn merge(&self, mut live: Vec<Value>, patch: &[Value], order: Option<&Value>) -> Result<Vec<Value>, PatchError> {
-        let order = order.map(|order| list(order, "setElementOrder")).transpose()?;
+        let order = order.map(|order| list(order, "setElementOrder list")).transpose()?;
         let all = || live.iter().chain(patch);
         if all().any(Value::is_array) {
             return Err(PatchError::Rejected("lists of lists are not supported".into()));
         }
         let objects = all().any(Value::is_object);
         if objects && all().any(|item| !item.is_object()) {
-            return malformed("list element types are not identical");
+            return unknown("list element types are not identical");
         }
         if !objects {
             return Ok(self.merge_scalars(live, patch, order));
@@ -301,12 +303,13 @@ impl<'a> MergeList<'a> {
 
     /// Returns the merge key's value in an item of a patch. Only an item that replaces the whole list lacks it.
     fn key_of(&self, item: &Map<String, Value>) -> Result<Option<String>, PatchError> {
-        let Some(key) = self.key else { return malformed("cannot merge lists without merge key") };
+        let Some(key) = self.key else { return unknown("cannot merge lists without merge key") };
         match item.get(key) {
             Some(value) => Ok(Some(value.to_string())),
             None if item.get(PATCH).and_then(Value::as_str) == Some("replace") => Ok(None),
             None => {
-                malformed(format!("map: {} does not contain declared merge key: {key}", Value::Object(item.clone())))
+                let item = plain(&Value::Object(item.clone()));
+                unknown(format!("map: {item} does not contain declared merge key: {key}"))
             }
         }
     }
@@ -322,10 +325,10 @@ impl<'a> MergeList<'a> {
         let set = items.iter().filter(|(_, item)| !item.contains_key(PATCH)).filter_map(|(key, _)| key.as_ref());
         for key in set {
             if !rest.any(|ordered| ordered == *key) && !order.is_empty() {
-                return malformed(format!(
+                return unknown(format!(
                     "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    Value::from(patch),
-                    Value::from(order)
+                    plain(&Value::from(patch)),
+                    plain(&Value::from(order))
                 ));
             }
         }
@@ -574,12 +577,12 @@ mod tests {
     fn contradictions_are_refused() {
         let cases = [
             (json!({"containers": [{"image": "x"}]}), "does not contain declared merge key: name"),
-            (json!({"containers": [{"name": "x", "$patch": "melt"}]}), "unknown patch type: melt in map: {"),
-            (json!({"strategy": {"$patch": 7}}), "unknown patch type: 7 in map: {"),
+            (json!({"containers": [{"name": "x", "$patch": "melt"}]}), "unknown patch type: melt in map: map["),
+            (json!({"strategy": {"$patch": 7}}), "unknown patch type: 7 in map: map["),
             (json!({"containers": ["x"]}), "list element types are not identical"),
             (json!({"containers": [["x"]]}), "lists of lists are not supported"),
             (json!({"keyless": [{"a": 1}]}), "cannot merge lists without merge key"),
-            (json!({"strategy": {"$retainKeys": "type"}}), "invalid patch format of retainKeys list"),
+            (json!({"strategy": {"$retainKeys": "type"}}), "invalid patch format of retainKeys"),
             (json!({"strategy": {"$retainKeys": [], "a": 1}}), "patch content doesn't match retainKeys list"),
             (json!({"$deleteFromPrimitiveList/args": "x"}), "invalid patch format of primitive list"),
             (json!({"$setElementOrder/containers": {}}), "invalid patch format of setElementOrder list"),

@@ -31,6 +31,7 @@ impl Dialect {
             out.put("default", schema.default.clone());
         }
         if let Some(name) = &schema.reference {
+            extensions(schema, &mut out);
             return self.reference(name, out);
         }
         let is_v3 = self == Self::V3;
@@ -147,14 +148,15 @@ fn extensions(schema: &Schema, out: &mut Out) {
     out.flag("x-kubernetes-preserve-unknown-fields", schema.preserve_unknown);
     out.flag("x-kubernetes-embedded-resource", schema.embedded_resource);
     match &schema.list {
-        List::Atomic => {}
+        List::Unspecified => {}
+        List::Atomic => out.put("x-kubernetes-list-type", Some("atomic".into())),
         List::Set => out.put("x-kubernetes-list-type", Some("set".into())),
         List::Map(keys) => {
             out.put("x-kubernetes-list-type", Some("map".into()));
             out.texts("x-kubernetes-list-map-keys", keys);
         }
     }
-    out.put("x-kubernetes-map-type", schema.atomic_map.then(|| "atomic".into()));
+    out.put("x-kubernetes-map-type", schema.atomic_map.map(|atomic| if atomic { "atomic" } else { "granular" }.into()));
     let strategy = (!schema.patch_strategy.is_empty()).then(|| schema.patch_strategy.join(",").into());
     out.put("x-kubernetes-patch-strategy", strategy);
     out.put("x-kubernetes-patch-merge-key", schema.patch_merge_key.as_deref().map(Value::from));
@@ -198,6 +200,13 @@ mod tests {
             json!({"$ref": "#/definitions/X"}),
         );
         check(
+            json!({"$ref": "#/$defs/X", "x-kubernetes-patch-strategy": "retainKeys", "x-kubernetes-map-type": "granular"}),
+            json!({"allOf": [{"$ref": "#/components/schemas/X"}], "x-kubernetes-patch-strategy": "retainKeys",
+                "x-kubernetes-map-type": "granular"}),
+            json!({"$ref": "#/definitions/X", "x-kubernetes-patch-strategy": "retainKeys",
+                "x-kubernetes-map-type": "granular"}),
+        );
+        check(
             json!({"$ref": "#/$defs/X", "description": "d", "default": {}}),
             json!({"allOf": [{"$ref": "#/components/schemas/X"}], "description": "d", "default": {}}),
             json!({"$ref": "#/definitions/X", "description": "d"}),
@@ -223,6 +232,7 @@ mod tests {
                     "x-kubernetes-preserve-unknown-fields": true},
                 "c": {"oneOf": [{"required": ["a"]}], "allOf": [{"minimum": 1}, {"maximum": 2}], "not": {"enum": [1]}},
                 "f": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+                "g": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"},
             },
             "required": ["n"],
             "x-kubernetes-validations": [{"rule": "r", "message": "m", "messageExpression": "e", "reason": "f",

@@ -11,7 +11,6 @@ pub mod parse;
 mod prune;
 pub mod rules;
 pub mod structural;
-mod types;
 mod validate;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -20,7 +19,6 @@ use serde_json::Value;
 
 pub use default::default;
 pub use prune::{prune, unknown_fields};
-pub use types::type_check;
 pub use validate::validate;
 
 use crate::cel::LazyProgram;
@@ -31,8 +29,8 @@ pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// A schema. The default allows any value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
-    /// The name of the definition that this schema refers to. If set, all other fields but `description` and `default`
-    /// are empty.
+    /// The name of the definition that this schema refers to. If set, all other fields but `description`, `default` and
+    /// the markers of the map type and of patches are empty.
     pub reference: Option<Arc<str>>,
     /// A short title.
     pub title: Option<String>,
@@ -66,8 +64,9 @@ pub struct Schema {
     pub embedded_resource: bool,
     /// `x-kubernetes-list-type`, and the keys of a list map.
     pub list: List,
-    /// `x-kubernetes-map-type: atomic`: the whole value has one owner.
-    pub atomic_map: bool,
+    /// `x-kubernetes-map-type`: true for `atomic` (the whole value has one owner), false for `granular`. Beside a
+    /// reference, it replaces that of the definition.
+    pub atomic_map: Option<bool>,
     /// `x-kubernetes-patch-strategy`, split at commas: `merge`, `replace`, `retainKeys`.
     pub patch_strategy: Vec<String>,
     /// `x-kubernetes-patch-merge-key`.
@@ -127,8 +126,10 @@ pub enum Additional {
 /// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// The whole list has one owner; the default.
+    /// Not specified: the whole list has one owner.
     #[default]
+    Unspecified,
+    /// The whole list has one owner.
     Atomic,
     /// Scalars, each with its own owners.
     Set,
@@ -188,6 +189,8 @@ pub struct Definitions(pub BTreeMap<Arc<str>, Schema>);
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     schema: &'a Schema,
+    /// The schema before references are resolved, which may have markers beside its reference.
+    site: &'a Schema,
     definitions: &'a Definitions,
 }
 
@@ -227,8 +230,8 @@ const fn anything() -> Schema {
         int_or_string: false,
         preserve_unknown: true,
         embedded_resource: false,
-        list: List::Atomic,
-        atomic_map: false,
+        list: List::Unspecified,
+        atomic_map: None,
         patch_strategy: Vec::new(),
         patch_merge_key: None,
         rules: Vec::new(),
@@ -240,7 +243,7 @@ const fn anything() -> Schema {
 impl<'a> Node<'a> {
     /// Creates the node of `schema`, whose references resolve in `definitions`.
     pub fn new(schema: &'a Schema, definitions: &'a Definitions) -> Self {
-        let mut node = Self { schema, definitions };
+        let mut node = Self { schema, site: schema, definitions };
         // A chain of more references than there are definitions is cyclic.
         for _ in 0..=definitions.0.len() {
             let Some(name) = &node.schema.reference else { break };
@@ -252,6 +255,21 @@ impl<'a> Node<'a> {
     /// Returns the schema, which is never a reference.
     pub fn schema(self) -> &'a Schema {
         self.schema
+    }
+
+    /// Returns whether the whole value has one owner, if it is an object.
+    pub fn is_atomic_map(self) -> bool {
+        self.site.atomic_map.or(self.schema.atomic_map).unwrap_or_default()
+    }
+
+    /// Returns the patch strategies of the value: `merge`, `replace`, `retainKeys`.
+    pub fn patch_strategy(self) -> &'a [String] {
+        &self.site.patch_strategy
+    }
+
+    /// Returns the key that identifies the items of the list in a patch.
+    pub fn patch_merge_key(self) -> Option<&'a str> {
+        self.site.patch_merge_key.as_deref()
     }
 
     /// Returns the definitions in which references resolve.

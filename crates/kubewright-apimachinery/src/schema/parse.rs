@@ -21,6 +21,9 @@ pub fn from_openapi(document: &Value) -> Schema {
             reference: Some(name.into()),
             description: document.text("description"),
             default: document.value("default"),
+            atomic_map: document.atomic_map(),
+            patch_strategy: document.patch_strategy(),
+            patch_merge_key: document.text("x-kubernetes-patch-merge-key"),
             ..Schema::default()
         };
     }
@@ -49,13 +52,11 @@ pub fn from_openapi(document: &Value) -> Schema {
         list: match document.str("x-kubernetes-list-type") {
             Some("set") => List::Set,
             Some("map") => List::Map(document.texts("x-kubernetes-list-map-keys")),
-            _ => List::Atomic,
+            Some("atomic") => List::Atomic,
+            _ => List::Unspecified,
         },
-        atomic_map: document.str("x-kubernetes-map-type") == Some("atomic"),
-        patch_strategy: match document.str("x-kubernetes-patch-strategy") {
-            Some(names) => names.split(',').map(str::to_owned).collect(),
-            None => Vec::new(),
-        },
+        atomic_map: document.atomic_map(),
+        patch_strategy: document.patch_strategy(),
         patch_merge_key: document.text("x-kubernetes-patch-merge-key"),
         rules: document.list("x-kubernetes-validations").filter_map(Value::as_object).map(rule).collect(),
         logic: Logic {
@@ -93,6 +94,19 @@ struct Document<'a>(&'a Map<String, Value>);
 impl<'a> Document<'a> {
     fn str(&self, name: &str) -> Option<&'a str> {
         self.0.get(name).and_then(Value::as_str)
+    }
+
+    fn atomic_map(&self) -> Option<bool> {
+        match self.str("x-kubernetes-map-type") {
+            Some("atomic") => Some(true),
+            Some("granular") => Some(false),
+            _ => None,
+        }
+    }
+
+    fn patch_strategy(&self) -> Vec<String> {
+        let names = self.str("x-kubernetes-patch-strategy");
+        names.map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -237,7 +251,7 @@ mod tests {
         }));
         assert_eq!(schema.list, List::Map(vec!["a".into(), "b".into()]));
         assert_eq!(schema.patch_strategy, ["merge", "retainKeys"]);
-        assert!(schema.items.unwrap().atomic_map);
+        assert_eq!(schema.items.unwrap().atomic_map, Some(true));
         assert_eq!(schema.rules[0].optional_old_self, Some(true));
     }
 }

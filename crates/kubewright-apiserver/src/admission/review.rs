@@ -16,7 +16,7 @@ use super::{
     webhooks::{Phase, Webhooks},
 };
 use crate::{
-    codec, meta, object_meta,
+    codec, decoding, meta,
     registry::{Registry, Resource},
     schema_rules,
     storage::Key,
@@ -319,7 +319,7 @@ impl Review {
         Ok(())
     }
 
-    /// Prunes and defaults an object by its schema, before a webhook receives it and after one changed it.
+    /// Decodes and defaults an object by its kind, before a webhook receives it and after one changed it.
     fn normalize(&self, object: &mut Value) -> Result<(), Status> {
         if self.attributes.subresource_kind.is_some() {
             return Ok(());
@@ -328,13 +328,14 @@ impl Review {
         if !object.is_object() {
             return Err(Status::bad_request("the patched value is not an object"));
         }
-        schema_rules::check_readable(resource, object)?;
-        object_meta::check_types(resource, object)?;
+        decoding::decode(resource, object)?;
         meta::edit(object, |_| {});
-        schema_rules::prune(resource, object);
         schema_rules::default(resource, object);
         if codec::is_stored_form(resource) && self.attributes.operation != Operation::Delete {
             resource.strategy.default(object);
+        }
+        if let Some(ty) = resource.schema.served {
+            ty.complete(object);
         }
         Ok(())
     }

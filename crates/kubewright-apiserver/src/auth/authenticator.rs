@@ -1,6 +1,6 @@
 //! Authentication: determines the user of a request from its credentials.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use http::{HeaderMap, header, request::Parts};
 use jiff::Timestamp;
@@ -14,7 +14,10 @@ use super::{
     token::{self, ISSUER, Issuer, TokenError},
     user::UserInfo,
 };
-use crate::storage::{Key, Store};
+use crate::{
+    storage::{Key, Store},
+    websocket,
+};
 
 /// The SHA-256 digest of a token. The time of a lookup doesn't depend on how much of a token is correct.
 type TokenDigest = [u8; 32];
@@ -32,6 +35,11 @@ pub(crate) struct Authenticator {
     store: Arc<Store>,
     clock: SharedClock,
 }
+
+/// Marks a request whose client certificate is from another authority, in its extensions. It is an invalid credential,
+/// like an unknown token. If the request also has a token, the token applies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InvalidCertificate;
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,16 +64,20 @@ impl Authenticator {
     }
 
     /// Returns the user of a request: that of its connection, otherwise that of its bearer token, otherwise
-    /// `system:anonymous`.
+    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols.
     ///
     /// # Errors
     /// Returns 401 for invalid credentials.
     pub(crate) fn authenticate(&self, parts: &Parts) -> Result<UserInfo, Status> {
+        if parts.extensions.get::<InvalidCertificate>().is_some() && !parts.headers.contains_key(header::AUTHORIZATION)
+        {
+            return Err(unauthorized());
+        }
         if let Some(user) = parts.extensions.get::<UserInfo>() {
             return Ok(user.clone());
         }
         let Some(token) = bearer_token(&parts.headers)? else { return Ok(UserInfo::anonymous()) };
-        self.authenticate_token(token, &[]).map(|(user, _)| user).map_err(|error| {
+        self.authenticate_token(&token, &[]).map(|(user, _)| user).map_err(|error| {
             tracing::debug!(%error, "a bearer token was refused");
             unauthorized()
         })
@@ -109,16 +121,35 @@ impl Authenticator {
         Ok((token, spec))
     }
 
+    /// Returns the OpenID configuration of the issuer of service account tokens, for a server at this address.
+    pub(crate) fn open_id(&self, address: &str) -> Value {
+        self.issuer.configuration(address)
+    }
+
+    /// Returns the keys that verify service account tokens, as a JSON web key set.
+    pub(crate) fn keys(&self) -> Value {
+        self.issuer.keys()
+    }
+
     fn lookup(&self, storage: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.store.get(storage, &Key::new(namespace, name)).map(|stored| stored.value())
     }
 }
 
 /// Returns the bearer token of a request, if it has credentials.
-fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, Status> {
-    let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+fn bearer_token(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Status> {
+    let Some(header) = headers.get(header::AUTHORIZATION) else {
+        if !websocket::is_requested(headers) {
+            return Ok(None);
+        }
+        let token = websocket::bearer_token(headers).map_err(|error| {
+            tracing::debug!(error, "the subprotocols of a WebSocket were refused");
+            unauthorized()
+        })?;
+        return Ok(token.map(Cow::Owned));
+    };
     match header.to_str().ok().and_then(|text| text.split_once(' ')) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim().into())),
         _ => Err(unauthorized()),
     }
 }

@@ -15,5 +15,8 @@ pub(crate) mod user;
 
 pub use self::{attributes::Attributes, requester::Requester, user::UserInfo};
 pub(crate) use self::{
-    authenticator::Authenticator, authorization::Authorization, impersonation::impersonate, user::service_account_name,
+    authenticator::{Authenticator, InvalidCertificate},
+    authorization::Authorization,
+    impersonation::impersonate,
+    user::{CREDENTIAL_ID, service_account_name},
 };

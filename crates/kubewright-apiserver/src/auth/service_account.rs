@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     token::ISSUER,
-    user::{UserInfo, service_account_name},
+    user::{CREDENTIAL_ID, UserInfo, service_account_name},
 };
 use crate::{
     fields::{has, list, text},
@@ -168,7 +168,7 @@ pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Re
         }
     }
     let id = format!("JTI={}", text(claims, "/jti"));
-    user.extra.insert("authentication.kubernetes.io/credential-id".into(), vec![id]);
+    user.extra.insert(CREDENTIAL_ID.into(), vec![id]);
     Ok(user)
 }
 

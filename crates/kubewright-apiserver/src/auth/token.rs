@@ -8,6 +8,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use jiff::Timestamp;
 use kubewright_apimachinery::status::Status;
 use ring::{
+    digest::{SHA256, digest},
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey},
 };
@@ -15,6 +16,16 @@ use serde_json::{Value, json};
 
 /// The issuer of the tokens, and their default audience: this server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The signature algorithm.
+const ALGORITHM: &str = "ES256";
+/// The length of a coordinate of a public key.
+const COORDINATE: usize = 32;
+/// The DER encoding of `SubjectPublicKeyInfo` up to the point, for a key on P-256 (RFC 5480).
+const PUBLIC_KEY_INFO: &[u8] = &[
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 
 /// An error of authenticating a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +59,8 @@ impl fmt::Debug for Issuer {
 
 struct Key {
     pair: EcdsaKeyPair,
+    /// The key's name in tokens and key sets: the digest of the public key, as in Kubernetes.
+    id: String,
     random: SystemRandom,
 }
 
@@ -57,7 +70,18 @@ impl Key {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
-        Some(Self { pair, random })
+        let id = BASE64.encode(digest(&SHA256, &[PUBLIC_KEY_INFO, pair.public_key().as_ref()].concat()));
+        Some(Self { pair, id, random })
+    }
+
+    /// Returns the public key as a JSON web key (RFC 7517).
+    fn public(&self) -> Value {
+        // An uncompressed point: 4, and both coordinates.
+        let (x, y) = self.pair.public_key().as_ref().get(1..).unwrap_or_default().split_at(COORDINATE);
+        json!({
+            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": ALGORITHM,
+            "x": BASE64.encode(x), "y": BASE64.encode(y),
+        })
     }
 }
 
@@ -79,9 +103,24 @@ impl Issuer {
             claims[claim] = time.into();
         }
         let encoded = |value: &Value| BASE64.encode(value.to_string());
-        let text = format!("{}.{}", encoded(&json!({"alg": "ES256", "typ": "JWT"})), encoded(&claims));
+        let header = json!({"alg": ALGORITHM, "kid": key.id});
+        let text = format!("{}.{}", encoded(&header), encoded(&claims));
         let signature = key.pair.sign(&key.random, text.as_bytes()).map_err(|_| no_key())?;
         Ok(format!("{text}.{}", BASE64.encode(signature)))
+    }
+
+    /// Returns the OpenID provider configuration, for a server at this address.
+    pub(crate) fn configuration(&self, address: &str) -> Value {
+        json!({
+            "issuer": ISSUER, "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        })
+    }
+
+    /// Returns the JSON web key set that verifies the tokens.
+    pub(crate) fn keys(&self) -> Value {
+        json!({"keys": self.key().map(Key::public).into_iter().collect::<Vec<_>>()})
     }
 
     /// Returns the claims of a token that this server signed and that is currently valid.
@@ -152,6 +191,22 @@ mod tests {
         for token in tampered {
             assert_eq!(issuer.verify(&token, at(1000)), Err(TokenError::Unknown), "{token}");
         }
+    }
+
+    #[test]
+    fn the_key_set_verifies_tokens() {
+        let issuer = Issuer::default();
+        let token = issuer.sign(json!({"sub": "me"}), at(1000), 600).unwrap();
+        let keys = issuer.keys();
+        let key = &keys["keys"][0];
+        let (text, signature) = token.rsplit_once('.').unwrap();
+        let header: Value = serde_json::from_slice(&BASE64.decode(text.split('.').next().unwrap()).unwrap()).unwrap();
+        assert_eq!((&header["alg"], &header["kid"]), (&key["alg"], &key["kid"]));
+        let coordinate = |name: &str| BASE64.decode(key[name].as_str().unwrap()).unwrap();
+        let point = [vec![4], coordinate("x"), coordinate("y")].concat();
+        let signature = BASE64.decode(signature).unwrap();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(text.as_bytes(), &signature).unwrap();
+        assert_eq!(issuer.configuration("a:1")["jwks_uri"], "https://a:1/openid/v1/jwks");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// The group whose members have unrestricted access, regardless of roles.
 pub(crate) const MASTERS: &str = "system:masters";
+/// The extra field with the identity of the credentials.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 

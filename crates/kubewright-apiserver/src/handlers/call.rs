@@ -47,11 +47,6 @@ pub(super) struct Call {
     pub(super) conversions: Conversions,
 }
 
-/// Returns 405.
-pub(super) fn method_not_allowed() -> Status {
-    Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-}
-
 impl Call {
     /// Authorizes the user for another verb on the object of this call.
     pub(super) fn authorize(&self, verb: &str) -> Result<(), Status> {
@@ -63,6 +58,7 @@ impl Call {
             namespace: self.namespace.clone(),
             name: Some(self.name.clone()),
             subresource: self.subresource.clone(),
+            watch: false,
         };
         let attributes = filters::of_target(&self.parts.method, &target, &self.query).with_verb(verb);
         self.state.authorization.authorize(&self.user, &attributes)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::call::Call;
 use crate::{
-    meta, object_size,
+    decoding, meta, object_size,
     registry::Resource,
     storage::{Committed, Key, Mutation, Stored},
 };
@@ -23,7 +23,10 @@ impl Call {
         mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
     ) -> Result<Committed, Status> {
         let decide = |present: Option<&Arc<Value>>| match decide(present)? {
-            Mutation::Put(object) => object_size::limit(object).map(Mutation::Put),
+            Mutation::Put(mut object) => {
+                decoding::complete(&self.resource, &mut object);
+                object_size::limit(object).map(Mutation::Put)
+            }
             other => Ok(other),
         };
         let Resource { storage, strategy, .. } = &*self.resource;

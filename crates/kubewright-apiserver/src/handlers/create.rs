@@ -17,11 +17,10 @@ use super::{
 };
 use crate::{
     admission::{Operation, Review},
-    codec,
+    codec, decoding,
     managed_fields::Manager,
     meta,
     response::Response,
-    schema_rules,
     storage::{Key, Mutation, Stored},
 };
 
@@ -35,7 +34,7 @@ pub(super) async fn create(call: &Call) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let incoming = call.receive(decoded, options.field_validation)?;
-    if let Some(reviewed) = review(call, &incoming.object).await? {
+    if let Some(reviewed) = review(call, &incoming.object)? {
         return Ok(call.object(StatusCode::CREATED, &Stored::unsaved(reviewed), &incoming.warnings));
     }
     let name = call.manager_name(&options);
@@ -50,6 +49,7 @@ pub(super) async fn create_admitted(
     options: &WriteOptions,
 ) -> Result<Response, Status> {
     let DecodedBody { mut object, mut warnings } = incoming;
+    warnings.extend(call.warnings_about(None, &object));
     call.check_namespace(&object)?;
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);
@@ -62,11 +62,9 @@ pub(super) async fn create_admitted(
 }
 
 /// Returns the result of a review, such as a `SubjectAccessReview`, or `None` for objects that are stored.
-async fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
+fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
     let resource = &*call.resource;
     let Some(status) = resource.strategy.review(review, &call.requester()) else { return Ok(None) };
-    // Only wrong types are errors, since clients also send a status with arbitrary content.
-    schema_rules::validate(resource, review, None).await?;
     let status = status?;
     let causes = resource.strategy.validate(None, review);
     if !causes.is_empty() {
@@ -74,6 +72,10 @@ async fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
     }
     let mut reviewed = review.clone();
     reviewed["status"] = status;
+    if resource.strategy.stamps_review() {
+        meta::set(&mut reviewed, "creationTimestamp", Some(meta::time(call.state.clock.now())));
+    }
+    decoding::complete(resource, &mut reviewed);
     Ok(Some(reviewed))
 }
 
@@ -121,6 +123,7 @@ async fn insert_named(
 ) -> Result<Arc<Stored>, Status> {
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
+    let version = meta::text(&object, "resourceVersion").to_owned();
     let object = call.prepare_create(object, manager).await?;
     let object = match review {
         Some(review) => {
@@ -134,17 +137,28 @@ async fn insert_named(
     };
     let object = codec::save(&call.state.webhook_client, resource, object).await?;
     let key = Key::new(&call.namespace, &name);
-    let taken = || Status::already_exists(&resource.group, &resource.plural, &name);
+    let taken = |present: &Value| {
+        let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
+        if meta::is_terminating(present) {
+            status.message.insert_str(0, "object is being deleted: ");
+        }
+        status
+    };
     if dry_run {
         return match call.state.store.get(&resource.storage, &key) {
-            Some(_) => Err(taken()),
+            Some(present) => Err(taken(&present.value())),
             None => call.load(Arc::new(Stored::unsaved(object))).await,
         };
+    }
+    // The store refuses a version, except in an apply, whose configuration isn't stored as it is.
+    if !manager.applies && version.parse::<u64>().is_ok_and(|version| version != 0) {
+        return Err(Status::unknown("resourceVersion should not be set on objects to be created"));
     }
     let mut object = Some(object);
     let decide = |present: Option<&Arc<Value>>| match (present, object.take()) {
         (None, Some(object)) => Ok(Mutation::Put(object)),
-        _ => Err(taken()),
+        // If the object has been stored and removed since the first attempt, it existed.
+        (present, _) => Err(taken(present.map_or(&Value::Null, |present| present))),
     };
     let committed = call.commit(&key, decide)?;
     call.load(committed.object.ok_or_else(|| Status::internal("the object was not stored"))?).await

@@ -16,13 +16,15 @@ use super::{
     commit::is_removable,
     decode::{self, Format},
     edit::{MAX_ATTEMPTS, is_same_state},
-    list, query,
+    list::{self, Listed},
+    query,
 };
 use crate::{
     admission::Operation,
     codec, meta,
-    registry::Resource,
+    registry::{Dependents, Resource},
     response::{self, Response},
+    schema_rules,
     storage::{ChangeKind, Committed, Key, Mutation, Stored},
 };
 
@@ -44,33 +46,44 @@ enum Propagation {
 pub(super) struct DeleteOptions {
     grace: Option<i64>,
     propagation: Option<Propagation>,
+    /// The value of the deprecated option from which the propagation policy was read.
+    orphan: Option<bool>,
     uid: Option<String>,
     version: Option<String>,
     dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// Parses the options from the body, if there is one, and from the query.
+    /// Parses the options from the body, or from the query if there is no body.
     fn parse(call: &Call) -> Result<Self, Status> {
-        let body = if call.body.is_empty() {
-            Value::Null
-        } else {
-            let value = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
-            if !matches!(value["kind"].as_str(), None | Some("" | "DeleteOptions")) {
-                let kind = &value["kind"];
-                return Err(Status::bad_request(format!("the body must be DeleteOptions, but its kind is {kind}")));
-            }
-            value
-        };
-        Self::read(&body, call)
+        if call.body.is_empty() {
+            return Self::read(&Self::of_query(call)?);
+        }
+        let value = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
+        if !matches!(value["kind"].as_str(), None | Some("" | "DeleteOptions")) {
+            let version = value["apiVersion"].as_str().unwrap_or_default();
+            return Err(Status::bad_request(schema_rules::unregistered(&value["kind"], version)));
+        }
+        Self::read(&value)
     }
 
-    /// Parses the options from a `DeleteOptions` object, and missing ones from the query.
-    pub(super) fn read(body: &Value, call: &Call) -> Result<Self, Status> {
+    /// Returns the parameters of the query as a `DeleteOptions` object.
+    fn of_query(call: &Call) -> Result<Value, Status> {
+        let query = &call.query;
+        Ok(json!({
+            "gracePeriodSeconds": query.number("gracePeriodSeconds")?,
+            "propagationPolicy": query.get("propagationPolicy"),
+            "orphanDependents": query.flag("orphanDependents"),
+            "dryRun": query.values("dryRun"),
+        }))
+    }
+
+    /// Parses the options from a `DeleteOptions` object.
+    pub(super) fn read(body: &Value) -> Result<Self, Status> {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let mut causes = Vec::new();
-        let propagation = text(&body["propagationPolicy"]).or(call.query.get("propagationPolicy").map(str::to_owned));
-        let orphan = body["orphanDependents"].as_bool().or(call.query.flag("orphanDependents"));
+        let propagation = text(&body["propagationPolicy"]);
+        let orphan = body["orphanDependents"].as_bool();
         if propagation.is_some() && orphan.is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(Cause::invalid("propagationPolicy", &json!(propagation), why));
@@ -86,18 +99,20 @@ impl DeleteOptions {
                 None
             }
         };
-        let dry = body["dryRun"].as_array().and_then(|all| all.first()).and_then(Value::as_str);
-        let dry_run = query::dry_run(dry.or(call.query.get("dryRun")), &mut causes);
+        let dry: Vec<_> = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let dry_run = query::dry_run(&dry, &mut causes);
         if !causes.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
         }
         let grace = match &body["gracePeriodSeconds"] {
-            Value::Null => call.query.number("gracePeriodSeconds")?,
+            Value::Null => None,
             value => Some(value.as_i64().ok_or_else(|| Status::bad_request("gracePeriodSeconds must be a number"))?),
         };
         Ok(Self {
-            grace,
+            // As in Kubernetes, a negative period is a second.
+            grace: grace.map(|grace| if grace < 0 { 1 } else { grace }),
             propagation,
+            orphan,
             uid: text(&body["preconditions"]["uid"]),
             version: text(&body["preconditions"]["resourceVersion"]),
             dry_run,
@@ -129,17 +144,32 @@ impl DeleteOptions {
         options
     }
 
+    /// Checks the preconditions.
     fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
-        let refuse = |why: String| Err(Status::conflict(&resource.group, &resource.plural, name, &why));
         let (uid, version) = (meta::text(object, "uid"), meta::text(object, "resourceVersion"));
-        if let Some(wanted) = self.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let differs = |wanted: &Option<String>, found: &str| wanted.clone().filter(|wanted| wanted != found);
+        // Kinds that a controller removes check the preconditions in their own storage, with other words.
+        if resource.lifecycle.removed_by_controller {
+            let refuse = |field: &str, wanted: String, found: &str| {
+                let why =
+                    format!("Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}");
+                Err(Status::conflict(&resource.group, &resource.plural, name, &why))
+            };
+            return match (differs(&self.uid, uid), differs(&self.version, version)) {
+                (Some(wanted), _) => refuse("UID", wanted, uid),
+                (None, Some(wanted)) => refuse("ResourceVersion", wanted, version),
+                (None, None) => Ok(()),
+            };
+        }
+        let refuse = |why: String| Err(Status::conflict(&resource.group, &resource.kind, name, &why));
+        if let Some(wanted) = differs(&self.uid, uid) {
             return refuse(format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
                  been deleted and then recreated"
             ));
         }
-        if let Some(wanted) = self.version.as_deref().filter(|wanted| *wanted != version) {
+        if let Some(wanted) = differs(&self.version, version) {
             return refuse(format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
                  ({version}). The object might have been modified"
@@ -147,24 +177,28 @@ impl DeleteOptions {
         }
         Ok(())
     }
+
+    /// Returns the warning about a missing propagation policy.
+    fn warning(&self, resource: &Resource) -> Option<String> {
+        let warning = resource.lifecycle.propagation_warning.filter(|_| self.propagation.is_none());
+        warning.map(str::to_owned)
+    }
 }
 
 /// Deletes one object.
 pub(super) async fn delete(call: &Call) -> Result<Response, Status> {
     let options = DeleteOptions::parse(call)?;
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<_> = options.warning(&call.resource).into_iter().collect();
     let committed = remove(call, &call.key(), &options, &mut warnings).await?;
-    respond(call, committed, &warnings).await
-}
-
-async fn respond(call: &Call, committed: Committed, warnings: &[String]) -> Result<Response, Status> {
     let object = committed.object.ok_or_else(|| call.not_found())?;
-    if committed.change != Some(ChangeKind::Deleted) {
+    let removed = committed.change == Some(ChangeKind::Deleted);
+    if !removed || call.resource.lifecycle.returns_deleted {
+        let code = if !removed && options.orphan == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
         let object = call.load(object).await?;
-        return Ok(call.object(StatusCode::OK, &object, warnings));
+        return Ok(call.object(code, &object, &warnings));
     }
     let mut response = response::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
-    response::add_warnings(&mut response, warnings);
+    response::add_warnings(&mut response, &warnings);
     Ok(response)
 }
 
@@ -179,27 +213,24 @@ pub(super) fn success(resource: &Resource, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// Deletes every object that matches the selectors.
+/// Deletes the objects that a list with the same parameters contains, and answers this list.
 pub(super) async fn delete_collection(call: &Call) -> Result<Response, Status> {
+    let (items, page) = match list::select_page(call).await? {
+        Listed::Items(items, page) => (items, page),
+        Listed::Expired(response) => return Ok(response),
+    };
     let options = DeleteOptions::parse(call)?;
-    let selection = list::selection(call)?;
-    let snapshot =
-        list::convert_for_selection(call, call.state.store.snapshot(&call.resource.storage), &selection).await?;
-    let (mut deleted, mut warnings) = (Vec::new(), Vec::new());
-    for (key, stored) in list::range(&snapshot.objects, selection.namespace(), None) {
-        if !selection.matches(key, stored) {
-            continue;
-        }
-        match remove(call, key, &options, &mut warnings).await {
-            Ok(committed) => deleted.extend(committed.object),
-            // Another client deleted the object first.
-            Err(status) if status.code == 404 => {}
-            Err(status) => return Err(status),
+    let mut warnings: Vec<_> = options.warning(&call.resource).into_iter().collect();
+    for stored in &items {
+        let object = stored.value();
+        let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
+        match remove(call, &key, &options, &mut warnings).await {
+            // Another client may have deleted the object first.
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
         }
     }
-    let metadata = json!({"resourceVersion": call.state.store.revision().to_string()});
-    let deleted = codec::load(&call.state.webhook_client, &call.resource, deleted).await?;
-    let mut response = response::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?);
+    let mut response = list::respond(call, items, &page)?;
     warnings.dedup();
     response::add_warnings(&mut response, &warnings);
     Ok(response)
@@ -258,15 +289,7 @@ pub(super) fn remove_directly(
             return Err(Status::forbidden(&resource.group, &resource.plural, &key.name, why));
         }
         options.check(resource, present)?;
-        let mut object = (**present).clone();
-        mark(resource, options, call.state.clock.now(), &mut object);
-        Ok(if is_removable(resource, &object) {
-            Mutation::Remove(object)
-        } else if object == **present {
-            Mutation::Keep
-        } else {
-            Mutation::Put(object)
-        })
+        Ok(begin(resource, options, call.state.clock.now(), present))
     };
     if options.dry_run {
         let present = call.state.store.get(&resource.storage, key);
@@ -282,39 +305,114 @@ pub(super) fn remove_directly(
     call.commit(key, decide)
 }
 
-/// Marks an object for deletion, with the time and propagation policy.
-fn mark(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &mut Value) {
-    set_propagation(options.propagation, object);
-    // The options don't add a grace period to a kind without one, since nothing would use it.
-    let grace = match resource.strategy.grace_period(object) {
-        None | Some(0) => 0,
-        Some(default) => options.grace.unwrap_or(default).max(0),
+/// Returns the first step of a deletion: the removal of the object, or a mark that makes others remove it.
+fn begin(resource: &Resource, options: &DeleteOptions, now: Timestamp, present: &Value) -> Mutation {
+    let mut object = present.clone();
+    let graceful = match begin_gracefully(resource, options, now, &mut object) {
+        Grace::Pending => return Mutation::Keep,
+        Grace::Begun => true,
+        Grace::None => false,
     };
-    let deleting = meta::is_terminating(object);
-    let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let shortened = deleting && grace < before && (options.grace.is_some() || grace == 0);
-    if deleting && !shortened {
-        return;
+    set_propagation(resource, options, &mut object);
+    let held = resource.lifecycle.removed_by_controller || !meta::finalizers(&object).is_empty();
+    if !graceful && !held {
+        return Mutation::Remove(object);
     }
-    let start = match meta::parse_time(&object["metadata"]["deletionTimestamp"]) {
-        Some(end) => end.saturating_sub(SignedDuration::from_secs(before)).unwrap_or(now),
-        None => now,
+    let first = !meta::is_terminating(present);
+    if resource.lifecycle.removed_by_controller && first {
+        // Their storage sets only the time.
+        meta::set(&mut object, "deletionTimestamp", Some(meta::time(now)));
+    } else if !graceful {
+        mark(now, &mut object);
+    }
+    if first {
+        if !resource.lifecycle.removed_by_controller {
+            increment_generation(&mut object);
+        }
+        resource.strategy.prepare_delete(&mut object);
+    }
+    if is_removable(resource, &object) {
+        Mutation::Remove(object)
+    } else if object == *present {
+        Mutation::Keep
+    } else {
+        Mutation::Put(object)
+    }
+}
+
+/// The state of a graceful deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grace {
+    /// The object isn't deleted gracefully, or its grace period has ended.
+    None,
+    /// The grace period has begun, or has been shortened.
+    Begun,
+    /// The grace period began earlier and isn't shortened.
+    Pending,
+}
+
+/// Sets the time and the grace period of the deletion, for kinds that are deleted gracefully.
+fn begin_gracefully(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &mut Value) -> Grace {
+    let Some(default) = resource.strategy.grace_period(object) else { return Grace::None };
+    let second = SignedDuration::from_secs;
+    let end = meta::parse_time(&object["metadata"]["deletionTimestamp"]);
+    let (end, grace) = match end {
+        None => {
+            // Nobody uses the period of an object that is removed immediately.
+            let grace = if default == 0 { 0 } else { options.grace.unwrap_or(default) };
+            (now.saturating_add(second(grace)).unwrap_or(Timestamp::MAX), grace)
+        }
+        Some(end) => match (object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), options.grace) {
+            (0, _) => return Grace::None,
+            (before, Some(grace)) if grace < before => {
+                let end = end.saturating_sub(second(before - grace)).unwrap_or(now);
+                // A period that has passed ends at the next second, so that the node still acts on it.
+                if end < now { (now, grace.min(1)) } else { (end, grace) }
+            }
+            _ => return Grace::Pending,
+        },
     };
-    let end = start.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     meta::edit(object, |metadata| {
         metadata.insert("deletionTimestamp".into(), meta::time(end));
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
-        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|_| !deleting) {
+    });
+    Grace::Begun
+}
+
+/// Marks an object for a deletion without a grace period.
+fn mark(now: Timestamp, object: &mut Value) {
+    let marked = meta::parse_time(&object["metadata"]["deletionTimestamp"]);
+    meta::edit(object, |metadata| {
+        if marked.is_none_or(|marked| marked > now) {
+            metadata.insert("deletionTimestamp".into(), meta::time(now));
+        }
+        metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+    });
+}
+
+/// The generation also counts the mark for deletion.
+fn increment_generation(object: &mut Value) {
+    meta::edit(object, |metadata| {
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|number| *number > 0) {
             metadata.insert("generation".into(), (generation + 1).into());
         }
     });
-    resource.strategy.prepare_delete(object);
 }
 
-/// Sets the finalizers of the garbage collector. Without a policy they are unchanged.
-fn set_propagation(propagation: Option<Propagation>, object: &mut Value) {
-    let Some(propagation) = propagation else { return };
-    let mut finalizers: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();
+/// Sets the finalizers of the garbage collector. Without a policy, those of the object remain, or the kind determines
+/// them.
+fn set_propagation(resource: &Resource, options: &DeleteOptions, object: &mut Value) {
+    let present = meta::finalizers(object);
+    let has = |finalizer| present.contains(&finalizer);
+    let propagation = match (resource.lifecycle.dependents, options.propagation) {
+        (Dependents::Unsupported, _) => Propagation::Background,
+        (_, Some(propagation)) => propagation,
+        (_, None) if has(ORPHAN) => Propagation::Orphan,
+        (_, None) if has(FOREGROUND) => Propagation::Foreground,
+        (Dependents::Orphan, None) => Propagation::Orphan,
+        (Dependents::Delete, None) => Propagation::Background,
+    };
+    let mut finalizers: Vec<String> = present.into_iter().map(str::to_owned).collect();
     finalizers.retain(|name| name != ORPHAN && name != FOREGROUND);
     match propagation {
         Propagation::Background => {}

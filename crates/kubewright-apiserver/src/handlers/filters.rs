@@ -4,24 +4,28 @@ use http::{Method, request::Parts};
 use kubewright_apimachinery::{selector::FieldSelector, status::Status};
 
 use super::{
+    exchange::Exchange,
     query::Query,
     route::{Route, Target},
 };
 use crate::{
     admission::NAMESPACES,
     auth::{self, Attributes, UserInfo},
+    flow_control::Flow,
     state::State,
 };
 
-/// Authenticates and authorizes a request. Returns the effective user.
+/// Authenticates, classifies and authorizes a request. Returns the effective user.
 ///
 /// # Errors
 /// Returns 401 for invalid credentials, and 403 for requests that the user is not allowed to make.
-pub(super) fn filter(state: &State, parts: &Parts, route: &Route) -> Result<UserInfo, Status> {
+pub(super) fn filter(state: &State, parts: &Parts, route: &Route, exchange: &mut Exchange) -> Result<UserInfo, Status> {
     let user = state.authenticator.authenticate(parts)?;
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
-    if !user.is_master() {
+    if user.is_master() {
+        exchange.classify(route, Flow::of(&user, None));
+    } else {
         let query = Query::parse(parts.uri.query());
         let path = || non_resource(&parts.method, parts.uri.path());
         let attributes = match route {
@@ -29,6 +33,7 @@ pub(super) fn filter(state: &State, parts: &Parts, route: &Route) -> Result<User
             Route::Unknown(segments) => of_unknown(&parts.method, segments, &query).unwrap_or_else(path),
             _ => path(),
         };
+        exchange.classify(route, Flow::of(&user, Some(&attributes)));
         state.authorization.authorize(&user, &attributes)?;
     }
     Ok(user)
@@ -41,7 +46,7 @@ fn non_resource(method: &Method, path: &str) -> Attributes {
 
 /// Returns the attributes of a request for a served resource.
 pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attributes {
-    let Target { resource, namespace, name, subresource } = target;
+    let Target { resource, namespace, name, subresource, watch } = target;
     let name = name.clone().unwrap_or_default();
     // A namespace counts as being in itself.
     let namespace = if &*resource.storage == NAMESPACES { name.clone() } else { namespace.clone() };
@@ -53,6 +58,9 @@ pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attr
         name,
         ..Attributes::default()
     };
+    if *watch {
+        return attributes.with_verb("watch");
+    }
     with_verb(attributes, method, query)
 }
 
@@ -63,6 +71,10 @@ fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Att
         [api, _version, rest @ ..] if api == "api" => ("", rest),
         [apis, group, _version, rest @ ..] if apis == "apis" => (group.as_str(), rest),
         _ => return None,
+    };
+    let (watch, rest) = match rest {
+        [watch, rest @ ..] if watch == "watch" && !rest.is_empty() => (true, rest),
+        _ => (false, rest),
     };
     let (namespace, rest) = match rest {
         [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && !rest.is_empty() => (&**namespace, rest),
@@ -77,7 +89,7 @@ fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Att
         namespace: namespace.into(),
         ..Attributes::default()
     };
-    Some(with_verb(attributes, method, query))
+    Some(if watch { attributes.with_verb("watch") } else { with_verb(attributes, method, query) })
 }
 
 /// Sets the verb that corresponds to a method.

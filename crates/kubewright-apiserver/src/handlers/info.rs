@@ -1,29 +1,35 @@
-//! Health, version, discovery and OpenAPI documents.
+//! Responses for everything but resources: health, version, metrics, discovery, OpenAPI and OpenID documents.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
 use kubewright_apimachinery::status::Status;
 use serde_json::json;
 
-use super::{call::method_not_allowed, query::Query, route::Route};
+use super::{query::Query, route::Route};
 use crate::{
     body::Body,
     discovery::{self, Aggregated},
     openapi::Document,
+    registry::Registry,
     response::{self, Accept, Response},
     state::State,
+    version::{MAJOR, MIN_COMPATIBILITY_MINOR, MINOR, VERSION},
 };
 
-/// The minor version of Kubernetes, determined by the enabled k8s-openapi feature.
-const MINOR: &str = "36";
-
 pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
-    if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(if matches!(route, Route::Unknown(_)) { Status::no_such_resource() } else { method_not_allowed() });
+    if !exists(&state.registry, &route) {
+        return not_found(&state.registry, parts);
+    }
+    if !has_method(&state.registry, &route, &parts.method) {
+        return Err(Status::method_not_allowed());
     }
     if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
         let core = matches!(route, Route::CoreVersions);
         let (document, tag) = discovery::aggregated(&state.registry, core, form);
-        return Ok(tagged(parts, form.content_type(), &tag, document.to_string()));
+        let mut response = tagged(parts, form.content_type(), &tag, document.to_string());
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        return Ok(response);
     }
     if let Some((document, content_type)) = open_api(state, parts, &route) {
         let tag = format!("\"{}\"", document.hash);
@@ -31,6 +37,12 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
     }
     let document = match route {
         Route::Health { check } => return Ok(health(check, &Query::parse(parts.uri.query()))),
+        Route::Metrics => return metrics(state),
+        Route::OpenIdConfiguration => {
+            return Ok(open_id("application/json", &state.authenticator.open_id(address(parts))));
+        }
+        Route::OpenIdKeys => return Ok(open_id("application/jwk-set+json", &state.authenticator.keys())),
+        Route::Index => index(&state.registry),
         Route::Version => version(),
         Route::CoreVersions => discovery::core_versions(address(parts)),
         Route::Groups => discovery::group_list(&state.registry),
@@ -41,6 +53,115 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
         _ => return Err(Status::no_such_resource()),
     };
     Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
+}
+
+/// Returns whether a route leads to something.
+fn exists(registry: &Registry, route: &Route) -> bool {
+    match route {
+        Route::Group(group) => !group.is_empty() && registry.first(|entry| *entry.group == **group).is_some(),
+        Route::GroupVersion(group, version) => {
+            registry.first(|entry| *entry.group == **group && *entry.version == **version).is_some()
+        }
+        Route::OpenApiV3(path) => open_api_path(registry, path),
+        Route::Unknown(_) => false,
+        _ => true,
+    }
+}
+
+/// Returns whether there is an OpenAPI document of a group and version.
+fn open_api_path(registry: &Registry, path: &str) -> bool {
+    let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["version"] => return true,
+        ["api", version] => ("", *version),
+        ["apis", group, version] => (*group, *version),
+        _ => return false,
+    };
+    registry.first(|entry| &*entry.group == group && &*entry.version == version).is_some()
+}
+
+/// Returns whether a route supports a method. Discovery documents of built-in groups can only be read with GET. Kubernetes
+/// serves all other documents with any method.
+fn has_method(registry: &Registry, route: &Route, method: &Method) -> bool {
+    match route {
+        Route::Group(group) | Route::GroupVersion(group, _) if !registry.has_builtin_group(group) => true,
+        Route::Index
+        | Route::Health { .. }
+        | Route::Metrics
+        | Route::OpenApiV2
+        | Route::OpenApiV3Index
+        | Route::OpenApiV3(_) => true,
+        _ => method == Method::GET,
+    }
+}
+
+/// Returns 404: a `Status` below the paths of built-in groups, otherwise plain text.
+fn not_found(registry: &Registry, parts: &Parts) -> Result<Response, Status> {
+    let segments: Vec<_> = parts.uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
+    let known = match segments.as_slice() {
+        ["api" | "version", ..] | [".well-known", "openid-configuration", ..] | ["openid", "v1", "jwks", ..] => true,
+        ["apis", group, ..] => registry.has_builtin_group(group),
+        _ => false,
+    };
+    if known { Err(Status::no_such_resource()) } else { Ok(page_not_found()) }
+}
+
+/// Returns 404 in plain text.
+pub(super) fn page_not_found() -> Response {
+    let mut response = response::plain(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Returns `/`, the paths of all documents.
+fn index(registry: &Registry) -> serde_json::Value {
+    let fixed = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
+    let mut paths: BTreeSet<_> = fixed.map(str::to_owned).into();
+    for entry in registry.all() {
+        let (group, version) = (&entry.group, &entry.version);
+        if group.is_empty() {
+            paths.insert(format!("/api/{version}"));
+        } else {
+            paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
+        }
+    }
+    json!({"paths": paths})
+}
+
+fn metrics(state: &State) -> Result<Response, Status> {
+    let mut objects = BTreeMap::new();
+    let entries = state.registry.all();
+    // Reviews and computed objects aren't stored.
+    for entry in entries.iter().filter(|entry| entry.verbs.contains(&"watch")) {
+        let (group, plural) = entry.storage.split_once('/').unwrap_or_default();
+        objects.entry((plural, group)).or_insert_with(|| state.store.snapshot(&entry.storage).objects.len());
+    }
+    let objects: Vec<_> = objects.into_iter().collect();
+    let text = state.metrics.text(&objects).map_err(Status::internal)?;
+    let mut response = response::bytes(StatusCode::OK, text);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Returns an OpenID document, which may be cached.
+fn open_id(content_type: &'static str, document: &serde_json::Value) -> Response {
+    let mut response = response::bytes(StatusCode::OK, document.to_string());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    response
 }
 
 /// Returns the OpenAPI document of a route, and its content type.
@@ -102,15 +223,19 @@ fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl I
 
 fn health(check: &str, query: &Query) -> Response {
     let text = match query.flag("verbose") {
-        Some(true) => format!("[+]ping ok\n[+]storage ok\n{check} check passed\n"),
+        Some(true) => format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{} check passed\n", check.trim_start_matches('/')),
         _ => "ok".into(),
     };
-    response::plain(StatusCode::OK, text)
+    let mut response = response::plain(StatusCode::OK, text);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 fn version() -> serde_json::Value {
     json!({
-        "major": "1", "minor": MINOR, "gitVersion": format!("v1.{MINOR}.0-kubewright"), "gitCommit": "",
+        "major": MAJOR, "minor": MINOR, "emulationMajor": MAJOR, "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR, "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
+        "gitVersion": VERSION, "gitCommit": "",
         "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })

@@ -3,6 +3,7 @@
 //! A body is processed in these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets;
 //! validation; field ownership. The kind-specific rules come from the registry entry.
 
+use http::Method;
 use kubewright_apimachinery::{
     apply,
     status::{Cause, Status},
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{call::Call, decode::Decoded, part::Part, query::FieldValidation};
 use crate::{
-    codec, group_version::group_version, managed_fields::Manager, meta, object_meta, registry::Resource, schema_rules,
-    storage::Key,
+    codec, decoding, group_version::group_version, managed_fields::Manager, meta, object_meta, registry::Resource,
+    schema_rules, storage::Key, strconv,
 };
 
 /// The object of a body, with warnings for the client.
@@ -23,28 +24,34 @@ pub(super) struct DecodedBody {
 }
 
 impl Call {
-    /// Checks a body against the kind, name and namespace of the path, and prunes fields that aren't in the schema.
+    /// Decodes a body by the kind of the path, and checks its kind, name and namespace.
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<DecodedBody, Status> {
-        let Decoded { value: mut object, duplicates: mut problems } = decoded;
+        let Decoded { value: mut object, duplicates } = decoded;
         self.check_kind(&mut object)?;
-        object_meta::check_types(&self.resource, &object)?;
+        let unknown = decoding::decode(&self.resource, &mut object)?;
         meta::edit(&mut object, |_| {});
         self.check_name_and_namespace(&mut object)?;
-        problems.extend(
-            schema_rules::prune(&self.resource, &mut object).iter().map(|path| format!("unknown field \"{path}\"")),
-        );
+        let mut problems: Vec<_> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        // A custom object is parsed before it is pruned.
+        let place = if self.resource.schema.custom { 0 } else { problems.len() };
+        problems.splice(place..place, duplicates);
         match validation {
             FieldValidation::Strict if !problems.is_empty() => {
                 let why = format!("strict decoding error: {}", problems.join(", "));
-                Err(if self.resource.schema.custom {
-                    Status::bad_request(why)
-                } else {
-                    schema_rules::unreadable(&self.resource, &why)
-                })
+                return Err(schema_rules::unreadable(&self.resource, &why));
             }
-            FieldValidation::Ignore => Ok(DecodedBody { object, warnings: Vec::new() }),
-            _ => Ok(DecodedBody { object, warnings: problems }),
+            FieldValidation::Ignore => problems.clear(),
+            _ => {}
         }
+        // A patch is checked with the object that it results in.
+        let patched = self.parts.method == Method::PATCH;
+        problems.extend(object_meta::deduplicate_owners(&mut object, patched));
+        Ok(DecodedBody { object, warnings: problems })
+    }
+
+    /// Returns the warnings about a valid object that is new or replaces `old`.
+    pub(super) fn warnings_about(&self, old: Option<&Value>, object: &Value) -> Vec<String> {
+        if self.resource.schema.custom { object_meta::finalizer_warnings(old, object) } else { Vec::new() }
     }
 
     fn check_kind(&self, object: &mut Value) -> Result<(), Status> {
@@ -60,17 +67,39 @@ impl Call {
         if self.resource.schema.custom && sent_kind.is_empty() {
             return Err(Status::bad_request(format!("Object 'Kind' is missing in '{}'", shortened(object))));
         }
+        if !sent_kind.is_empty() && sent_kind != &**kind && !self.resource.schema.custom {
+            return Err(self.another_kind(sent_version, sent_kind));
+        }
         if !sent_version.is_empty() && sent_version != expected {
             return Err(Status::bad_request(format!(
                 "the API version in the data ({sent_version}) does not match the expected API version ({expected})"
             )));
         }
-        if !sent_kind.is_empty() && sent_kind != &**kind {
-            let why = format!("the body is of kind {sent_kind:?}");
-            return Err(schema_rules::unreadable(&self.resource, &why));
+        if sent_kind != &**kind && self.resource.schema.custom {
+            let cause = Cause::invalid("kind", &json!(sent_kind), &format!("must be {kind}"));
+            return Err(Status::invalid(group, sent_kind, meta::text(object, "name"), vec![cause]));
         }
         codec::set_type(object, group, version, kind);
         Ok(())
+    }
+
+    /// Returns 400: the body is of another kind, which Kubernetes can't convert.
+    fn another_kind(&self, sent_version: &str, sent_kind: &str) -> Status {
+        let Resource { group, version, kind, .. } = &*self.resource;
+        let expected = group_version(group, version);
+        let sent_version = if sent_version.is_empty() { &expected } else { sent_version };
+        let (sent_group, number) = sent_version.rsplit_once('/').unwrap_or(("", sent_version));
+        let is_known = self.state.registry.first(|other| {
+            !other.schema.custom && (&*other.group, &*other.version, &*other.kind) == (sent_group, number, sent_kind)
+        });
+        let why = if is_known.is_none() {
+            schema_rules::unregistered(&json!(sent_kind), sent_version)
+        } else {
+            // The packages of Go's types are named after the groups.
+            let package = group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+            format!("converting ({number}.{sent_kind}) to ({package}.{kind}): unknown conversion")
+        };
+        Status::bad_request(format!("{sent_kind} in version {number:?} cannot be handled as a {kind}: {why}"))
     }
 
     /// Checks that the name and namespace of the body match the path. Adds a missing namespace.
@@ -125,9 +154,6 @@ impl Call {
     /// Prepares a new object with a name for the store, converting it from served to stored form.
     pub(super) async fn prepare_create(&self, mut object: Value, manager: &Manager<'_>) -> Result<Value, Status> {
         let resource = &*self.resource;
-        if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
-        }
         if resource.status
             && let Some(fields) = object.as_object_mut()
         {
@@ -135,12 +161,9 @@ impl Call {
         }
         let now = self.state.clock.now();
         object_meta::drop_empty(&mut object);
+        object_meta::wipe(&mut object);
         meta::edit(&mut object, |metadata| {
-            for field in
-                ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"]
-            {
-                metadata.remove(field);
-            }
+            metadata.remove("resourceVersion");
             metadata.insert("uid".into(), self.state.random.uuid().into());
             metadata.insert("creationTimestamp".into(), meta::time(now));
             if resource.strategy.has_generation() {
@@ -149,13 +172,16 @@ impl Call {
         });
         schema_rules::default(resource, &mut object);
         let mut causes = object_meta::check_name(resource, &object);
-        causes.extend(schema_rules::validate(resource, &object, None).await?);
+        causes.extend(schema_rules::validate(resource, &object, None).await);
         codec::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
+        decoding::complete(resource, &mut object);
         // Fields that the server sets after this point, such as an address, have no owner.
         let mut object = manager.track(resource, None, object);
+        resource.strategy.admit(None, &mut object).map_err(|why| self.forbidden(&object, &why))?;
         resource.strategy.prepare_create(&mut object);
-        causes.extend(object_meta::check_syntax(&object));
+        decoding::complete(resource, &mut object);
+        causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
         resource.strategy.check_access(&self.requester(), None, &object)?;
@@ -169,28 +195,30 @@ impl Call {
         part: Part,
         old: &Value,
         old_served: &Value,
-        mut sent: Value,
+        sent: Value,
         manager: &Manager<'_>,
     ) -> Result<Value, Status> {
         let resource = &*self.resource;
-        self.check_versions(old, &mut sent)?;
+        self.check_version(old, &sent)?;
         let mut object = match part {
             Part::Main => keep_status(resource, old_served, sent),
-            Part::Status => only_status(old_served, sent),
+            Part::Status if resource.schema.custom => only_status(old_served, sent),
+            Part::Status => keep_content(resource, old_served, sent),
             Part::Finalizers => only_finalizers(old_served, &sent),
         };
         object_meta::drop_empty(&mut object);
+        object_meta::restore(old, &mut object);
         schema_rules::default(resource, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await?;
+        let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await;
         codec::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         if part == Part::Main {
+            resource.strategy.admit(Some(old), &mut object).map_err(|why| self.forbidden(&object, &why))?;
             resource.strategy.prepare_update(old, &mut object);
         }
-        causes.extend(object_meta::check_update(old, &mut object));
-        if part == Part::Main {
-            causes.extend(object_meta::check_syntax(&object));
-        }
+        decoding::complete(resource, &mut object);
+        causes.extend(object_meta::check_syntax(resource, &object));
+        causes.extend(object_meta::check_update(old, &object));
         causes.extend(resource.strategy.validate(Some(old), &object));
         self.check_causes(&object, causes)?;
         resource.strategy.check_access(&self.requester(), Some(old), &object)?;
@@ -200,38 +228,70 @@ impl Call {
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
 
+    /// Returns 403 for an object that a rule of its kind doesn't admit.
+    fn forbidden(&self, object: &Value, why: &str) -> Status {
+        // Kubernetes admits an object before it generates a name, and then identifies it by the prefix.
+        let (name, prefix) = (meta::text(object, "name"), meta::text(object, "generateName"));
+        let generated = self.name.is_empty() && !prefix.is_empty() && name.starts_with(prefix);
+        let name = if generated { prefix } else { name };
+        Status::forbidden(&self.resource.group, &self.resource.plural, name, why)
+    }
+
     fn check_causes(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
         if causes.is_empty() {
             return Ok(());
         }
+        let causes = if self.resource.schema.custom { causes } else { without_repetitions(causes) };
         let name = meta::text(object, "name");
         Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
     }
 
-    /// Checks the resource version and UID that the client sent (optimistic concurrency).
-    fn check_versions(&self, old: &Value, sent: &mut Value) -> Result<(), Status> {
-        let Resource { group, plural, kind, .. } = &*self.resource;
+    /// Checks the resource version that the client sent (optimistic concurrency).
+    fn check_version(&self, old: &Value, sent: &Value) -> Result<(), Status> {
+        let Resource { group, plural, lifecycle, .. } = &*self.resource;
         let name = meta::text(old, "name");
-        let (sent_uid, uid) = (meta::text(sent, "uid"), meta::text(old, "uid"));
-        if !sent_uid.is_empty() && sent_uid != uid {
-            let why = format!("Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {uid}");
-            return Err(Status::conflict(group, plural, name, &why));
-        }
-        match meta::text(sent, "resourceVersion") {
-            "" | "0" if self.resource.schema.custom => {
+        let number = |text: &str| match text {
+            "" => Ok(0),
+            text => text.parse::<u64>().map_err(|_| Status::unknown(strconv::parse_uint(text))),
+        };
+        match number(meta::text(sent, "resourceVersion"))? {
+            0 if lifecycle.unconditional_update => Ok(()),
+            0 => {
                 let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-                Err(Status::invalid(group, kind, name, vec![cause]))
+                Err(Status::invalid(group, plural, name, vec![cause]))
             }
-            "" | "0" => Ok(()),
-            version if version == meta::text(old, "resourceVersion") => Ok(()),
-            version if version.parse::<u64>().is_err() => {
-                let why = "must be an unsigned integer in its decimal form";
-                let cause = Cause::invalid("metadata.resourceVersion", &json!(version), why);
-                Err(Status::invalid(group, kind, name, vec![cause]))
-            }
+            version if number(meta::text(old, "resourceVersion"))? == version => Ok(()),
             _ => Err(Status::stale(group, plural, name)),
         }
     }
+
+    /// Checks the UID of a replacing object, which must be that of the object that it replaces.
+    pub(super) fn check_uid(&self, old: &Value, sent: &Value) -> Result<(), Status> {
+        let (sent, uid) = (meta::text(sent, "uid"), meta::text(old, "uid"));
+        if sent.is_empty() || sent == uid {
+            return Ok(());
+        }
+        let Resource { group, plural, lifecycle, .. } = &*self.resource;
+        let key = [&*lifecycle.registry_path, &self.namespace, &self.name];
+        let key: Vec<_> = key.into_iter().filter(|part| !part.is_empty()).collect();
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}",
+            key.join("/")
+        );
+        Err(Status::conflict(group, plural, &self.name, &why))
+    }
+}
+
+/// Removes errors about missing fields for which a later error exists. The rules of a kind are more precise than those
+/// of its type.
+fn without_repetitions(causes: Vec<Cause>) -> Vec<Cause> {
+    let is_repeated = |place: usize| {
+        let Cause { reason, field, .. } = &causes[place];
+        reason == "FieldValueRequired" && causes[place + 1..].iter().any(|other| other.field == *field)
+    };
+    let kept: Vec<_> = (0..causes.len()).map(|place| !is_repeated(place)).collect();
+    causes.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(cause, _)| cause).collect()
 }
 
 /// Returns the sent object with the old status, for kinds with a status subresource.
@@ -262,6 +322,18 @@ fn only_status(old: &Value, mut sent: Value) -> Value {
     object
 }
 
+/// Returns the sent object with the old content: all but the status, and the metadata that a status update may change.
+fn keep_content(resource: &Resource, old: &Value, mut sent: Value) -> Value {
+    let keeps = |field: &str| matches!(field, "apiVersion" | "kind" | "metadata" | "status");
+    if let (Some(old), Some(fields)) = (old.as_object(), sent.as_object_mut()) {
+        fields.retain(|field, _| keeps(field));
+        let content = old.iter().filter(|(field, _)| !keeps(field));
+        fields.extend(content.map(|(field, value)| (field.clone(), value.clone())));
+    }
+    object_meta::keep_for_status(old, &mut sent, resource.lifecycle.status_keeps);
+    sent
+}
+
 /// Returns the old object with the sent `spec.finalizers`.
 fn only_finalizers(old: &Value, sent: &Value) -> Value {
     let mut object = old.clone();
@@ -281,6 +353,7 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     }
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
     let changed = !same_content(old, object, |field| field != "status" || !resource.status);
+    let changed = resource.strategy.increments_generation(old, object, changed);
     meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
 }
 

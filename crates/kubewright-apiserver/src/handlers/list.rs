@@ -2,7 +2,7 @@
 
 use std::{ops::Bound, sync::Arc, time::Duration};
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
 use http::StatusCode;
@@ -14,39 +14,57 @@ use crate::{
     body::Body,
     codec,
     group_version::group_version,
+    object_type,
     registry::Resource,
     response::{self, Representation, Response, TextFormat},
     selection::Selection,
     storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
+    strconv,
 };
 
 /// The time that a read waits for a revision in the future.
 const FUTURE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The version of continue tokens.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 /// The approximate size of the chunks in which lists are sent.
 const CHUNK: usize = 64 << 10;
 
 /// The metadata of a page of a list.
-struct Page {
+pub(super) struct Page {
     revision: u64,
     next: Option<String>,
     remaining: Option<usize>,
 }
 
+/// The objects of a page, or the response to a continue token that is too old.
+pub(super) enum Listed {
+    Items(Vec<Arc<Stored>>, Page),
+    Expired(Response),
+}
+
 /// Lists a collection.
 pub(super) async fn list(call: &Call) -> Result<Response, Status> {
+    match select_page(call).await? {
+        Listed::Items(items, page) => respond(call, items, &page),
+        Listed::Expired(response) => Ok(response),
+    }
+}
+
+/// Returns the objects that a list with the parameters of this call contains, in the version of the call.
+pub(super) async fn select_page(call: &Call) -> Result<Listed, Status> {
     check_options(call, false)?;
     let selection = selection(call)?;
     let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
     let (snapshot, after) = match call.query.get("continue") {
         None => (snapshot(call, limit.is_some()).await?, None),
-        Some(token) => match resume(call, token)? {
+        Some(token) => match resume(call, token).await? {
             Continuation::At(snapshot, after) => (snapshot, Some(after)),
-            Continuation::Expired(response) => return Ok(response),
+            Continuation::Expired(response) => return Ok(Listed::Expired(response)),
         },
     };
     let snapshot = convert_for_selection(call, snapshot, &selection).await?;
     let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
-    respond(call, codec::load(&call.state.webhook_client, &call.resource, items).await?, &page)
+    Ok(Listed::Items(codec::load(&call.state.webhook_client, &call.resource, items).await?, page))
 }
 
 /// Returns the selection of a request.
@@ -124,9 +142,20 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
 }
 
 /// Returns the `resourceVersion` of the request. 0 means any.
-pub(super) fn requested_version(call: &Call) -> Result<Option<u64>, Status> {
+fn requested_version(call: &Call) -> Result<Option<u64>, Status> {
+    requested_version_of(call).map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// Returns the `resourceVersion` of a GET or a watch. Its error has no reason, as in Kubernetes.
+pub(super) fn requested_start(call: &Call) -> Result<u64, Status> {
+    Ok(requested_version_of(call).map_err(Status::unknown)?.unwrap_or(0))
+}
+
+fn requested_version_of(call: &Call) -> Result<Option<u64>, String> {
     let Some(text) = call.query.get("resourceVersion") else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| Status::bad_request(format!("invalid resource version: {text:?}")))
+    text.parse()
+        .map(Some)
+        .map_err(|_| Cause::invalid("resourceVersion", &json!(text), &strconv::parse_uint(text)).to_string())
 }
 
 /// Waits for a revision in the future, up to a timeout.
@@ -137,14 +166,15 @@ pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status>
     let present = store.revision();
     let cause = Cause::new("ResourceVersionTooLarge", "", "Too large resource version");
     let details = Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
-    let message = format!("Too large resource version: {revision}, current: {present}");
+    let message = format!("Timeout: Too large resource version: {revision}, current: {present}");
     Err(Status { details: Some(details.into()), ..Status::new(504, "Timeout", message) })
 }
 
 async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
     let (store, storage) = (&call.state.store, &call.resource.storage);
-    let version = requested_version(call)?.filter(|version| *version > 0);
-    let Some(version) = version else { return Ok(store.snapshot(storage)) };
+    let Some(version) = requested_version(call)?.filter(|version| *version > 0) else {
+        return Ok(store.snapshot(storage));
+    };
     wait_for(store, version).await?;
     // Without `resourceVersionMatch`, a limit makes the version exact, as in Kubernetes.
     let exact = match call.query.get("resourceVersionMatch") {
@@ -155,7 +185,7 @@ async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
         return Ok(store.snapshot(storage));
     }
     store.snapshot_at(storage, version).map_err(|error| match error {
-        ReadError::Expired(expired) => too_old(version, expired.oldest),
+        ReadError::Expired(_) => Status::expired("The resourceVersion for the provided list is too old."),
         ReadError::Future(_) => Status::internal("the revision of the store decreased"),
     })
 }
@@ -165,9 +195,15 @@ pub(super) fn too_old(version: u64, oldest: u64) -> Status {
     Status::expired(format!("too old resource version: {version} ({oldest})"))
 }
 
-/// Returns the token for the page after a key, at the revision of the whole list (−1 for the current one).
-fn token(revision: i64, after: &Key) -> String {
-    let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", after.namespace, after.name)});
+/// Returns the token for the page after a key of a list of this namespace, or of all namespaces, at the revision of the
+/// whole list (−1 for the current one).
+fn token(revision: i64, after: &Key, namespace: &str) -> String {
+    // The zero byte makes it the smallest key after this one.
+    let start = match &*after.namespace {
+        space if space == namespace => format!("/{}\0", after.name),
+        space => format!("/{space}/{}\0", after.name),
+    };
+    let token = json!({"v": TOKEN_VERSION, "rv": revision, "start": start});
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
@@ -179,22 +215,62 @@ enum Continuation {
     Expired(Response),
 }
 
-/// Parses a continue token.
-fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
-    let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
-    if requested_version(call)?.is_some_and(|version| version > 0) {
+/// The revision and the last key that a continue token contains.
+#[derive(Debug, PartialEq)]
+struct Token {
+    revision: i64,
+    after: Key,
+}
+
+impl Token {
+    /// Parses a continue token of a list of this namespace, or of all namespaces. Errors have Kubernetes' wording.
+    fn parse(text: &str, namespace: &str) -> Result<Self, String> {
+        let invalid = |why: &dyn std::fmt::Display| format!("continue key is not valid: {why}");
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+            let place = match error {
+                DecodeError::InvalidByte(place, _) | DecodeError::InvalidLastSymbol(place, _) => place,
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => text.len(),
+            };
+            invalid(&format!("illegal base64 data at input byte {place}"))
+        })?;
+        let token: Value = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
+        let version = token["v"].as_str().unwrap_or_default();
+        if version != TOKEN_VERSION {
+            return Err(invalid(&format!("server does not recognize this encoded version {version}")));
+        }
+        let revision = token["rv"].as_i64().unwrap_or(0);
+        if revision == 0 {
+            return Err(invalid(&format!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})")));
+        }
+        let start = token["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            return Err(invalid(&format!("encoded start key empty (version {TOKEN_VERSION})")));
+        }
+        if start.trim_start_matches('/').split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(invalid(&start));
+        }
+        let start = start.trim_start_matches('/').trim_end_matches('\0');
+        let after = match namespace {
+            "" => start.split_once('/').map_or_else(|| Key::new("", start), |(space, name)| Key::new(space, name)),
+            namespace => Key::new(namespace, start),
+        };
+        Ok(Self { revision, after })
+    }
+}
+
+/// Returns the state that a continue token refers to.
+async fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
+    let invalid = |why: &str| Status::bad_request(format!("invalid continue token: {why}"));
+    let Token { revision, after } = Token::parse(text, &call.namespace).map_err(|why| invalid(&why))?;
+    if call.query.get("resourceVersion").is_some_and(|version| version != "0") {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
-    let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let revision = token["rv"].as_i64().ok_or_else(invalid)?;
-    let (namespace, name) = token["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
-    let after = Key::new(namespace, name);
     let (store, storage) = (&call.state.store, &call.resource.storage);
     let Ok(revision) = u64::try_from(revision) else { return Ok(Continuation::At(store.snapshot(storage), after)) };
+    wait_for(store, revision).await?;
     match store.snapshot_at(storage, revision) {
         Ok(snapshot) => Ok(Continuation::At(snapshot, after)),
-        Err(ReadError::Future(_)) => Err(invalid()),
+        Err(ReadError::Future(_)) => Err(Status::internal("the revision of the store decreased")),
         Err(ReadError::Expired(_)) => {
             let status = Status::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -204,7 +280,7 @@ fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
                  up in the list.",
             );
             let mut body = status.to_json();
-            body["metadata"]["continue"] = self::token(-1, &after).into();
+            body["metadata"]["continue"] = self::token(-1, &after, &call.namespace).into();
             Ok(Continuation::Expired(response::value(StatusCode::GONE, TextFormat::Json, &body)))
         }
     }
@@ -229,7 +305,7 @@ fn select(
     for (key, stored) in rest.by_ref() {
         if limit == Some(items.len()) {
             let revision = i64::try_from(snapshot.revision).unwrap_or(-1);
-            page.next = Some(token(revision, last.unwrap_or(key)));
+            page.next = Some(token(revision, last.unwrap_or(key), selection.namespace()));
             // As in Kubernetes, there is no count for lists with selectors.
             page.remaining = (!selection.is_narrowed()).then(|| 1 + rest.count());
             break;
@@ -240,7 +316,8 @@ fn select(
     (items, page)
 }
 
-fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Response, Status> {
+/// Returns the response with a page.
+pub(super) fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Response, Status> {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata["continue"] = next.as_str().into();
@@ -261,7 +338,7 @@ struct Chunks {
     resource: Arc<Resource>,
     items: std::vec::IntoIter<Arc<Stored>>,
     /// The text before the first item, until it has been sent.
-    head: Option<String>,
+    head: Option<Vec<u8>>,
     ended: bool,
 }
 
@@ -274,17 +351,18 @@ impl Iterator for Chunks {
         }
         let head = self.head.take();
         let mut separate = head.is_none();
-        let mut chunk = BytesMut::from(head.unwrap_or_default().as_bytes());
+        let mut chunk = BytesMut::from(&*head.unwrap_or_default());
         while chunk.len() < CHUNK {
             let Some(item) = self.items.next() else {
                 self.ended = true;
-                chunk.extend_from_slice(b"]}");
+                chunk.extend_from_slice(b"]}\n");
                 break;
             };
             if std::mem::replace(&mut separate, true) {
                 chunk.put_u8(b',');
             }
-            chunk.extend_from_slice(&codec::served_text(&self.resource, &item));
+            chunk.put_u8(b'{');
+            chunk.extend_from_slice(&codec::item_text(&self.resource, &item));
         }
         Some(chunk.freeze())
     }
@@ -292,7 +370,8 @@ impl Iterator for Chunks {
 
 fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
     let version = group_version(&resource.group, &resource.version);
-    let head = format!(r#"{{"kind":"{}","apiVersion":"{version}","metadata":{metadata},"items":["#, resource.list_kind);
+    let start = format!(r#"{{"kind":"{}","apiVersion":"{version}","metadata":"#, resource.list_kind);
+    let head = [start.as_bytes(), &object_type::list_meta(metadata), br#","items":["#].concat();
     let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), ended: false };
     let first = chunks.next().unwrap_or_default();
     if chunks.ended {

@@ -2,10 +2,12 @@
 
 mod call;
 mod commit;
+mod computed;
 mod create;
 mod decode;
 mod delete;
 mod edit;
+mod exchange;
 mod filters;
 mod info;
 mod lifecycle;
@@ -13,6 +15,7 @@ mod list;
 mod part;
 mod patch;
 mod present;
+mod proxy;
 mod query;
 mod route;
 mod scale;
@@ -21,18 +24,19 @@ mod token;
 mod update;
 mod watch;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use http::{Method, Request, header, request::Parts};
-use http_body_util::{BodyExt, Limited};
+use http::{Method, Request, request::Parts};
+use http_body_util::BodyExt;
 use kubewright_apimachinery::status::Status;
 
 pub(crate) use self::call::ServerShutdown;
 use self::{
-    call::{Call, method_not_allowed},
+    call::Call,
     decode::MAX_BODY,
+    exchange::Exchange,
     part::Part,
     query::Query,
     route::{Route, Target},
@@ -45,14 +49,19 @@ use crate::{
     state::State,
 };
 
+/// The size up to which a body that is too large is read. The connection is closed after a larger one.
+const MAX_DROPPED: usize = 64 << 20;
+
 /// Handles a request. A panic of a handler also becomes a response.
 pub(crate) async fn handle<B>(state: Arc<State>, request: Request<B>) -> Response
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let result = AssertUnwindSafe(respond(state, request)).catch_unwind().await;
-    match result {
+    let (parts, body) = request.into_parts();
+    let mut exchange = Exchange::begin(&state, &parts);
+    let result = AssertUnwindSafe(respond(state, parts, body, &mut exchange)).catch_unwind().await;
+    exchange.finish(match result {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => response::status(&status),
         Err(panic) => {
@@ -60,22 +69,38 @@ where
             tracing::error!(message, "a request handler panicked");
             response::status(&Status::internal(format!("the handler panicked: {message}")))
         }
-    }
+    })
 }
 
-async fn respond<B>(state: Arc<State>, request: Request<B>) -> Result<Response, Status>
+async fn respond<B>(state: Arc<State>, parts: Parts, body: B, exchange: &mut Exchange) -> Result<Response, Status>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let (parts, body) = request.into_parts();
     let route = Route::parse(&parts.uri, &state.registry);
-    let user = filters::filter(&state, &parts, &route)?;
+    let user = filters::filter(&state, &parts, &route, exchange)?;
+    exchange.count(&parts, &route);
     let Route::Resource(target) = route else { return info::respond(&state, &parts, route) };
-    let body = read_body(&parts, body).await?;
-    let accept = Accept::parse(&parts.headers)?;
-    let query = Query::parse(parts.uri.query());
-    let Target { resource, namespace, name, subresource } = target;
+    // Custom resources are served by another handler in Kubernetes. It takes HEAD for GET, and knows no path without a
+    // namespace but that of the list.
+    let is_custom = target.resource.schema.custom;
+    let head_is_get = parts.method == Method::HEAD && is_custom;
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    if is_custom && target.resource.namespaced && target.namespace.is_empty() && !is_read {
+        return Ok(info::page_not_found());
+    }
+    let proxied = target.subresource.as_deref().is_some_and(|path| path.split('/').next() == Some("proxy"));
+    if matches!(parts.method, Method::HEAD | Method::OPTIONS | Method::TRACE) && !proxied && !head_is_get {
+        return Err(Status::method_not_allowed());
+    }
+    let body = read_body(body).await?;
+    // Reviews aren't printed as tables.
+    let accept = Accept::of_resource(&parts.headers, !target.resource.list_kind.is_empty())?;
+    let mut query = Query::parse(parts.uri.query());
+    let Target { resource, namespace, mut name, subresource, watch } = target;
+    if watch {
+        query.select_watch(name.take().as_deref());
+    }
     let name = name.unwrap_or_default();
     let (deprecation, warnings) = (resource.deprecated.clone(), Warnings::default());
     let call = Call {
@@ -101,25 +126,34 @@ where
     Ok(response)
 }
 
-/// Reads the whole body, up to the size limit.
-async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
+/// Reads the whole body, up to the size limit. A body that is larger is read to its end, up to another limit, since many
+/// clients read the response only after they have sent everything.
+async fn read_body<B>(body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let too_large = || {
+    let mut body = pin!(body.map_err(Into::into));
+    let mut bytes = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let failed = |error: BoxError| Status::bad_request(format!("failed to read the request body: {error}"));
+        let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
+        length += data.len();
+        if length > MAX_DROPPED {
+            break;
+        }
+        if length > MAX_BODY {
+            bytes = BytesMut::new();
+        } else {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    if length > MAX_BODY {
         let message = format!("Request entity too large: limit is {MAX_BODY}");
-        Status::new(413, "RequestEntityTooLarge", message)
-    };
-    let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > MAX_BODY) {
-        return Err(too_large());
+        return Err(Status::new(413, "RequestEntityTooLarge", message));
     }
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Status::bad_request(format!("failed to read the request body: {error}"))),
-    }
+    Ok(bytes.freeze())
 }
 
 /// Runs the handler of a call.
@@ -139,18 +173,22 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
         (&Method::DELETE, true) => "deletecollection",
         _ => "",
     };
-    if !call.resource.verbs.contains(&verb) {
-        return Err(method_not_allowed());
+    // A custom kind whose definition is being deleted serves more than discovery shows.
+    if !call.resource.schema.custom && !call.resource.verbs.contains(&verb) {
+        return Err(Status::method_not_allowed());
     }
     let needs_namespace = matches!(verb, "create" | "deletecollection");
     if needs_namespace && call.resource.namespaced && call.namespace.is_empty() {
-        return Err(method_not_allowed());
+        return Err(Status::method_not_allowed());
+    }
+    if let Some(objects) = call.resource.strategy.computed() {
+        return computed::respond(&call, objects);
     }
     match verb {
         "list" => list::list(&call).await,
         "watch" => watch::watch(call).await,
         "get" => {
-            let version = list::requested_version(&call)?.unwrap_or(0);
+            let version = list::requested_start(&call)?;
             list::wait_for(&call.state.store, version).await?;
             call.get().await
         }
@@ -159,6 +197,6 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
         "patch" => patch::patch(&call, Part::Main).await,
         "delete" => delete::delete(&call).await,
         "deletecollection" => delete::delete_collection(&call).await,
-        _ => Err(method_not_allowed()),
+        _ => Err(Status::method_not_allowed()),
     }
 }

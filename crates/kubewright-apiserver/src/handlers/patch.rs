@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use kubewright_apimachinery::{
+    go_format,
     patch::{json, merge, strategic},
     status::{Cause, Status},
 };
@@ -15,7 +16,7 @@ use super::{
     part::Part,
     query::WriteOptions,
 };
-use crate::{managed_fields::Manager, meta, registry::Resource, response::Response};
+use crate::{managed_fields::Manager, meta, registry::Resource, response::Response, schema_rules};
 
 /// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,6 @@ pub(super) enum PatchType {
 
 impl PatchType {
     fn of(call: &Call) -> Result<Self, Status> {
-        const ALL: &str = "application/json-patch+json, application/merge-patch+json, \
-                           application/strategic-merge-patch+json, application/apply-patch+yaml";
         const CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         let custom = call.resource.schema.custom;
         match decode::media_type(&call.parts.headers).as_str() {
@@ -37,7 +36,9 @@ impl PatchType {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(decode::unsupported(if custom { CUSTOM } else { ALL })),
+            _ if custom => Err(decode::unsupported(CUSTOM)),
+            // The router refuses these, not the handler.
+            _ => Err(Status::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
         }
     }
 
@@ -95,6 +96,20 @@ impl Patch {
         Ok(Self { kind, options, decoded, manager })
     }
 
+    /// Returns the error for a patch whose result isn't an object of the kind.
+    fn refused(&self, resource: &Resource, manager: &Manager<'_>, served: &Value, status: Status) -> Status {
+        let Some(why) = schema_rules::unreadable_reason(resource, &status) else { return status };
+        let shown = match self.kind {
+            PatchType::Apply => return status,
+            PatchType::Strategic => go_format::plain(&self.decoded.value),
+            PatchType::Json | PatchType::Merge => {
+                let result = self.kind.perform(resource, manager, served, &self.decoded.value);
+                result.unwrap_or_default().to_string()
+            }
+        };
+        Status::invalid("", "", "", vec![Cause::invalid("patch", &shown.into(), why)])
+    }
+
     /// Returns the field manager of the patch.
     pub(super) fn manager<'a>(&'a self, call: &'a Call, subresource: &'a str) -> Manager<'a> {
         Manager {
@@ -122,7 +137,10 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     let desired = |served: &Value| {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
-        call.receive(decoded, patch.options.field_validation)
+        let received = call.receive(decoded, patch.options.field_validation);
+        let mut incoming = received.map_err(|status| patch.refused(&call.resource, &manager, served, status))?;
+        incoming.warnings.extend(call.warnings_about(Some(served), &incoming.object));
+        Ok(incoming)
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;
@@ -132,9 +150,14 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
 /// Creates an object by applying a configuration.
 async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<Response, Status> {
     call.authorize("create")?;
+    let uid = meta::text(&patch.decoded.value, "uid");
     let mut object = manager.apply(&call.resource, None, &patch.decoded.value)?;
     if meta::text(&object, "name").is_empty() {
         meta::set(&mut object, "name", Some(call.name.as_str().into()));
+    }
+    if !uid.is_empty() {
+        let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+        return Err(Status::conflict(&call.resource.group, &call.resource.plural, &call.name, &why));
     }
     let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
     let incoming = call.receive(decoded, patch.options.field_validation)?;

@@ -55,7 +55,13 @@ impl Call {
                 "kind": &*resource.list_kind,
                 "apiVersion": group_version(&resource.group, &resource.version),
                 "metadata": list_metadata,
-                "items": objects.map(Arc::unwrap_or_clone).collect::<Vec<_>>(),
+                "items": objects
+                    .map(|object| {
+                        let mut object = Arc::unwrap_or_clone(object);
+                        codec::item(resource, &mut object);
+                        object
+                    })
+                    .collect::<Vec<_>>(),
             }),
             Representation::Metadata => json!({
                 "kind": "PartialObjectMetadataList",
@@ -88,7 +94,12 @@ impl Call {
 
     /// Returns a `Table` of objects.
     pub(super) fn table(&self, objects: &[Arc<Value>], metadata: &Value, headers: bool) -> Result<Value, Status> {
-        let options = table::Options { include: self.include()?, headers, now: self.state.clock.now() };
+        let options = self.table_options(headers)?;
         Ok(table::render(&self.resource, objects.iter().map(|object| &**object), metadata, options))
+    }
+
+    /// Returns the options of a table.
+    pub(super) fn table_options(&self, headers: bool) -> Result<table::Options, Status> {
+        Ok(table::Options { include: self.include()?, headers, now: self.state.clock.now() })
     }
 }

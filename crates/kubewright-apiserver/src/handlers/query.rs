@@ -4,6 +4,8 @@ use kubewright_apimachinery::status::{Cause, Status};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use crate::strconv;
+
 /// The decoded parameters of a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -30,6 +32,21 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Selects a watch, of all objects of the collection or of one.
+    pub(crate) fn select_watch(&mut self, name: Option<&str>) {
+        self.0.retain(|(key, _)| key != "watch" && (key != "fieldSelector" || name.is_none()));
+        self.0.push(("watch".into(), "true".into()));
+        if let Some(name) = name {
+            self.0.push(("fieldSelector".into(), format!("metadata.name={name}")));
+        }
+    }
+
+    /// Returns all values of a parameter that may be repeated, except empty ones.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        values.filter(|value| !value.is_empty()).collect()
+    }
+
     fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| key == name)
     }
@@ -42,9 +59,7 @@ impl Query {
     /// Returns a whole number, or `None` if absent.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        text.parse()
-            .map(Some)
-            .map_err(|_| Status::bad_request(format!("invalid value {text:?} for {name}: not a number")))
+        text.parse().map(Some).map_err(|_| Status::bad_request(strconv::parse_int(text)))
     }
 }
 
@@ -72,7 +87,7 @@ impl WriteOptions {
     /// Parses the options of this kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub(crate) fn parse(query: &Query, kind: &'static str) -> Result<Self, Status> {
         let mut causes = Vec::new();
-        let dry_run = dry_run(query.get("dryRun"), &mut causes);
+        let dry_run = dry_run(&query.values("dryRun"), &mut causes);
         let field_validation = match query.get("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
@@ -126,13 +141,9 @@ impl WriteOptions {
 }
 
 /// Parses `dryRun`, whose only value is `All`.
-pub(crate) fn dry_run(value: Option<&str>, causes: &mut Vec<Cause>) -> bool {
-    match value {
-        None => false,
-        Some("All") => true,
-        Some(other) => {
-            causes.push(Cause::not_supported("dryRun", &json!(other), &["All"]));
-            false
-        }
+pub(crate) fn dry_run(values: &[&str], causes: &mut Vec<Cause>) -> bool {
+    if values.iter().any(|value| *value != "All") {
+        causes.push(Cause::not_supported("dryRun", &json!(values), &["All"]));
     }
+    !values.is_empty()
 }

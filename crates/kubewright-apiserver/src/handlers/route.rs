@@ -12,9 +12,11 @@ use crate::registry::{Registry, Resource};
 pub(crate) enum Route {
     /// `/healthz`, `/livez`, `/readyz`.
     Health {
-        /// The endpoint's name.
+        /// The path.
         check: &'static str,
     },
+    /// `/`
+    Index,
     /// `/version`
     Version,
     /// `/api`
@@ -31,6 +33,12 @@ pub(crate) enum Route {
     OpenApiV3Index,
     /// `/openapi/v3/apis/G/V`: the part after `v3/`.
     OpenApiV3(String),
+    /// `/metrics`
+    Metrics,
+    /// `/.well-known/openid-configuration`
+    OpenIdConfiguration,
+    /// `/openid/v1/jwks`
+    OpenIdKeys,
     /// A collection, an object or a subresource.
     Resource(Target),
     /// Any other path, with its segments.
@@ -45,9 +53,28 @@ pub(crate) struct Target {
     pub(crate) namespace: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
+    /// True for the deprecated paths of watches, such as `/api/v1/watch/namespaces/default/pods`.
+    pub(crate) watch: bool,
 }
 
 impl Route {
+    /// Returns the path of a non-resource route for metrics; `None` for paths that aren't counted.
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        match self {
+            Self::Health { check } => Some(check),
+            Self::Index => Some("/"),
+            Self::Version => Some("/version"),
+            Self::CoreVersions => Some("api"),
+            Self::Groups => Some("apis"),
+            Self::OpenApiV2 => Some("openapi/v2"),
+            Self::OpenApiV3Index | Self::OpenApiV3(_) => Some("openapi/v3"),
+            Self::Metrics => Some("/metrics"),
+            Self::OpenIdConfiguration => Some("/.well-known/openid-configuration"),
+            Self::OpenIdKeys => Some("/openid/v1/jwks"),
+            Self::Group(_) | Self::GroupVersion(..) | Self::Resource(_) | Self::Unknown(_) => None,
+        }
+    }
+
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
         let segments: Vec<String> = uri
             .path()
@@ -57,9 +84,13 @@ impl Route {
             .collect();
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         let found = match path.as_slice() {
-            ["healthz", ..] => Some(Self::Health { check: "healthz" }),
-            ["livez", ..] => Some(Self::Health { check: "livez" }),
-            ["readyz", ..] => Some(Self::Health { check: "readyz" }),
+            ["healthz"] | ["healthz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/healthz" }),
+            ["livez"] | ["livez", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/livez" }),
+            ["readyz"] | ["readyz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/readyz" }),
+            ["metrics"] => Some(Self::Metrics),
+            [".well-known", "openid-configuration"] => Some(Self::OpenIdConfiguration),
+            ["openid", "v1", "jwks"] => Some(Self::OpenIdKeys),
+            [] => Some(Self::Index),
             ["version"] => Some(Self::Version),
             ["openapi", "v2"] => Some(Self::OpenApiV2),
             ["openapi", "v3"] => Some(Self::OpenApiV3Index),
@@ -79,6 +110,10 @@ impl Route {
 
 impl Target {
     fn parse(registry: &Registry, group: &str, version: &str, path: &[&str]) -> Option<Self> {
+        let (watch, path) = match path {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, path),
+        };
         // `namespaces/a/pods` is a collection in a namespace, `namespaces/a/status` a subresource of a namespace.
         let (namespace, path) = match path {
             ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status"] | ["finalize"]) => {
@@ -88,6 +123,9 @@ impl Target {
         };
         let [plural, rest @ ..] = path else { return None };
         let resource = registry.find(group, version, plural)?;
+        if watch && (rest.len() > 1 || !resource.verbs.contains(&"watch")) {
+            return None;
+        }
         let fits = match (resource.namespaced, namespace) {
             (true, None) => rest.is_empty(),
             (true, Some(_)) | (false, None) => true,
@@ -101,6 +139,6 @@ impl Target {
             [name] => (Some((*name).into()), None),
             [name, subresource @ ..] => (Some((*name).into()), Some(subresource.join("/"))),
         };
-        Some(Self { resource, namespace: namespace.unwrap_or_default().into(), name, subresource })
+        Some(Self { resource, namespace: namespace.unwrap_or_default().into(), name, subresource, watch })
     }
 }

@@ -11,12 +11,13 @@ use kubewright_apimachinery::{
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, method_not_allowed},
+    call::Call,
     decode::{self, Format},
     edit::Edit,
     lifecycle::DecodedBody,
     part::Part,
     patch::{Patch, PatchType},
+    present,
     query::WriteOptions,
 };
 use crate::{
@@ -24,8 +25,10 @@ use crate::{
     group_version::group_version,
     managed_fields::Manager,
     meta,
-    registry::Scale,
-    response::{self, Response},
+    object_type::ObjectType,
+    registry::{Resource, Scale, builtin::scale_columns},
+    response::{self, Representation, Response},
+    table,
 };
 
 /// Reads or changes the scale of an object.
@@ -36,7 +39,7 @@ pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Response, Status
         Method::GET | Method::HEAD => scaler.respond(&call.load(call.present()?).await?.value()),
         Method::PUT => scaler.update().await,
         Method::PATCH => scaler.patch().await,
-        _ => Err(method_not_allowed()),
+        _ => Err(Status::method_not_allowed()),
     }
 }
 
@@ -53,7 +56,11 @@ impl Scaler<'_> {
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
         let sent = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
         let name = call.manager_name(&options);
-        self.edit(&options, &call.manager(&name, "scale"), |_| Ok(sent.clone())).await
+        self.edit(&options, &call.manager(&name, "scale"), |scale| {
+            call.check_uid(scale, &sent)?;
+            Ok(sent.clone())
+        })
+        .await
     }
 
     async fn patch(&self) -> Result<Response, Status> {
@@ -85,8 +92,22 @@ impl Scaler<'_> {
     }
 
     fn respond(&self, stored: &Arc<Value>) -> Result<Response, Status> {
-        let object = codec::to_served(&self.call.resource, stored);
-        Ok(response::value(StatusCode::OK, self.call.accept.text, &self.view(&object)?))
+        let call = self.call;
+        let mut scale = self.view(&codec::to_served(&call.resource, stored))?;
+        if let Some(ty) = ObjectType::of_object(&scale) {
+            ty.decode(&mut scale).map_err(Status::internal)?;
+            ty.complete(&mut scale);
+        }
+        let document = match call.accept.representation {
+            Representation::Whole => scale,
+            Representation::Metadata => present::metadata(&scale),
+            Representation::Table => {
+                let resource = Resource { columns: scale_columns(), ..(*call.resource).clone() };
+                let version = json!({"resourceVersion": meta::text(&scale, "resourceVersion")});
+                table::render(&resource, [&scale], &version, call.table_options(true)?)
+            }
+        };
+        Ok(response::value(StatusCode::OK, call.accept.text, &document))
     }
 
     /// Returns the scale of an object.
@@ -150,11 +171,9 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
             self.manager.apply(&call.resource, Some(served), &config)?
         } else {
             let mut object = served.clone();
-            for field in ["uid", "resourceVersion"] {
-                let sent = meta::text(&desired, field);
-                if !sent.is_empty() {
-                    meta::set(&mut object, field, Some(sent.into()));
-                }
+            let version = meta::text(&desired, "resourceVersion");
+            if !version.is_empty() {
+                meta::set(&mut object, "resourceVersion", Some(version.into()));
             }
             spec.set(&mut object, replicas).map_err(Status::internal)?;
             object

@@ -5,12 +5,12 @@ use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, method_not_allowed},
+    call::Call,
     decode::{self, Format},
     delete::{self, DeleteOptions},
     edit::Admitted,
     part::Part,
-    patch,
+    patch, proxy,
     query::WriteOptions,
     scale, token, update,
 };
@@ -19,6 +19,7 @@ use crate::{
     admission, meta,
     registry::{Operation, Subresource},
     response::{self, Response},
+    websocket::Content,
 };
 
 /// Handles a request for a subresource.
@@ -36,18 +37,31 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     if let Some(action) = call.state.actions.find(&resource, name) {
         let (call, warnings) = call.admit_action(name).await?;
         let mut response = action.call(call.into_action(name)?).await?;
+        if action.streams_bytes() && response.status() == StatusCode::OK {
+            response.extensions_mut().insert(Content::Bytes);
+        }
         response::add_warnings(&mut response, &warnings);
         return Ok(response);
     }
-    let Some(subresource) = resource.subresources.iter().find(|subresource| subresource.name == name) else {
-        return Err(Status::no_such_resource());
+    let found = resource.subresources.iter().find(|subresource| match subresource.operation {
+        // The rest of the path belongs to the object.
+        Some(Operation::Proxy) => name.split('/').next() == Some(subresource.name),
+        _ => subresource.name == name,
+    });
+    let Some(subresource) = found else {
+        return Err(if resource.schema.custom { call.not_found() } else { Status::no_such_resource() });
     };
     match (subresource.operation, &call.parts.method) {
         (Some(Operation::Finalize), &Method::PUT) => update::update(&call, Part::Finalizers).await,
         (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
         (Some(Operation::Evict), &Method::POST) => evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
-        (Some(_), _) => Err(method_not_allowed()),
+        (Some(Operation::Read), &Method::GET) => call.get().await,
+        (Some(Operation::Read), &Method::PUT | &Method::PATCH) => {
+            Err(call.present().map_or_else(|status| status, |_| call.not_implemented(name)))
+        }
+        (Some(Operation::Proxy), _) => proxy::proxy(call, subresource).await,
+        (Some(_), _) => Err(Status::method_not_allowed()),
         (None, _) => Err(call.not_attached(name)),
     }
 }
@@ -85,7 +99,7 @@ impl Call {
             Method::GET | Method::HEAD => self.get().await,
             Method::PUT => update::update(self, part).await,
             Method::PATCH => patch::patch(self, part).await,
-            _ => Err(method_not_allowed()),
+            _ => Err(Status::method_not_allowed()),
         }
     }
 
@@ -110,7 +124,12 @@ impl Call {
         if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
             return Status::bad_request(why);
         }
-        Status::internal(format!("{}/{name} is not implemented by this cluster", self.resource.plural))
+        self.not_implemented(name)
+    }
+
+    fn not_implemented(&self, name: &str) -> Status {
+        let message = format!("the subresource {}/{name} is not implemented by this cluster", self.resource.plural);
+        Status::generic(501, "NotImplemented", message)
     }
 
     /// Parses the body as an object of one of these kinds, or without a kind.
@@ -169,10 +188,10 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
 /// Evicts an object by deleting it. Disruption budgets are not enforced.
 async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
-    let dry_run = DeleteOptions::read(&eviction["deleteOptions"], call)?.dry_run();
+    let dry_run = DeleteOptions::read(&eviction["deleteOptions"])?.dry_run();
     let Admitted { object: eviction, warnings } =
         call.admit_body(admission::Operation::Create, subresource, eviction, dry_run).await?;
-    let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
+    let options = DeleteOptions::read(&eviction["deleteOptions"])?;
     // Webhooks that admitted the eviction aren't called again for the deletion.
     delete::remove_directly(call, &call.key(), &options, |_| true)?;
     Ok(call.created(&warnings))

@@ -5,11 +5,7 @@ use jiff::SignedDuration;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use super::{
-    call::{Call, method_not_allowed},
-    edit::Admitted,
-    query::WriteOptions,
-};
+use super::{call::Call, edit::Admitted, query::WriteOptions};
 use crate::{
     admission::Operation,
     meta,
@@ -20,7 +16,7 @@ use crate::{
 /// Issues a token for the object of a call.
 pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     if call.parts.method != Method::POST {
-        return Err(method_not_allowed());
+        return Err(Status::method_not_allowed());
     }
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let request = call.body_of_kind(&["TokenRequest"])?;

@@ -21,7 +21,12 @@ pub(super) async fn update(call: &Call, part: Part) -> Result<Response, Status> 
     let DecodedBody { object, warnings } = call.receive(decoded, options.field_validation)?;
     let manager = call.manager_name(&options);
     let manager = call.manager(&manager, part.subresource());
-    let desired = |_: &Value| Ok(DecodedBody { object: object.clone(), warnings: warnings.clone() });
+    let desired = |old: &Value| {
+        call.check_uid(old, &object)?;
+        let mut warnings = warnings.clone();
+        warnings.extend(call.warnings_about(Some(old), &object));
+        Ok(DecodedBody { object: object.clone(), warnings })
+    };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &options, part.subresource()).await?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))

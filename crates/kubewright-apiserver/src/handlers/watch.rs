@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use kubewright_apimachinery::status::Status;
 use serde_json::json;
 use tokio::{sync::watch::Receiver, time::sleep};
@@ -22,9 +22,11 @@ use crate::{
     body::Body,
     codec,
     group_version::group_version,
+    object_type,
     response::{self, Representation, Response, TextFormat},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
+    websocket::Content,
 };
 
 /// The interval of bookmarks.
@@ -44,13 +46,17 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         return Err(Status::new(406, "NotAcceptable", message));
     }
     let selection = list::selection(&call)?;
-    let version = list::requested_version(&call)?.unwrap_or(0);
+    let version = list::requested_start(&call)?;
     let wants_initial = call.query.flag("sendInitialEvents");
     let timeout = match call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => DEFAULT_TIMEOUT.mul_f64(1.0 + call.state.random.fraction()),
     };
-    list::wait_for(&call.state.store, version).await?;
+    // Once the request is understood, errors are events.
+    let failure = match wants_initial {
+        Some(true) => list::wait_for(&call.state.store, version).await.err(),
+        _ => None,
+    };
     let (store, storage) = (call.state.store.clone(), call.resource.storage.clone());
     // Without a version, a watch begins with all objects, unless `sendInitialEvents` says otherwise.
     let (initial, start) = if wants_initial.unwrap_or(version == 0) {
@@ -71,7 +77,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         ends_at: monotonic + timeout,
         bookmark_at: monotonic + BOOKMARK_INTERVAL,
         selection,
-        ready: VecDeque::new(),
+        ready: failure.into_iter().map(|status| Pending::Failure(Box::new(status))).collect(),
         columns_sent: false,
         ended: false,
         closing,
@@ -82,8 +88,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         Some((Ok(chunk), watcher))
     });
     let mut response = response::bytes(StatusCode::OK, Body::stream(chunks));
-    let kind = HeaderValue::from_static("application/json;stream=watch");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response.extensions_mut().insert(Content::Events);
     Ok(response)
 }
 
@@ -173,7 +178,7 @@ impl Watcher {
     /// Returns the last chunk of the stream, an error.
     fn fail(&mut self, status: &Status) -> Bytes {
         self.ended = true;
-        frame("ERROR", status.to_json().to_string().as_bytes())
+        frame("ERROR", &object_type::to_vec(&status.to_json()))
     }
 
     /// Converts stored objects to the watched version.
@@ -184,13 +189,17 @@ impl Watcher {
     /// Waits for changes. Returns a bookmark if one is due.
     async fn wait(&mut self) -> Option<Bytes> {
         let now = self.call.state.clock.monotonic();
+        // A watch may begin at a revision in the future, which bookmarks don't confirm before it is reached.
+        let confirms = self.bookmarks && self.cursor.revision() <= self.call.state.store.revision();
         if now >= self.ends_at {
             self.ended = true;
-            return self.bookmarks.then(|| self.bookmark(self.cursor.revision(), false));
+            return confirms.then(|| self.bookmark(self.cursor.revision(), false));
         }
         if self.bookmarks && now >= self.bookmark_at {
             self.bookmark_at = now + BOOKMARK_INTERVAL;
-            return Some(self.bookmark(self.cursor.revision(), false));
+            if confirms {
+                return Some(self.bookmark(self.cursor.revision(), false));
+            }
         }
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
         tokio::select! {
@@ -295,11 +304,11 @@ impl Watcher {
                 }
             }
         };
-        frame(change.as_str(), document.to_string().as_bytes())
+        frame(change.as_str(), &object_type::to_vec(&document))
     }
 
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
@@ -309,7 +318,10 @@ impl Watcher {
             Representation::Table => ("Table", "meta.k8s.io/v1".into()),
             Representation::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
         };
-        let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
-        frame("BOOKMARK", object.to_string().as_bytes())
+        let mut object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+        if let (Some(ty), Representation::Whole) = (resource.schema.served, self.call.accept.representation) {
+            ty.complete(&mut object);
+        }
+        frame("BOOKMARK", &object_type::to_vec(&object))
     }
 }

@@ -13,7 +13,7 @@ use kubewright_apimachinery::{
 use serde_json::Value;
 
 pub(crate) use self::conversions::Conversions;
-use crate::{codec, group_version::group_version, meta, registry::Resource};
+use crate::{codec, group_version::group_version, meta, object_type::ObjectType, registry::Resource};
 
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
@@ -35,7 +35,7 @@ pub(crate) struct Manager<'a> {
 }
 
 impl Manager<'_> {
-    fn with_context<T>(&self, resource: &Resource, run: impl FnOnce(&Context<'_>) -> T) -> T {
+    fn with_context<T>(&self, resource: &Resource, blank: Option<&Value>, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let writable = match self.subresource {
             "status" => Writable::Only(&STATUS),
             _ if resource.status => Writable::Except(&STATUS),
@@ -43,6 +43,7 @@ impl Manager<'_> {
         };
         let versions = self.conversions.of(resource);
         run(&Context {
+            blank,
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
             manager: self.name,
@@ -56,7 +57,7 @@ impl Manager<'_> {
 
     /// Applies a configuration to the live object, if there is one. All are in served form.
     pub(crate) fn apply(&self, resource: &Resource, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
-        self.with_context(resource, |context| apply::apply(live, config, context))
+        self.with_context(resource, None, |context| apply::apply(live, config, context))
     }
 
     /// Records the owners of the fields of an object in stored form, which is new or replaces `old` (in served form).
@@ -64,11 +65,13 @@ impl Manager<'_> {
         if self.applies {
             return object;
         }
+        let blank = resource.schema.served.filter(|_| old.is_none()).map(ObjectType::blank);
         if codec::is_stored_form(resource) {
-            return self.with_context(resource, |context| apply::update(old, object, context));
+            return self.with_context(resource, blank.as_ref(), |context| apply::update(old, object, context));
         }
         let served = codec::to_served(resource, &Arc::new(object.clone()));
-        let tracked = self.with_context(resource, |context| apply::update(old, (*served).clone(), context));
+        let tracked =
+            self.with_context(resource, blank.as_ref(), |context| apply::update(old, (*served).clone(), context));
         let mut object = object;
         meta::set(&mut object, "managedFields", tracked["metadata"].get("managedFields").cloned());
         object

@@ -26,6 +26,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     digest::hash,
     registry::{Registry, Resource},
+    version::VERSION,
 };
 
 /// The content types with which clients request v2 in protobuf, new and old. Responses always have the new one: the old
@@ -34,6 +35,9 @@ const V2_PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
+
+/// The path of the document of `/version`.
+const VERSION_PATH: &str = "version";
 
 /// A serialized document.
 #[derive(Clone, Debug)]
@@ -72,8 +76,11 @@ impl OpenApi {
     /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions.
     pub fn v3_index(&self, registry: &Registry) -> Document {
         let mut paths = Map::new();
-        for (path, entries) in by_path(registry) {
+        let documents = by_path(registry).into_iter().map(|(path, entries)| {
             let hash = self.v3_of(&path, entries).hash;
+            (path, hash)
+        });
+        for (path, hash) in documents.chain([(VERSION_PATH.to_owned(), version_document().hash)]) {
             let address = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": address}));
         }
@@ -82,6 +89,9 @@ impl OpenApi {
 
     /// Returns `/openapi/v3/{path}`, such as `api/v1` or `apis/apps/v1`, or `None` if nothing is served there.
     pub fn v3(&self, registry: &Registry, path: &str) -> Option<Document> {
+        if path == VERSION_PATH {
+            return Some(version_document());
+        }
         let entries = by_path(registry).remove(path)?;
         Some(self.v3_of(path, entries))
     }
@@ -116,6 +126,10 @@ impl OpenApi {
         cache.v3.insert(path.into(), (entries, document.clone()));
         document
     }
+}
+
+fn version_document() -> Document {
+    Document::new(v3::version_document().to_string())
 }
 
 /// Returns the cached document, or a new one if the registry has changed.
@@ -156,5 +170,5 @@ fn base_path(resource: &Resource) -> String {
 
 /// Returns the `info` of every document. Its version equals that of `/version`.
 fn info() -> Value {
-    json!({"title": "Kubernetes", "version": "v1.36.0"})
+    json!({"title": "Kubernetes", "version": VERSION})
 }

@@ -65,7 +65,7 @@ macro_rules! parameters {
 }
 
 parameters! {
-    PRETTY = "pretty" "string" "If 'true', then the output is pretty printed.";
+    PRETTY_PRINT = "pretty" "string" "If 'true', then the output is pretty printed.";
     DRY_RUN = "dryRun" "string" "With 'All' everything is checked and nothing is stored.";
     FIELD_MANAGER = "fieldManager" "string" "The name under which fields that are changed are owned.";
     FIELD_VALIDATION = "fieldValidation" "string"
@@ -85,6 +85,9 @@ parameters! {
     PROPAGATION = "propagationPolicy" "string" "What becomes of dependents: 'Orphan', 'Background' or 'Foreground'.";
     ORPHAN = "orphanDependents" "boolean" "Deprecated: use propagationPolicy.";
 }
+
+/// The query parameter of all operations, which belongs to their path.
+pub(super) static PRETTY: &Parameter = &PRETTY_PRINT;
 
 /// Returns all paths of a resource.
 pub(super) fn paths(resource: &Resource) -> Vec<Path> {
@@ -204,7 +207,7 @@ fn query(action: &str) -> Vec<&'static Parameter> {
         "deletecollection" => &[&CONTINUE, &DRY_RUN, &FIELDS, &GRACE, &LABELS, &LIMIT, &ORPHAN, &PROPAGATION, &VERSION],
         _ => &[],
     };
-    own.iter().copied().chain([&PRETTY]).collect()
+    own.to_vec()
 }
 
 /// Returns the name of a group in operation IDs: `Apps`, `RbacAuthorization`, `ComExampleApp`.

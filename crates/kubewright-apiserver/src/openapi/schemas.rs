@@ -7,9 +7,12 @@ use std::{
 
 use kubewright_apimachinery::schema::{Additional, Kind, Schema};
 
-use crate::registry::{
-    Resource,
-    builtin::{definitions, reference},
+use crate::{
+    object_type::types,
+    registry::{
+        Resource,
+        builtin::{published, reference},
+    },
 };
 
 /// The prefix of the common types' names.
@@ -32,35 +35,35 @@ pub(super) fn list_name(resource: &Resource) -> String {
 /// Returns all schemas that a document of these entries needs, by name. `quantity` and `int_or_string` are the schemas
 /// of these two types in the version of OpenAPI.
 pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<String, Schema> {
-    let shared = definitions();
     let mut found = BTreeMap::new();
     let mut wanted = BTreeSet::from([meta("DeleteOptions"), meta("ListMeta"), meta("Status")]);
     found.insert(meta("Patch"), patch());
     for entry in entries {
-        let root = entry.schema.node().schema().clone();
+        let root = dialect.builtin(&entry.schema.name).filter(|_| !entry.schema.custom);
+        let root = root.unwrap_or_else(|| entry.schema.node().schema().clone());
         refer(&root, &mut wanted);
         found.insert(entry.schema.name.clone(), root);
         if entry.verbs.contains(&"list") {
-            found.insert(list_name(entry), list_of(entry));
+            let list = list(entry, dialect);
+            refer(&list, &mut wanted);
+            found.insert(list_name(entry), list);
         }
         if entry.scale.is_some() {
             wanted.insert(SCALE.into());
         }
         for (group, version, kind) in entry.subresources.iter().map(|sub| sub.kind) {
-            let of_kind =
-                |schema: &Schema| schema.group_version_kind.iter().any(|it| *it == owned(group, version, kind));
-            wanted.extend(shared.0.iter().find(|(_, schema)| of_kind(schema)).map(|(name, _)| name.to_string()));
+            wanted.extend(types().kind(group, version, kind).map(|ty| types().get(ty).name().to_owned()));
         }
     }
     while let Some(name) = wanted.pop_first() {
         if found.contains_key(&name) {
             continue;
         }
-        let Some(schema) = shared.0.get(&*name) else { continue };
-        refer(schema, &mut wanted);
-        found.insert(name, schema.clone());
+        let Some(schema) = dialect.builtin(&name) else { continue };
+        refer(&schema, &mut wanted);
+        found.insert(name, schema);
     }
-    for (name, schema) in &dialect.0 {
+    for (name, schema) in &dialect.special {
         if let Some(found) = found.get_mut(*name) {
             *found = Schema { description: found.description.take(), ..schema.clone() };
         }
@@ -73,7 +76,24 @@ fn owned(group: &str, version: &str, kind: &str) -> (String, String, String) {
 }
 
 /// The types whose schema depends on the version of OpenAPI.
-pub(super) struct Dialect(pub(super) Vec<(&'static str, Schema)>);
+pub(super) struct Dialect {
+    /// These types, by name.
+    pub(super) special: Vec<(&'static str, Schema)>,
+    /// True if the documents contain the defaults of built-in types. A v2 document doesn't, so that its required fields
+    /// are those of v3, although it doesn't require fields of custom kinds with a default.
+    pub(super) defaults: bool,
+}
+
+impl Dialect {
+    /// Returns the schema of a built-in type.
+    fn builtin(&self, name: &str) -> Option<Schema> {
+        let mut schema = published(name)?;
+        if !self.defaults {
+            schema.properties.values_mut().for_each(|field| field.default = None);
+        }
+        Some(schema)
+    }
+}
 
 /// `io.k8s.apimachinery.pkg.api.resource.Quantity`
 pub(super) const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -92,6 +112,18 @@ fn described(kind: Kind, description: &str) -> Schema {
 fn patch() -> Schema {
     let description = "Patch is provided to give a concrete name and type to the body of PATCH requests.";
     described(Kind::Object, description)
+}
+
+/// Returns the schema of a list kind. k8s-openapi has no descriptions of the built-in ones.
+fn list(resource: &Resource, dialect: &Dialect) -> Schema {
+    let mut described = list_of(resource);
+    let published = dialect.builtin(&list_name(resource)).filter(|_| !resource.schema.custom);
+    let Some(mut list) = published else { return described };
+    list.description = described.description;
+    for (name, field) in &mut list.properties {
+        field.description = described.properties.remove(name).and_then(|field| field.description);
+    }
+    list
 }
 
 fn list_of(resource: &Resource) -> Schema {

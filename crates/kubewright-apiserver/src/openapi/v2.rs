@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     info,
-    operations::{Operation, Path, paths},
+    operations::{Operation, PRETTY, Parameter, Path, paths},
     schemas::{Dialect, INT_OR_STRING, QUANTITY, collect, of_kind},
 };
 use crate::registry::Resource;
@@ -23,27 +23,26 @@ pub(super) fn document(entries: &[Arc<Resource>]) -> Value {
 
 fn dialect() -> Dialect {
     let int_or_string = Schema { format: Some("int-or-string".into()), ..of_kind(Kind::String) };
-    Dialect(vec![(QUANTITY, of_kind(Kind::String)), (INT_OR_STRING, int_or_string)])
+    Dialect { special: vec![(QUANTITY, of_kind(Kind::String)), (INT_OR_STRING, int_or_string)], defaults: false }
 }
 
 fn path_item(path: &Path) -> Value {
     let mut item: Map<_, _> = path.operations.iter().map(|it| (it.method.to_owned(), operation(it))).collect();
-    let parameters: Vec<_> =
+    let mut parameters: Vec<_> =
         path.parameters().map(|name| json!({"name": name, "in": "path", "required": true, "type": "string"})).collect();
-    if !parameters.is_empty() {
-        item.insert("parameters".into(), parameters.into());
-    }
+    parameters.push(query_parameter(PRETTY));
+    item.insert("parameters".into(), parameters.into());
     item.into()
+}
+
+fn query_parameter(it: &Parameter) -> Value {
+    json!({"name": it.name, "in": "query", "description": it.description, "type": it.kind})
 }
 
 fn operation(operation: &Operation) -> Value {
     let (group, version, kind) = &operation.kind;
     let reference = |schema: &str| json!({"$ref": format!("#/definitions/{schema}")});
-    let mut parameters: Vec<_> = operation
-        .query
-        .iter()
-        .map(|it| json!({"name": it.name, "in": "query", "description": it.description, "type": it.kind}))
-        .collect();
+    let mut parameters: Vec<_> = operation.query.iter().map(|it| query_parameter(it)).collect();
     if let Some((schema, _)) = &operation.body {
         let required = operation.method != "delete";
         parameters.insert(0, json!({"name": "body", "in": "body", "required": required, "schema": reference(schema)}));

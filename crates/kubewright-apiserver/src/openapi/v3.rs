@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     info,
-    operations::{Operation, Path, paths},
+    operations::{Operation, PRETTY, Parameter, Path, paths},
     schemas::{Dialect, INT_OR_STRING, QUANTITY, collect, of_kind},
 };
 use crate::registry::Resource;
@@ -24,11 +24,38 @@ pub(super) fn document(entries: &[Arc<Resource>]) -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {
-                "BearerToken": {"type": "apiKey", "in": "header", "name": "authorization"},
-            },
+            "securitySchemes": security_schemes(),
         },
     })
+}
+
+/// Returns the document of `/version`.
+pub(super) fn version_document() -> Value {
+    const NAME: &str = "io.k8s.apimachinery.pkg.version.Info";
+    let required =
+        ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let optional = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
+    let fields = required.iter().chain(&optional);
+    let properties: Map<_, _> = fields.map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    let get = json!({
+        "operationId": "getCodeVersion",
+        "description": "get the version information for this server",
+        "tags": ["version"],
+        "responses": {"200": {"description": "OK", "content": content(NAME, &["application/json"])}},
+    });
+    json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": {"/version/": {"get": get}},
+        "components": {
+            "schemas": {(NAME): {"type": "object", "required": required, "properties": properties}},
+            "securitySchemes": security_schemes(),
+        },
+    })
+}
+
+fn security_schemes() -> Value {
+    json!({"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization"}})
 }
 
 fn dialect() -> Dialect {
@@ -37,28 +64,30 @@ fn dialect() -> Dialect {
         ..Schema::default()
     };
     let int_or_string = Schema { format: Some("int-or-string".into()), ..either(Kind::Integer, Kind::String) };
-    Dialect(vec![(QUANTITY, either(Kind::String, Kind::Number)), (INT_OR_STRING, int_or_string)])
+    Dialect {
+        special: vec![(QUANTITY, either(Kind::String, Kind::Number)), (INT_OR_STRING, int_or_string)],
+        defaults: true,
+    }
 }
 
 fn path_item(path: &Path) -> Value {
     let mut item: Map<_, _> = path.operations.iter().map(|it| (it.method.to_owned(), operation(it))).collect();
-    let parameters: Vec<_> = path
+    let mut parameters: Vec<_> = path
         .parameters()
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
-    if !parameters.is_empty() {
-        item.insert("parameters".into(), parameters.into());
-    }
+    parameters.push(query_parameter(PRETTY));
+    item.insert("parameters".into(), parameters.into());
     item.into()
+}
+
+fn query_parameter(it: &Parameter) -> Value {
+    json!({"name": it.name, "in": "query", "description": it.description, "schema": {"type": it.kind}})
 }
 
 fn operation(operation: &Operation) -> Value {
     let (group, version, kind) = &operation.kind;
-    let parameters: Vec<_> = operation
-        .query
-        .iter()
-        .map(|it| json!({"name": it.name, "in": "query", "description": it.description, "schema": {"type": it.kind}}))
-        .collect();
+    let parameters: Vec<_> = operation.query.iter().map(|it| query_parameter(it)).collect();
     let code = if operation.action == "post" { "201" } else { "200" };
     let mut document = json!({
         "operationId": operation.id,

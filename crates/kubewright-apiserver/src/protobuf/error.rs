@@ -33,3 +33,10 @@ pub(crate) enum ProtobufError {
     #[error("no kind {kind:?} is registered for version {version:?}")]
     UnknownKind { version: String, kind: String },
 }
+
+impl ProtobufError {
+    /// Returns the error about a field's value.
+    pub(super) fn value(field: &str, why: &str) -> Self {
+        Self::Value { field: field.to_owned(), why: why.to_owned() }
+    }
+}

@@ -1,68 +1,76 @@
 //! Messages that aren't JSON objects.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use super::{
+    error::ProtobufError,
+    wire::{Field, Payload, Reader},
+};
 use crate::meta;
-
-/// The JSON form of a message.
-#[derive(Debug, PartialEq)]
-pub(super) enum Form {
-    /// An object with the fields.
-    Object,
-    /// The first field that is present, such as the text of a quantity; null if there is none.
-    OneOf(Vec<&'static str>),
-    /// `metav1.Time`: whole seconds.
-    Time,
-    /// `metav1.MicroTime`
-    MicroTime,
-    /// `intstr.IntOrString`
-    IntOrString,
-}
 
 /// The start of the year 1, the first year of RFC 3339 and Go, in seconds.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
-impl Form {
-    pub(super) fn parse(text: &'static str) -> Option<Self> {
-        Some(match text {
-            "time" => Self::Time,
-            "micro-time" => Self::MicroTime,
-            "int-or-string" => Self::IntOrString,
-            _ => Self::OneOf(text.strip_prefix("one-of ")?.split(' ').collect()),
-        })
-    }
-
-    /// Returns the JSON value.
-    ///
-    /// # Errors
-    /// If the fields don't form a valid value.
-    pub(super) fn value(&self, mut fields: Map<String, Value>) -> Result<Value, String> {
-        let number = |name: &str| fields.get(name).and_then(Value::as_i64).unwrap_or_default();
-        match self {
-            Self::Object => Ok(Value::Object(fields)),
-            Self::OneOf(names) => Ok(match names.iter().find_map(|name| fields.remove(*name)) {
-                None if names == &["items"] => json!([]),
-                found => found.unwrap_or_default(),
-            }),
-            // Go encodes the zero time as an empty message, and the start of 1970 as zero seconds.
-            Self::Time | Self::MicroTime if fields.is_empty() => Ok(Value::Null),
-            Self::Time => Ok(meta::time(timestamp(number("seconds"), 0)?)),
-            Self::MicroTime => {
-                let at = timestamp(number("seconds"), number("nanos"))?;
-                Ok(at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into())
-            }
-            Self::IntOrString => match number("type") {
-                0 => Ok(number("intVal").into()),
-                1 => Ok(fields.remove("strVal").unwrap_or_else(|| "".into())),
-                _ => Err("impossible IntOrString.Type".into()),
-            },
+/// Calls a function with the payload of each field with a number.
+pub(super) fn each<'a>(
+    bytes: &'a [u8],
+    wanted: u32,
+    mut visit: impl FnMut(Payload<'a>) -> Result<(), ProtobufError>,
+) -> Result<(), ProtobufError> {
+    let mut reader = Reader::new(bytes);
+    while let Some(Field { number, payload }) = reader.field()? {
+        if number == wanted {
+            visit(payload)?;
         }
+    }
+    Ok(())
+}
+
+/// Returns the last field with a number.
+pub(super) fn last(bytes: &[u8], wanted: u32) -> Result<Option<Payload<'_>>, ProtobufError> {
+    let mut found = None;
+    each(bytes, wanted, |payload| {
+        found = Some(payload);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Decodes a `metav1.Time`. Go encodes the zero time as an empty message, and the start of 1970 as zero seconds.
+pub(super) fn time(name: &str, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    Ok(meta::time(timestamp(name, number(name, last(bytes, 1)?)?, 0)?))
+}
+
+/// Decodes a `metav1.MicroTime`.
+pub(super) fn micro_time(name: &str, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let at = timestamp(name, number(name, last(bytes, 1)?)?, number(name, last(bytes, 2)?)?)?;
+    Ok(at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into())
+}
+
+/// Decodes an `intstr.IntOrString`.
+pub(super) fn int_or_string(name: &str, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    match number(name, last(bytes, 1)?)? {
+        0 => Ok(number(name, last(bytes, 2)?)?.into()),
+        1 => Ok(last(bytes, 3)?.map_or(Ok(""), |payload| payload.text(name))?.into()),
+        _ => Err(ProtobufError::value(name, "impossible IntOrString.Type")),
     }
 }
 
-fn timestamp(seconds: i64, nanos: i64) -> Result<Timestamp, String> {
+/// Returns a number, 0 if absent.
+#[expect(clippy::cast_possible_wrap, reason = "two's complement is how numbers are written")]
+fn number(name: &str, payload: Option<Payload<'_>>) -> Result<i64, ProtobufError> {
+    payload.map_or(Ok(0), |payload| payload.varint(name).map(|number| number as i64))
+}
+
+fn timestamp(name: &str, seconds: i64, nanos: i64) -> Result<Timestamp, ProtobufError> {
     let nanos = i32::try_from(nanos).ok().filter(|nanos| (0..1_000_000_000).contains(nanos));
     let at = nanos.filter(|_| seconds >= FIRST_SECOND).and_then(|nanos| Timestamp::new(seconds, nanos).ok());
-    at.ok_or_else(|| "the time is out of range".into())
+    at.ok_or_else(|| ProtobufError::value(name, "the time is out of range"))
 }

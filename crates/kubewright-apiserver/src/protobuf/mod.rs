@@ -4,39 +4,28 @@
 //! A body is decoded to the JSON document that the same client would have sent as JSON, so only decoding depends on
 //! protobuf. Responses are never protobuf, since clients also accept JSON. Custom kinds have no protobuf form.
 //!
-//! # The table
-//!
-//! `data/protobuf.json` describes the Go types of `k8s.io/api`, `k8s.io/apimachinery` and
-//! `k8s.io/apiextensions-apiserver`, in the version that it names. To update it, fetch the modules (`go mod download`),
-//! walk the types that each group's `AddToScheme` registers by reflection, and write down for every field
-//!
-//! * its number, from the tag `protobuf`;
-//! * its name, from the tag `json`; `.` if the tag contains `inline`: in JSON such a message's fields belong to its
-//!   parent;
-//! * its type: `string`, `bytes`, `bool`, `int32`, `int64`, `double`, or a message, by its OpenAPI name, without the
-//!   package if that is the parent's; `[]` before a repeated one, `map:` before the values of a map;
-//! * `?` if it is `omitempty` and not a pointer. Go encodes such a field in protobuf even if it is zero, and omits it in JSON.
-//!
-//! `forms` lists the messages that aren't objects in JSON; they implement `json.Marshaler` or are named slices. The type
-//! `json` stands for bytes that contain JSON. A test compares the table with the schemas of all registered kinds.
+//! Messages are read by the table of types ([`crate::object_type`]), which contains the protobuf numbers of fields. The
+//! messages that aren't objects in JSON have their own forms.
 
 mod error;
 mod form;
 mod message;
-mod table;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use kubewright_apimachinery::depth;
+use kubewright_apimachinery::{
+    depth,
+    types::{Struct, Types},
+};
 use serde_json::{Map, Value};
 
 use self::{
     error::{MAGIC, ProtobufError},
     message::Decoder,
-    table::Table,
     wire::{Field, Reader},
 };
+use crate::object_type::types;
 
 /// The media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -47,18 +36,26 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// Names and values aren't validated.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = Envelope::read(body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?)?;
-    let table = Table::shared();
+    let types = types();
     let Envelope { version, kind, raw } = envelope;
     if kind.is_empty() {
         return Err(ProtobufError::NoKind);
     }
-    let Some(index) = table.index(&version, &kind) else { return Err(ProtobufError::UnknownKind { version, kind }) };
+    let Some(all) = find(types, &version, &kind) else { return Err(ProtobufError::UnknownKind { version, kind }) };
     let mut object = Map::new();
     object.insert("apiVersion".into(), version.into());
     object.insert("kind".into(), kind.into());
-    Decoder { table }.fields(table.message(index), raw, &mut object, 0)?;
+    Decoder { types }.fields(all, raw, &mut object, 0)?;
     let object = Value::Object(object);
     if depth::of(&object) > depth::LIMIT { Err(ProtobufError::TooDeep) } else { Ok(object) }
+}
+
+/// Returns the type of a kind: that of its group, or one that all groups have.
+fn find(types: &'static Types, version: &str, kind: &str) -> Option<&'static Struct> {
+    let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+    let shared = || types.kind("meta.k8s.io", "v1", kind).filter(|_| kind == "DeleteOptions");
+    let ty = types.kind(group, version, kind).or_else(shared)?;
+    types.get(ty).as_struct()
 }
 
 /// `runtime.Unknown`: the type of an object, and its encoding.

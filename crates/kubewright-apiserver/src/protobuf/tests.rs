@@ -1,15 +1,8 @@
-use std::collections::BTreeSet;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
-use kubewright_apimachinery::{random::Random, schema::Node};
+use kubewright_apimachinery::random::Random;
 use serde_json::json;
 
-use super::{
-    form::Form,
-    table::{Cardinality, Kind},
-    *,
-};
-use crate::registry::builtin;
+use super::*;
 
 /// Bodies sent by commands of kubectl 1.32, and the objects that they encode.
 fn captured() -> Vec<(Vec<u8>, Value)> {
@@ -182,7 +175,7 @@ fn malformed_messages_are_refused() {
         refuse(&time(seconds, 0), "proto: field creationTimestamp: the time is out of range");
     }
     let revision = body("apps/v1", "ControllerRevision", &[message(2, &[bytes(1, "{")])]);
-    assert!(decode(&revision).unwrap_err().to_string().starts_with("proto: field raw: error decoding JSON: "));
+    assert!(decode(&revision).unwrap_err().to_string().starts_with("proto: field data: error decoding JSON: "));
 }
 
 /// Returns a schema of levels that are nested through the given fields.
@@ -228,52 +221,4 @@ fn arbitrary_bytes_do_not_panic() {
             let _ = decode(&body(version, kind, &[noise]));
         }
     }
-}
-
-/// Compares a message, and the messages that it refers to, with the schema of the same type.
-fn compare(kind: Kind, schema: Node<'_>, seen: &mut BTreeSet<usize>) {
-    let Kind::Message(index) = kind else { return };
-    let table = Table::shared();
-    if table.message(index).form != Form::Object || !seen.insert(index) {
-        return;
-    }
-    let mut names = BTreeSet::new();
-    visit(table, index, &mut |field| {
-        assert!(names.insert(field.name), "{} is there twice", field.name);
-        let node = schema.field(field.name).unwrap_or_else(|| panic!("no schema has {}", field.name));
-        let value = match field.cardinality {
-            Cardinality::One => node,
-            Cardinality::List => node.items(),
-            Cardinality::Map => node.field("any").unwrap_or_else(|| panic!("{} is no map", field.name)),
-        };
-        compare(field.kind, value, seen);
-    });
-    let all: BTreeSet<&str> = schema.schema().properties.keys().map(|name| &**name).collect();
-    let lacking: Vec<_> = all.difference(&names).filter(|name| !["apiVersion", "kind"].contains(*name)).collect();
-    assert!(lacking.is_empty(), "{lacking:?}");
-}
-
-/// Returns all fields that an object has in JSON.
-fn visit(table: &'static Table, index: usize, show: &mut impl FnMut(&'static table::Field)) {
-    for field in table.message(index).fields() {
-        match field.kind {
-            Kind::Message(inner) if field.name.is_empty() => visit(table, inner, show),
-            _ => show(field),
-        }
-    }
-}
-
-#[test]
-fn the_table_has_every_field_of_every_registered_kind() {
-    assert!(Table::read().is_some());
-    let table = Table::shared();
-    let mut seen = BTreeSet::new();
-    for resource in
-        builtin::registry(&kubewright_apimachinery::random::Random::seeded(1), &builtin::Indexes::default()).all()
-    {
-        let version = crate::group_version::group_version(&resource.group, &resource.version);
-        let index = table.index(&version, &resource.kind).unwrap_or_else(|| panic!("{version} {}", resource.kind));
-        compare(Kind::Message(index), resource.schema.node(), &mut seen);
-    }
-    assert!(seen.len() > 250, "{}", seen.len());
 }

@@ -3,6 +3,7 @@
 
 pub mod builtin;
 pub(crate) mod custom;
+pub(crate) mod lifecycle;
 pub(crate) mod resource;
 pub(crate) mod schema;
 pub(crate) mod strategy;
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::custom::CustomResources;
 pub use self::{
+    lifecycle::{Dependents, Lifecycle},
     resource::{
         Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField, SelectableValue, Subresource,
     },
@@ -42,6 +44,11 @@ impl Registry {
     /// Returns the entry served at `/apis/{group}/{version}/{plural}`.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.first(|entry| &*entry.group == group && &*entry.version == version && &*entry.plural == plural)
+    }
+
+    /// Returns whether a group has built-in resources.
+    pub(crate) fn has_builtin_group(&self, group: &str) -> bool {
+        self.builtin.iter().any(|entry| &*entry.group == group)
     }
 
     /// Returns the first matching entry. Built-in entries precede custom ones.

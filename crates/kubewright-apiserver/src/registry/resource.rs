@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{schema::ResourceSchema, strategy::Strategy};
+use super::{lifecycle::Lifecycle, schema::ResourceSchema, strategy::Strategy};
 use crate::conversion::versions::Versions;
 
 /// One served version of one resource.
@@ -41,6 +41,8 @@ pub struct Resource {
     pub schema: Arc<ResourceSchema>,
     /// The rules of the kind.
     pub strategy: Arc<dyn Strategy>,
+    /// The rules of the kind for updates and deletions.
+    pub lifecycle: Lifecycle,
     /// True if `/status` is served and the status is isolated from other writes.
     pub status: bool,
     /// The paths of `/scale`, if it is served.
@@ -71,7 +73,7 @@ pub struct Scale {
 pub struct Subresource {
     /// The name, such as `exec`.
     pub name: &'static str,
-    /// The `(group, version, kind)` of the request and response bodies; for a connection, that of the parent.
+    /// The `(group, version, kind)` of the request and response bodies; for a connection, that of its options.
     pub kind: (&'static str, &'static str, &'static str),
     /// The served verbs.
     pub verbs: Vec<&'static str>,
@@ -96,6 +98,10 @@ pub enum Operation {
     Evict,
     /// The creation of a token for a service account.
     Token,
+    /// A request that is sent on to the object.
+    Proxy,
+    /// A read of the object. Changes aren't implemented.
+    Read,
 }
 
 /// A column of `kubectl get`.

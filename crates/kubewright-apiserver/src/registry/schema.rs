@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::schema::{Definitions, Node, Schema};
 
+use crate::object_type::ObjectType;
+
 /// The schema of a kind.
 #[derive(Debug)]
 pub struct ResourceSchema {
@@ -16,6 +18,10 @@ pub struct ResourceSchema {
     /// True if this is a custom kind. Custom kinds are pruned, defaulted and validated by schema; built-in ones are
     /// decoded by type.
     pub custom: bool,
+    /// The type of a built-in kind in the served version.
+    pub(crate) served: Option<ObjectType>,
+    /// The type of a built-in kind in the stored form.
+    pub(crate) stored: Option<ObjectType>,
 }
 
 impl ResourceSchema {

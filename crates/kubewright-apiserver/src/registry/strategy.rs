@@ -12,14 +12,22 @@ use crate::auth::requester::Requester;
 
 /// The rules of a kind. The default methods are suitable for most custom kinds.
 ///
-/// On create, the handlers call `decode`, schema defaulting, `default`, `prepare_create`, schema validation and
-/// `validate`, in this order. On update, they call `prepare_update` instead of `prepare_create`. The handlers also
+/// On create, the handlers call `decode`, schema defaulting, `default`, `admit`, `prepare_create`, schema validation
+/// and `validate`, in this order. On update, they call `prepare_update` instead of `prepare_create`. The handlers also
 /// manage metadata (UID, creation time, generation, managed fields, finalizers) and isolate the status: if
 /// `Resource::status` is set, create drops and update preserves the status, and a status update preserves everything
 /// except the status and the mutable metadata.
 pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
     fn default(&self, _object: &mut Value) {}
+
+    /// Completes an object by what other objects of the cluster determine, such as the priority of a pod. `old` is set
+    /// on update.
+    ///
+    /// Returns the reason why the object is forbidden, as an admission plugin of Kubernetes would.
+    fn admit(&self, _old: Option<&Value>, _object: &mut Value) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Sets the fields that the server determines at creation.
     fn prepare_create(&self, _object: &mut Value) {}
@@ -73,6 +81,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         true
     }
 
+    /// Returns whether an update increments the generation, given whether it changes anything but metadata and status.
+    fn increments_generation(&self, _old: &Value, _new: &Value, changed: bool) -> bool {
+        changed
+    }
+
     /// Converts from the served to the stored form, for built-in kinds in which they differ.
     fn decode(&self, _object: &mut Value) {}
 
@@ -85,10 +98,25 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns all objects of a kind whose objects are computed for each request instead of stored. They can only be read.
+    fn computed(&self) -> Option<Vec<Value>> {
+        None
+    }
+
+    /// Returns whether the response to a review contains the time of its creation.
+    fn stamps_review(&self) -> bool {
+        false
+    }
+
     /// Checks permissions that depend on the content of a written object: users must not grant permissions that they
     /// don't have. `old` is set on update.
     fn check_access(&self, _requester: &Requester<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// Returns the error about a field selector with a label that the kind doesn't have.
+    fn unsupported_field(&self, label: &str) -> String {
+        format!("field label not supported: {label}")
     }
 
     /// Returns whether admission webhooks are called for objects of this kind. They aren't called for webhook

@@ -52,8 +52,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { events: VecDeque::new(), floor: 0, bytes: 0, limits }
+    /// Creates a log of the changes after the revision `floor`.
+    pub(crate) fn new(limits: Limits, floor: u64) -> Self {
+        Self { events: VecDeque::new(), floor, bytes: 0, limits }
     }
 
     /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock.
@@ -70,8 +71,8 @@ impl Log {
         dropped
     }
 
-    /// Returns the object of the event that just ceased to be one of the latest, so that it can be cooled.
-    pub(crate) fn cooling(&self) -> Option<Arc<Stored>> {
+    /// Returns the object of the event that just ceased to be one of the latest, so that its value can be dropped.
+    pub(crate) fn outdated(&self) -> Option<Arc<Stored>> {
         let index = self.events.len().checked_sub(self.limits.warm + 1)?;
         Some(self.events.get(index)?.object.clone())
     }

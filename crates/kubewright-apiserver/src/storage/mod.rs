@@ -90,6 +90,8 @@ struct State {
     collections: BTreeMap<Arc<str>, Collection>,
     /// The log of the changes of all resources.
     log: Log,
+    /// The revision at which the history begins.
+    floor: u64,
 }
 
 /// The store.
@@ -103,13 +105,25 @@ pub(crate) struct Store {
 impl Store {
     /// Creates an empty store whose logs have these limits.
     pub(crate) fn new(limits: Limits) -> Self {
-        let state = State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits) };
+        let state =
+            State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits, 0), floor: 0 };
         Self { state: RwLock::new(state), limits, changed: watch::Sender::new(0) }
     }
 
     /// Returns the current revision.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
+    }
+
+    /// Forgets all changes up to now, so that older revisions can't be read.
+    pub(crate) fn forget_history(&self) {
+        let mut state = self.state.write();
+        let floor = state.revision;
+        state.floor = floor;
+        state.log = Log::new(self.limits, floor);
+        for collection in state.collections.values_mut() {
+            collection.log = Log::new(self.limits, floor);
+        }
     }
 
     /// Returns the current state of an object.
@@ -131,7 +145,8 @@ impl Store {
             return Err(ReadError::Future(state.revision));
         }
         let Some(collection) = state.collections.get(storage) else {
-            return Ok(Snapshot { revision, objects: Objects::new() });
+            let expired = Err(ReadError::Expired(Expired { oldest: state.floor }));
+            return if revision < state.floor { expired } else { Ok(Snapshot { revision, objects: Objects::new() }) };
         };
         let mut objects = collection.objects.clone();
         let undo: Vec<_> = collection.log.after(revision).map_err(ReadError::Expired)?.rev().cloned().collect();
@@ -200,7 +215,7 @@ impl Store {
             // Expensive work is done after the lock is released: notifying watchers, dropping old events.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
-            written.cool();
+            written.drop_values();
             // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.
             observed.unwrap_or_else(|panic| resume_unwind(panic));
             return Ok(Committed { object: Some(written.object), change: Some(change) });
@@ -212,18 +227,18 @@ impl Store {
 struct Written {
     object: Arc<Stored>,
     changed: watch::Sender<u64>,
-    cooling: Option<Arc<Stored>>,
+    outdated: Option<Arc<Stored>>,
     dropped: [Vec<Arc<Event>>; 2],
 }
 
 impl Written {
-    /// Cools objects that are no longer among the latest.
-    fn cool(&self) {
+    /// Drops the values of objects that are no longer among the latest.
+    fn drop_values(&self) {
         let dropped = self.dropped.iter().flatten().map(|event| &event.object);
-        for object in self.cooling.iter().chain(dropped) {
+        for object in self.outdated.iter().chain(dropped) {
             // An object that only the event references is dropped with it.
             if Arc::strong_count(object) > 1 {
-                object.cool();
+                object.drop_value();
             }
         }
     }
@@ -233,7 +248,7 @@ impl State {
     fn collection(&mut self, storage: &Arc<str>, limits: Limits) -> &mut Collection {
         self.collections.entry(storage.clone()).or_insert_with(|| Collection {
             objects: OrdMap::new(),
-            log: Log::new(limits),
+            log: Log::new(limits, self.floor),
             changed: watch::Sender::new(0),
         })
     }
@@ -261,8 +276,8 @@ impl State {
         };
         let changed = collection.changed.clone();
         let dropped = collection.log.push(event.clone());
-        let cooling = collection.log.cooling();
-        Written { object, changed, cooling, dropped: [dropped, self.log.push(event)] }
+        let outdated = collection.log.outdated();
+        Written { object, changed, outdated, dropped: [dropped, self.log.push(event)] }
     }
 }
 

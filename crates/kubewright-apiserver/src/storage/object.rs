@@ -6,6 +6,8 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use serde_json::Value;
 
+use crate::object_type;
+
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -36,13 +38,13 @@ const FRAME_END: &[u8] = b"}\n";
 /// The JSON text is created once, on first use, outside of every lock. It is a complete watch event, of which the
 /// object's text is a slice, so that one allocation serves readers and watchers.
 ///
-/// A parsed value takes about fifteen times the memory of its text. A version that isn't among the latest is therefore
-/// [cooled](Self::cool): it keeps only the text and the data that lists and selectors read.
+/// A parsed value takes about fifteen times the memory of its text. The value of a version that isn't among the latest
+/// is therefore [dropped](Self::drop_value): only the text and the data that lists and selectors read remain.
 #[derive(Debug)]
 pub(crate) struct Stored {
     revision: u64,
     change: ChangeKind,
-    /// `None` after cooling. The text then exists.
+    /// `None` after it was dropped. The text then exists.
     value: RwLock<Option<Arc<Value>>>,
     labels: Box<[(Box<str>, Box<str>)]>,
     api_version: Box<str>,
@@ -105,7 +107,7 @@ impl Stored {
         self.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
     }
 
-    /// Returns the object. A cooled version is parsed on each call.
+    /// Returns the object. A version without its value is parsed on each call.
     pub(crate) fn value(&self) -> Arc<Value> {
         if let Some(value) = &*self.value.read() {
             return value.clone();
@@ -115,7 +117,7 @@ impl Stored {
     }
 
     /// Drops the value and keeps the text.
-    pub(crate) fn cool(&self) {
+    pub(crate) fn drop_value(&self) {
         self.frame();
         self.value.write().take();
     }
@@ -128,8 +130,7 @@ impl Stored {
             let mut text = Vec::with_capacity(256 + self.weight / 3);
             text.extend_from_slice(&frame_start(self.change));
             if let Some(value) = &*self.value.read() {
-                // Writing to a vector can't fail: keys are strings and numbers are finite.
-                let _ = serde_json::to_writer(&mut text, &**value);
+                object_type::write(value, &mut text);
             }
             text.extend_from_slice(FRAME_END);
             text.shrink_to_fit();
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn cooling_changes_nothing_but_memory() {
+    fn dropping_the_value_changes_nothing_but_memory() {
         let stored =
             Stored::new(ChangeKind::Added, 7, json!({"metadata": {"labels": {"a": "b"}}, "data": [1.5, "x", null]}));
         let warm = stored.value();
-        stored.cool();
+        stored.drop_value();
         assert_eq!(*stored.value(), *warm);
         assert_eq!((stored.label("a"), stored.label("b")), (Some("b"), None));
-        stored.cool();
+        stored.drop_value();
         assert_eq!(stored.json(), serde_json::to_vec(&*warm).unwrap());
     }
 }

@@ -66,7 +66,7 @@ fn widget(name: &str, spec: &Value) -> DynamicObject {
 #[tokio::test]
 async fn custom_objects_are_created_updated_and_deleted() {
     let (api, client) = start();
-    refused(widgets(&client, "v1").list(&ListParams::default()).await, 404, "could not find the requested resource");
+    refused(widgets(&client, "v1").list(&ListParams::default()).await, 404, "404 page not found");
     define(&client, json!([version("v1", true)])).await;
     let widgets = widgets(&client, "v1");
     let mut sent = widget("w", &json!({"replicas": 1, "unknown": 1}));
@@ -134,7 +134,7 @@ async fn a_watch_ends_when_its_kind_is_removed() {
     let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     definitions.patch("widgets.example.com", &PatchParams::default(), &released).await.unwrap();
     assert_eq!(reader.await.unwrap().unwrap().len(), 1);
-    refused(widgets.get("w").await, 404, "could not find the requested resource");
+    refused(widgets.get("w").await, 404, "404 page not found");
 }
 
 #[tokio::test]

@@ -1,14 +1,28 @@
 //! Limits of the memory and connections that clients can use.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use kubewright_apiserver::{ApiServer, ListenOptions, UserInfo};
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http2::{self, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kubewright_apiserver::{ApiServer, ListenOptions, Listener, UserInfo};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinHandle,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 use crate::{
     raw::{RawResponse, send, send_as},
@@ -152,6 +166,58 @@ async fn connections_are_limited() {
     // The connection ends with an alert or a reset; either way the server has read and refused the request.
     let _ = timeout(Duration::from_secs(10), third.read_to_end(&mut rest)).await.expect("it is served by now");
     drop(second);
+    listener.shutdown().await;
+}
+
+/// An HTTP/2 connection, and the task that ends with it.
+struct Http2 {
+    requests: SendRequest<Empty<Bytes>>,
+    closed: JoinHandle<()>,
+    token: String,
+}
+
+impl Http2 {
+    async fn connect(listener: &Listener) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(listener.authority().as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(listener.address()).await.unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), stream);
+        let stream = timeout(Duration::from_secs(10), stream).await.expect("the server accepts it").unwrap();
+        let (requests, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        let closed = tokio::spawn(async move { drop(connection.await) });
+        Self { requests, closed, token: listener.token().to_owned() }
+    }
+
+    async fn get(&mut self, path: &str) -> Incoming {
+        let request = Request::get(format!("https://localhost{path}"));
+        let request = request.header("authorization", format!("Bearer {}", self.token)).body(Empty::new()).unwrap();
+        let response = self.requests.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let (api, _) = start();
+    let mut options = ListenOptions::default();
+    (options.max_connections, options.idle_timeout) = (1, Duration::from_secs(2));
+    let listener = api.listen(options).await.unwrap();
+    let mut first = Http2::connect(&listener).await;
+    let watch = first.get("/api/v1/namespaces?watch=true").await;
+    let closed = timeout(Duration::from_secs(3), &mut first.closed).await.is_ok();
+    assert!(!closed, "a connection with a watch was closed");
+    let list = first.get("/api/v1/namespaces").await.collect().await.unwrap().to_bytes();
+    assert!(list.starts_with(b"{"));
+    drop(watch);
+    timeout(Duration::from_secs(10), &mut first.closed).await.expect("an idle connection is closed").unwrap();
+    // It no longer counts against the limit.
+    drop(Http2::connect(&listener).await);
     listener.shutdown().await;
 }
 

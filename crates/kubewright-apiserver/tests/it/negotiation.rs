@@ -77,7 +77,6 @@ async fn unsupported_media_types_are_refused() {
     assert_eq!(send(&api, &format!("POST {PODS}"), &cbor, "{}").await.code, 415);
     assert_eq!(send(&api, &format!("PATCH {PODS}/p"), &["Content-Type: text/plain"], "{}").await.code, 415);
     for (line, code) in [
-        ("GET /nothing", 404),
         ("GET /api/v1/nothings", 404),
         ("GET /api/v2/pods", 404),
         ("GET /api/v1/pods/p", 404),
@@ -112,6 +111,8 @@ async fn health_version_and_discovery() {
     assert_eq!(send(&api, "GET /apis", &[&format!("Accept: {accept}"), &etag], "").await.code, 304);
     assert_eq!(get(&api, "/apis", "application/json").await.json()["kind"], "APIGroupList");
     let index = get(&api, "/openapi/v3", "application/json").await.json();
+    let version = index["paths"]["version"]["serverRelativeURL"].as_str().unwrap();
+    assert!(get(&api, version, "application/json").await.json()["paths"]["/version/"].is_object());
     let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(get(&api, address, "application/json").await.json()["paths"].is_object());
     assert!(get(&api, "/openapi/v2", "application/json").await.json()["definitions"].is_object());

@@ -83,7 +83,7 @@ async fn lists_have_pages_and_selectors() {
     assert_eq!(selected.items.len(), 1);
     let selected = api.list(&ListParams::default().fields("metadata.name=b")).await.unwrap();
     assert_eq!(selected.items.len(), 1);
-    refused(api.list(&ListParams::default().fields("data.a=1")).await, 400, "field label not supported: data.a");
+    refused(api.list(&ListParams::default().fields("data.a=1")).await, 400, "\"data.a\" is not a known field selector");
     assert_eq!(Api::<Namespace>::all(client).list(&ListParams::default()).await.unwrap().items.len(), 4);
 }
 

@@ -113,7 +113,7 @@ async fn strict_validation_names_unknown_fields() {
     let deployments: Api<Deployment> = Api::default_namespaced(client);
     let params = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::default() };
     let unknown = Patch::Merge(json!({"spec": {"bar": 1}}));
-    refused(deployments.patch("d", &params, &unknown).await, 400, "unknown field \"spec.bar\"");
+    refused(deployments.patch("d", &params, &unknown).await, 422, "unknown field \"spec.bar\"");
 }
 
 #[tokio::test]

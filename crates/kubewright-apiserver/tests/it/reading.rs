@@ -1,12 +1,13 @@
 //! Resource versions of lists, and kinds that are served in two groups.
 
+use futures::TryStreamExt;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Event as CoreEvent},
     events::v1::Event,
 };
 use kube::{
     Api,
-    api::{ListParams, PostParams, VersionMatch, WatchParams},
+    api::{ListParams, PostParams, VersionMatch, WatchEvent, WatchParams},
 };
 use kubewright_apiserver::ApiServer;
 use serde_json::json;
@@ -42,7 +43,10 @@ async fn a_future_version_is_awaited_until_a_timeout() {
     let not_older = at(&next, VersionMatch::NotOlderThan);
     let too_large = format!("Too large resource version: {next}, current: {version}");
     refused(configs.list(&not_older).await, 504, &too_large);
-    refused(configs.watch(&WatchParams::default(), &next).await.map(drop), 504, &too_large);
+    let initial = WatchParams::default().initial_events();
+    let mut events = std::pin::pin!(configs.watch(&initial, &next).await.unwrap());
+    let Some(WatchEvent::Error(status)) = events.try_next().await.unwrap() else { panic!("no error") };
+    assert_eq!((status.code, status.message), (504, format!("Timeout: {too_large}")));
     let path = format!("GET /api/v1/configmaps?resourceVersion={next}");
     let answer = send(&api, &path, &[], "").await;
     let details = &answer.json()["details"];

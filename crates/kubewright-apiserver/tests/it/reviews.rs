@@ -21,6 +21,7 @@ async fn a_self_subject_review_names_the_requester() {
     let (code, me) = ask(&api, &format!("{AUTHENTICATION}/selfsubjectreviews"), json!({})).await;
     assert_eq!((code, &me["kind"]), (201, &json!("SelfSubjectReview")));
     assert_eq!(me["status"]["userInfo"]["username"], "system:admin");
+    assert!(me["metadata"]["creationTimestamp"].is_string(), "{me}");
     assert_eq!(me["status"]["userInfo"]["groups"], json!(["system:masters", "system:authenticated"]));
     let (code, unknown) = ask(&api, &format!("{AUTHENTICATION}/tokenreviews"), json!({"token": "x"})).await;
     assert_eq!((code, &unknown["status"]["authenticated"]), (201, &Value::Null), "{unknown}");

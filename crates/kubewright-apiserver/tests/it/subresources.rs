@@ -81,7 +81,8 @@ async fn a_pod_is_bound_once_and_deleted_with_grace() {
     let shorter = pods.delete("p", &DeleteParams::default().grace_period(5)).await.unwrap().left().unwrap().metadata;
     assert_eq!(shorter.deletion_grace_period_seconds, Some(5));
     assert!(shorter.deletion_timestamp < marked.deletion_timestamp);
-    assert!(pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap().is_right());
+    let removed = pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap().left().unwrap();
+    assert_eq!(removed.metadata.deletion_grace_period_seconds, Some(0));
     refused(pods.get("p").await, 404, "not found");
 }
 
@@ -89,7 +90,8 @@ async fn a_pod_is_bound_once_and_deleted_with_grace() {
 async fn pods_without_a_node_are_deleted_at_once() {
     let (_, client) = start();
     let pods = create_pod(&client, "p").await;
-    assert!(pods.delete("p", &DeleteParams::default().grace_period(30)).await.unwrap().is_right());
+    pods.delete("p", &DeleteParams::default().grace_period(30)).await.unwrap();
+    refused(pods.get("p").await, 404, "not found");
     create_pod(&client, "q").await.evict("q", &EvictParams::default()).await.unwrap();
     refused(pods.get("q").await, 404, "not found");
 }
@@ -141,4 +143,22 @@ async fn a_panic_of_an_action_becomes_500() {
     let pods = create_pod(&api.client(), "p").await;
     refused(pods.logs("p", &LogParams::default()).await, 500, "Internal error occurred");
     assert!(pods.get("p").await.is_ok(), "and nothing else is affected");
+}
+
+#[tokio::test]
+async fn a_scale_has_a_table() {
+    let (api, _) = start();
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    send(&api, &format!("POST {path}"), &[], deployment.to_string()).await.expect_code(201);
+    let accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = send(&api, &format!("GET {path}/d/scale"), &[accept], "").await.json();
+    let columns: Vec<_> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(3), json!(0)]);
 }

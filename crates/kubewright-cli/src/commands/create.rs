@@ -5,6 +5,7 @@ use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
     command::{CreateApi, CreateWebhook, ExternalApi, Step},
     name::{Domain, Group, Kind, Plural, Version},
+    record,
 };
 
 use crate::{
@@ -203,7 +204,9 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     };
     let has_types = api.resource && chain.has_built_in();
     let step = Step::CreateApi(Box::new(api));
-    opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
+    opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| {
+        Ok(record::plan(&step, &opened.project, plan)?)
+    })?;
     if has_types {
         shell.status("Next", "edit the fields of its spec, then run kubewright manifests");
     }
@@ -227,8 +230,9 @@ fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
         false => "write the defaults or the validation, then run kubewright manifests",
     };
     let step = Step::CreateWebhook(Box::new(webhook));
-    opened
-        .scaffold(&chain, external::Command::CreateWebhook, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
+    opened.scaffold(&chain, external::Command::CreateWebhook, shell, |plan| {
+        Ok(record::plan(&step, &opened.project, plan)?)
+    })?;
     if chain.has_built_in() {
         shell.status("Next", next);
     }

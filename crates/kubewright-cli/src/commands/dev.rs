@@ -6,7 +6,6 @@ use kubewright_apimachinery::clock::SharedClock;
 use crate::{
     cluster::{ClusterOptions, Signals},
     dev::Project,
-    kubeconfig::traces_extension,
     operator::{OperatorArguments, Package},
     project::current_folder,
     remote::Remote,
@@ -53,8 +52,8 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     let default = || package.target.join("kubewright").join(format!("{}.kubeconfig", package.program));
     cluster.kubeconfig.get_or_insert_with(default);
     let arguments = OperatorArguments::new(arguments)?;
-    let extension = arguments.probe_url().map(|url| traces_extension(&url)).unwrap_or_default();
-    let running = cluster.start(&clock, |kubeconfig| kubeconfig + &extension).await?;
+    let context = format!("kubewright-{}", package.program);
+    let running = cluster.start(&clock, &context, arguments.probe_url(), shell).await?;
     shell.result(&running.ready_line(&clock));
     let project = Project {
         package: &package,
@@ -66,6 +65,6 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
         shell,
     };
     let result = project.develop(&mut signals).await;
-    running.shutdown().await;
+    running.shutdown(shell).await;
     result
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use kubewright_scaffold::{
     command::{Edit, License, Step},
     plan::Plan,
+    record,
 };
 
 use crate::{
@@ -66,7 +67,7 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         if is_for_others {
             return Ok(());
         }
-        Ok(step.carry_out(&opened.project, plan)?)
+        Ok(record::plan(&step, &opened.project, plan)?)
     };
     opened.scaffold(&chain, Command::Edit, shell, plan_edit)?;
     if arguments.namespaced.is_some_and(|namespaced| namespaced != opened.project.namespaced) {

@@ -57,7 +57,7 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     let (kind, name) = arguments.object;
     // Errors in the file were already reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-    let local_traces = file.ok().as_ref().and_then(traces);
+    let local_traces = file.ok().and_then(|file| traces(&file, arguments.connection.context.as_deref()));
     let options =
         ExplainOptions { kind, name, namespace: arguments.namespace, traces: arguments.traces, local_traces, kubectl };
     let explanation = gather(&client, &options, clock.now()).await?;

@@ -7,6 +7,7 @@ use kubewright_scaffold::{
     command::{Init, License, Step, unexpected},
     name::{Domain, ProjectName},
     project::Project,
+    record,
     write::Folder,
 };
 
@@ -125,7 +126,9 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     let chain = if plugins.is_empty() { PluginChain::built_in() } else { PluginChain::find(plugins)? };
     init.layout = chain.keys();
     let step = Step::Init(init);
-    scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| Ok(step.carry_out(&Project::default(), plan)?))?;
+    scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| {
+        Ok(record::plan(&step, &Project::default(), plan)?)
+    })?;
     shell.status("Next", "add an API: kubewright create api --group GROUP --version v1 --kind KIND");
     Ok(())
 }

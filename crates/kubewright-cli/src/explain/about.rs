@@ -1,14 +1,14 @@
-//! Sentences about an object in the API server: its conditions, owners and events. Pure.
+//! Sentences about an object in the API server: its conditions, owners and events.
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::{ResourceExt, api::DynamicObject};
+use kubewright_apimachinery::text::{ago, clean, list, quoted};
 use serde_json::Value;
 
-use super::{
-    children::problem,
-    format::{ago, clean, key, list, quoted},
-};
+use super::children::{key, problem};
 
 /// The number of most recent events that are shown.
 const EVENTS: usize = 5;
@@ -115,9 +115,11 @@ fn last_seen(event: &Event) -> Option<Timestamp> {
 }
 
 fn describe_event(event: &Event, time: Option<Timestamp>, now: Timestamp) -> String {
-    let text = |text: &Option<String>| text.as_deref().map(clean).filter(|text| !text.is_empty());
+    fn text(text: &Option<String>) -> Option<Cow<'_, str>> {
+        text.as_deref().map(clean).filter(|text| !text.is_empty())
+    }
     let source = event.source.as_ref().and_then(|source| text(&source.component));
-    let who = text(&event.reporting_component).or(source).unwrap_or_else(|| "somebody".into());
+    let who = text(&event.reporting_component).or(source).unwrap_or_else(|| "an unknown client".into());
     let kind = if event.type_.as_deref() == Some("Warning") { "warned of" } else { "reported" };
     let times = event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
     let times = if times > 1 { format!(" ({times} times)") } else { String::new() };

@@ -1,10 +1,9 @@
-//! Sentences about the children of an object and their health. Pure.
+//! Sentences about the children of an object and their health.
 
 use jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject};
+use kubewright_apimachinery::text::{ago, clean, quoted};
 use serde_json::Value;
-
-use super::format::{ago, clean, key, quoted};
 
 /// The maximum number of unhealthy children that are shown.
 const MOST: usize = 4;
@@ -16,7 +15,15 @@ const GOOD: [&str; 4] = ["Ready", "Available", "Progressing", "Healthy"];
 /// The waiting reasons of containers that are only temporary.
 const PASSING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// Describes the children of one kind; returns `None` if there are none.
+/// Formats the key of an object: `namespace/name`, or the name.
+pub(super) fn key(object: &DynamicObject) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
+/// Describes the children of one kind; empty without children.
 pub(super) fn describe(kind: &str, children: &[DynamicObject], now: Timestamp) -> Vec<String> {
     let problems: Vec<_> = children.iter().filter_map(|child| Some((child, problem(kind, child, now)?))).collect();
     let mut lines = vec![match (children, problems.len()) {

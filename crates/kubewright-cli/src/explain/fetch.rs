@@ -13,13 +13,15 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, ListParams},
 };
+use kubewright_apimachinery::{
+    text::clean,
+    trace::{KeyPage, Overview, Phase, Present, Summary, VERSION},
+};
 use serde::de::DeserializeOwned;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::{Child, Command},
 };
-
-use super::page::{Controller, Overview, Page, Phase, Present, VERSION};
 
 /// The label of operator pods in the scaffolds of kubebuilder and Kubewright.
 pub(super) const OPERATORS: &str = "control-plane=controller-manager";
@@ -73,7 +75,7 @@ pub(super) async fn pages(
     endpoint: &TraceEndpoint,
     kind: &ApiResource,
     object: &str,
-) -> Result<Vec<Page>> {
+) -> Result<Vec<KeyPage>> {
     let connection = endpoint.connect(kubectl).await?;
     let overview: Overview = get(&connection, "").await?;
     if overview.version != VERSION {
@@ -83,11 +85,9 @@ pub(super) async fn pages(
         );
     }
     let mut pages = Vec::new();
-    let is_of_kind = |controller: &&Controller| {
-        controller.kind == kind.kind && controller.group.as_ref().is_none_or(|group| *group == kind.group)
-    };
+    let is_of_kind = |controller: &&Summary| controller.kind == kind.kind && controller.group == kind.group;
     for controller in overview.controllers.iter().filter(is_of_kind) {
-        let page: Page = get(&connection, &format!("/{}/{object}", controller.name)).await?;
+        let page: KeyPage = get(&connection, &format!("/{}/{object}", controller.name)).await?;
         if page.version == VERSION {
             pages.push(page);
         }
@@ -97,8 +97,8 @@ pub(super) async fn pages(
 
 /// Selects, from several replicas and controllers, the pages of those that work on the object, or else of those that
 /// know it.
-pub(super) fn best(pages: Vec<Page>) -> Vec<Page> {
-    let rank = |page: &Page| {
+pub(super) fn best(pages: Vec<KeyPage>) -> Vec<KeyPage> {
+    let rank = |page: &KeyPage| {
         let works = page.controller.phase == Phase::Working && page.present != Present::Elsewhere;
         (works, page.exists || !page.runs.is_empty())
     };
@@ -162,7 +162,7 @@ async fn local_port(kubectl: &mut Child) -> Result<u16> {
     if let Some(stderr) = &mut kubectl.stderr {
         stderr.take(4096).read_to_string(&mut error).await.context("read the errors of kubectl")?;
     }
-    bail!("kubectl port-forward: {}", super::format::clean(format!("{line} {error}").trim()))
+    bail!("kubectl port-forward: {}", clean(format!("{line} {error}").trim()))
 }
 
 /// Returns whether the operator at a URL reconciles: whether all of its controllers work or, if it keeps no traces,
@@ -184,7 +184,7 @@ async fn by_address(base: &str, path: &str) -> Result<String> {
     let address = format!("{base}/debug/traces{path}");
     let (status, text) = ask(&address).await?;
     if status != StatusCode::OK {
-        bail!("{address} ({status}): {}", super::format::clean(&text));
+        bail!("{address} ({status}): {}", clean(&text));
     }
     Ok(text)
 }

@@ -1,14 +1,11 @@
 //! Explanation of the state of an object, from the API server and from the traces of its operator.
 //!
-//! [`about`], [`children`] and [`traces`] convert values into sentences; [`fetch`] queries the operators, and
+//! [`about`], [`children`] and [`KeyPage::explain`] convert values into sentences; [`fetch`] queries the operators, and
 //! [`gather`] the API server.
 
 mod about;
 mod children;
 mod fetch;
-mod format;
-mod page;
-mod traces;
 
 use std::collections::BTreeSet;
 
@@ -20,9 +17,10 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
     discovery::{Discovery, Scope, verbs},
 };
+use kubewright_apimachinery::trace::KeyPage;
 
+use self::fetch::TraceEndpoint;
 pub(crate) use self::fetch::{Kubectl, is_reconciling};
-use self::{fetch::TraceEndpoint, page::Page};
 
 /// The object to explain.
 #[derive(Clone, Debug)]
@@ -76,7 +74,7 @@ pub(crate) async fn gather(client: &Client, options: &ExplainOptions, now: Times
         }
     }
     for page in &pages {
-        explanation.sentences.extend(traces::describe(page, object.is_some()));
+        explanation.sentences.extend(page.explain(object.is_some()));
     }
     if pages.is_empty() && explanation.problems.is_empty() && !is_built_in(&resource.group) {
         explanation.problems.push(format!(
@@ -129,12 +127,16 @@ fn is_built_in(group: &str) -> bool {
 }
 
 /// Returns the other kinds in the runs of an operator, which include the kinds of the children.
-fn mentioned(pages: &[Page], own: &str) -> BTreeSet<String> {
+fn mentioned(pages: &[KeyPage], own: &str) -> BTreeSet<String> {
     let runs = || pages.iter().flat_map(|page| &page.runs);
     let read = runs().flat_map(|run| &run.reads).map(|read| &read.kind);
     let written = runs().flat_map(|run| &run.writes).map(|write| &write.kind);
     let woke = runs().flat_map(|run| &run.triggers).filter_map(|trigger| trigger.kind.as_ref());
-    read.chain(written).chain(woke).filter(|kind| *kind != own && *kind != "Event").cloned().collect()
+    read.chain(written)
+        .chain(woke)
+        .filter(|kind| *kind != own && *kind != "Event")
+        .map(|kind| kind.clone().into_owned())
+        .collect()
 }
 
 /// Lists the objects of a kind, in any group, that are owned by an object.
@@ -172,7 +174,7 @@ async fn pages(
     kind: &ApiResource,
     key: &str,
     problems: &mut Vec<String>,
-) -> Vec<Page> {
+) -> Vec<KeyPage> {
     let endpoints = match &options.traces {
         Some(address) => vec![TraceEndpoint::Address(address.clone())],
         None => match fetch::operators(client).await {

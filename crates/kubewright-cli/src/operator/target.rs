@@ -78,8 +78,8 @@ fn has_compiler(triple: &str) -> bool {
 }
 
 fn host() -> Result<String> {
-    let said = rustc(&["-vV"])?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    let output = rustc(&["-vV"])?;
+    let host = output.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc -vV prints no host triple")
 }
 

@@ -168,13 +168,13 @@ async fn dry_run(remote: &Remote, found: &[CurrentObject<'_>], all: &[Value], op
 
 /// Formats an error, with a hint about fields of other managers.
 fn message(error: &kube::Error) -> String {
-    let said = explain(error);
+    let text = explain(error);
     let is_conflict = status(error).is_some_and(|status| {
         let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
         causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
     });
-    let said = said.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    if is_conflict { format!("{said}; use --force-conflicts to take over these fields") } else { said }
+    let text = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    if is_conflict { format!("{text}; use --force-conflicts to take over these fields") } else { text }
 }
 
 /// Applies an object, and returns its new resource version.

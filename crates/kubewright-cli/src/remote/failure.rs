@@ -7,15 +7,15 @@ use kube::core::Status;
 /// Formats an error in one line: the API server's message, or the reason why there was no response, and a hint if
 /// available.
 pub(super) fn explain(error: &kube::Error) -> String {
-    let said = match error {
+    let message = match error {
         kube::Error::Api(status) if is_page(status) => "the response is an HTML page".into(),
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("HTTP status {} {}", status.code, status.reason),
         _ => chain(error),
     };
     match hint(error) {
-        Some(hint) => format!("{said}; {hint}"),
-        None => said,
+        Some(hint) => format!("{message}; {hint}"),
+        None => message,
     }
 }
 

@@ -51,35 +51,42 @@ async fn the_state_of_a_podset_is_explained() {
 
     let podset = "podset.app.example.com/podset-sample";
     deployed
-        .eventually("a run to be told", async || {
-            let (_, said, _) = asker.explain(&[podset]).await;
-            said.contains("The controller podset-app last") && said.contains("It is idle")
+        .eventually("a run to be explained", async || {
+            // Pods count as available before they are ready.
+            let (_, explanation, _) = asker.explain(&[podset]).await;
+            ["Ready is True", "The controller podset-app last", "It is idle"]
+                .iter()
+                .all(|expected| explanation.contains(expected))
         })
         .await;
-    let (fine, said, warned) = asker.explain(&[podset]).await;
-    assert!(fine && warned.is_empty(), "{warned}");
-    assert!(said.starts_with("PodSet default/podset-sample exists, created "), "{said}");
+    let (success, explanation, warnings) = asker.explain(&[podset]).await;
+    assert!(success && warnings.is_empty(), "{warnings}");
+    assert!(explanation.starts_with("PodSet default/podset-sample exists, created "), "{explanation}");
     for expected in ["Ready is True since", "It succeeded.", "It owns 3 objects of kind Pod, all healthy."] {
-        assert!(said.contains(expected), "{expected}\nin\n{said}");
+        assert!(explanation.contains(expected), "{expected}\nin\n{explanation}");
     }
 
-    let (fine, _, refused) = asker.explain(&["podset/podset-sample"]).await;
-    assert!(!fine && refused.contains("several kinds: choose one of podsets."), "{refused}");
-    let (fine, _, refused) = asker.explain(&["cow/berta"]).await;
-    assert!(!fine && refused.contains("has no kind cow"), "{refused}");
-    let (fine, said, _) = asker.explain(&["podset.app.example.com/other"]).await;
-    assert!(fine && said.starts_with("There is no PodSet default/other."), "{said}");
-    assert!(said.contains("podset-app does not know such an object either") && !said.contains("k8stest"), "{said}");
-    let (fine, _, warned) = asker.explain(&[podset, "--traces", "http://127.0.0.1:1"]).await;
-    assert!(fine && warned.contains("--health-probe-bind-address"), "{warned}");
+    let (success, _, refused) = asker.explain(&["podset/podset-sample"]).await;
+    assert!(!success && refused.contains("several kinds: choose one of podsets."), "{refused}");
+    let (success, _, refused) = asker.explain(&["cow/berta"]).await;
+    assert!(!success && refused.contains("has no kind cow"), "{refused}");
+    let (success, explanation, _) = asker.explain(&["podset.app.example.com/other"]).await;
+    assert!(success && explanation.starts_with("There is no PodSet default/other."), "{explanation}");
+    assert!(
+        explanation.contains("podset-app does not know such an object either") && !explanation.contains("k8stest"),
+        "{explanation}"
+    );
+    let (success, _, warnings) = asker.explain(&[podset, "--traces", "http://127.0.0.1:1"]).await;
+    assert!(success && warnings.contains("--health-probe-bind-address"), "{warnings}");
 
     let broken = asker.folder.path().join("broken.yaml");
     fs::write(&broken, BROKEN).unwrap();
     deployed.kubectl(&["apply", "-f", &broken.to_string_lossy()]).await;
     deployed
-        .eventually("a child that fails to be told", async || {
-            let (_, said, _) = asker.explain(&["podset.app.example.com/broken"]).await;
-            said.contains("It owns one Pod, which is unhealthy:") && said.contains(" a container a that does not start")
+        .eventually("a failing child to be explained", async || {
+            let (_, explanation, _) = asker.explain(&["podset.app.example.com/broken"]).await;
+            explanation.contains("It owns one Pod, which is unhealthy:")
+                && explanation.contains(" a container a that does not start")
         })
         .await;
     deployed.stop().await;

@@ -3,6 +3,7 @@
 //! `cargo xtask test` installs kubectl if needed; 1.21 is the oldest version that renders the operators' manifests.
 
 mod access;
+mod child;
 mod cluster;
 mod command;
 mod deploy;
@@ -12,6 +13,7 @@ mod image;
 mod installer;
 mod kubectl;
 mod manifests;
+mod merge;
 mod operators;
 mod run;
 mod workflow;

@@ -20,12 +20,12 @@ fn completion_scripts_are_printed() {
 #[test]
 fn versions_are_printed_as_text_and_as_json() {
     let folder = Folder::new("ship");
-    let told = |line: &str| String::from_utf8(folder.try_run(line).stdout).unwrap();
-    assert_eq!(told("--version"), concat!("kubewright ", env!("CARGO_PKG_VERSION"), "\n"));
-    let version = told("version");
-    assert!(version.starts_with(&told("--version")) && version.contains("\nKubernetes v1.36.0 "), "{version}");
-    let json: Value = serde_json::from_str(&told("version --output json")).unwrap();
-    assert_eq!((&json["kubewright"], &json["kubernetes"]), (&env!("CARGO_PKG_VERSION").into(), &"v1.36.0".into()));
+    let stdout = |line: &str| String::from_utf8(folder.try_run(line).stdout).unwrap();
+    assert_eq!(stdout("--version"), concat!("kubewright ", env!("CARGO_PKG_VERSION"), "\n"));
+    let version = stdout("version");
+    assert!(version.starts_with(&stdout("--version")) && version.contains("\nKubernetes v1.36.3 "), "{version}");
+    let json: Value = serde_json::from_str(&stdout("version --output json")).unwrap();
+    assert_eq!((&json["kubewright"], &json["kubernetes"]), (&env!("CARGO_PKG_VERSION").into(), &"v1.36.3".into()));
     assert!(version.contains(&format!("\nkube {} ", json["kube"].as_str().unwrap())), "{version}");
 }
 
@@ -41,14 +41,14 @@ fn programs_in_path_are_commands() {
         command.args(line.split_whitespace()).env("PATH", path).output().unwrap()
     };
     let output = run("greet --all the crew");
-    let told = String::from_utf8(output.stdout).unwrap();
-    let (said, caller) = told.trim().split_once(" from ").unwrap();
-    assert_eq!((output.status.code(), said), (Some(7), "--all the crew"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (arguments, caller) = text.trim().split_once(" from ").unwrap();
+    assert_eq!((output.status.code(), arguments), (Some(7), "--all the crew"));
     assert_eq!(fs::canonicalize(caller).unwrap(), fs::canonicalize(env!("CARGO_BIN_EXE_kubewright")).unwrap());
     for (line, says) in [("gret", "no plugin kubewright-gret in PATH"), ("../kubewright-greet", "unknown command")] {
         let output = run(line);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && told.contains(says) && told.contains("--help"), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && stderr.contains(says) && stderr.contains("--help"), "{stderr}");
     }
 }
 

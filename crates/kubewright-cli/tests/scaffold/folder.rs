@@ -49,9 +49,9 @@ impl Folder {
     #[track_caller]
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.try_run(line);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "kubewright {line}: {told}");
-        told
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "kubewright {line}: {stderr}");
+        stderr
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {

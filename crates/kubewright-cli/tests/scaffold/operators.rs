@@ -39,28 +39,28 @@ const OPERATORS: [(&str, &[&str]); 5] = [
 
 /// The extent of edits in a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Whose {
+enum Edits {
     /// No edits.
-    Ours,
+    None,
     /// Additional lines among the scaffolded ones.
-    Shared,
+    Additions,
     /// Everything except the markers.
-    Theirs,
+    Any,
 }
 
-fn whose(path: &str) -> Whose {
+fn edits(path: &str) -> Edits {
     let parts: Vec<_> = path.split('/').collect();
     match parts[..] {
         // Dependencies, features and lints come from the workspace.
-        ["Cargo.toml" | "README.md"] | ["src", "lib.rs"] => Whose::Theirs,
+        ["Cargo.toml" | "README.md"] | ["src", "lib.rs"] => Edits::Any,
         // Not every kind has a condition Ready to wait for.
-        [".github", "workflows", "test-e2e.yml"] => Whose::Theirs,
+        [".github", "workflows", "test-e2e.yml"] => Edits::Any,
         // The image has a name, which deploy --image also sets.
-        ["config", "manager", "kustomization.yaml"] => Whose::Theirs,
-        ["config", "samples", sample] if sample != "kustomization.yaml" => Whose::Theirs,
-        ["src", .., "mod.rs"] | ["tests", "it", "main.rs"] | ["config", "manager", "manager.yaml"] => Whose::Shared,
-        ["src", _, .., _] => Whose::Theirs,
-        _ => Whose::Ours,
+        ["config", "manager", "kustomization.yaml"] => Edits::Any,
+        ["config", "samples", sample] if sample != "kustomization.yaml" => Edits::Any,
+        ["src", .., "mod.rs"] | ["tests", "it", "main.rs"] | ["config", "manager", "manager.yaml"] => Edits::Additions,
+        ["src", _, .., _] => Edits::Any,
+        _ => Edits::None,
     }
 }
 
@@ -103,23 +103,23 @@ fn check(operator: &str, lines: &[&str]) {
     for (path, made) in typed(operator, lines).into_iter().filter(|(path, _)| !is_generated(path)) {
         let name = format!("operators/{operator}/{path}");
         let kept = fs::read_to_string(root.join(&path));
-        match whose(&path) {
-            Whose::Ours if write => {
+        match edits(&path) {
+            Edits::None if write => {
                 fs::create_dir_all(root.join(&path).parent().unwrap()).unwrap();
                 fs::write(root.join(&path), made).unwrap();
             }
-            Whose::Ours => {
+            Edits::None => {
                 let kept = kept.unwrap_or_default();
                 assert!(
                     words(&path, &kept) == words(&path, &made),
                     "{name} is not as the commands make it: run cargo xtask generate"
                 );
             }
-            Whose::Shared => {
+            Edits::Additions => {
                 let kept = kept.unwrap_or_else(|error| panic!("{name}, which the commands make: {error}"));
                 assert_eq!(missing(&path, &made, &kept), None, "{name} lacks a line that the commands make");
             }
-            Whose::Theirs => assert!(kept.is_ok(), "{name} isn't there, and the commands make it"),
+            Edits::Any => assert!(kept.is_ok(), "{name} isn't there, and the commands make it"),
         }
     }
 }

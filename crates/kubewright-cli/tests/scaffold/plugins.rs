@@ -54,9 +54,9 @@ impl Scene {
     #[track_caller]
     fn done(&self, line: &str) -> String {
         let output = self.run(line);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "kubewright {line}: {told}");
-        told
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "kubewright {line}: {stderr}");
+        stderr
     }
 
     /// Asserts that a command fails with some texts, and changes nothing.
@@ -64,10 +64,13 @@ impl Scene {
     fn refused(&self, line: &str, says: &[&str]) {
         let before = self.project.all();
         let output = self.run(line);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(matches!(output.status.code(), Some(1 | 2)) && told.contains("error: "), "kubewright {line}: {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && stderr.contains("error: "),
+            "kubewright {line}: {stderr}"
+        );
         for words in says {
-            assert!(told.contains(words), "kubewright {line}: {words:?} is not in {told}");
+            assert!(stderr.contains(words), "kubewright {line}: {words:?} is not in {stderr}");
         }
         assert!(self.project.all() == before, "kubewright {line} has changed something");
     }
@@ -98,9 +101,9 @@ esac
 #[test]
 fn a_chain_scaffolds_in_turn() {
     let scene = Scene::new();
-    let told =
+    let stderr =
         scene.done("init --domain testproject.org --plugins rust/v1,greet.example.com/v1 --greeting Hello --loud");
-    assert!(told.contains("Called plugin greet.example.com/v1: 2 files"), "{told}");
+    assert!(stderr.contains("Called plugin greet.example.com/v1: 2 files"), "{stderr}");
     assert_eq!(scene.project.read("GREETING"), "Ahoy\n");
     assert_eq!(scene.project.read("docs/crew/README"), "Crew\n");
     let project = scene.project.read("PROJECT");
@@ -116,14 +119,14 @@ fn a_chain_scaffolds_in_turn() {
     fs::write(scene.project.path().join("picture.png"), b"\x89PNG\xff").unwrap();
     scene.project.write("target/debug/ship", "x");
     scene.project.write(".git/HEAD", "ref");
-    let told = scene.done("create api --group crew --version v1 --kind Captain --masts 3");
-    assert!(told.contains("on the way to port") && told.contains("greet.example.com/v1: 1 files"), "{told}");
+    let stderr = scene.done("create api --group crew --version v1 --kind Captain --masts 3");
+    assert!(stderr.contains("on the way to port") && stderr.contains("greet.example.com/v1: 1 files"), "{stderr}");
     assert_eq!(scene.project.read("GREETING"), "Ahoy again\n");
     let asked = scene.asked("create api");
     assert_eq!(asked["args"], json!(["--group", "crew", "--version", "v1", "--kind", "Captain", "--masts", "3"]));
     assert_eq!(asked["config"]["domain"], "testproject.org");
     assert_eq!(asked["config"]["version"], "3");
-    assert_eq!(asked["config"]["resources"][0]["kind"], "Captain", "what we have noted is told");
+    assert_eq!(asked["config"]["resources"][0]["kind"], "Captain", "the plugin receives the updated PROJECT");
     let universe = asked["universe"].as_object().unwrap();
     assert!(universe.contains_key("src/api/v1/captain.rs") && universe["GREETING"] == "Ahoy\n");
     for hidden in ["picture.png", "target/debug/ship", ".git/HEAD"] {
@@ -132,8 +135,8 @@ fn a_chain_scaffolds_in_turn() {
 
     fs::remove_file(scene.project.path().join("picture.png")).unwrap();
     let before = scene.project.read("PROJECT");
-    let told = scene.done("edit --plugins greet.example.com/v1");
-    assert!(told.contains("warning: plugin greet.example.com/v1 may not change PROJECT"), "{told}");
+    let stderr = scene.done("edit --plugins greet.example.com/v1");
+    assert!(stderr.contains("warning: plugin greet.example.com/v1 may not change PROJECT"), "{stderr}");
     assert_eq!((scene.project.read("edited").as_str(), scene.project.read("PROJECT")), ("yes\n", before));
     scene.refused(
         "create webhook --group crew --version v1 --kind Captain --defaulting",
@@ -206,8 +209,8 @@ fn missing_plugins_are_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
     command.args(["init", "--plugins", "greet/v1"]).current_dir(scene.project.path());
     let output = command.env("EXTERNAL_PLUGINS_PATH", "/nowhere/plugins").output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("find /nowhere/plugins, the directory in EXTERNAL_PLUGINS_PATH"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("find /nowhere/plugins, the directory in EXTERNAL_PLUGINS_PATH"), "{stderr}");
     // Without the variable, plugins are found in kubebuilder's directory.
     let settings = tempfile::tempdir().unwrap();
     fs::create_dir_all(settings.path().join("kubebuilder")).unwrap();
@@ -259,9 +262,9 @@ fn invalid_responses_change_nothing() {
         scene.plugin("odd/v1", "odd", &script);
         let before = texts(&scene);
         let output = scene.run("edit --plugins odd/v1");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && told.contains("error: "), "{says}: {told}");
-        assert!(told.contains(says), "{says:?} is not in {told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && stderr.contains("error: "), "{says}: {stderr}");
+        assert!(stderr.contains(says), "{says:?} is not in {stderr}");
         assert!(texts(&scene) == before, "{says}");
     }
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);

@@ -9,11 +9,11 @@ use crate::folder::Folder;
 fn refused(folder: &Folder, line: &str, says: &[&str]) {
     let before = folder.all();
     let output = folder.try_run(line);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(matches!(output.status.code(), Some(1 | 2)), "kubewright {line}: {:?} {told}", output.status);
-    assert!(told.starts_with("error: "), "kubewright {line}: {told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "kubewright {line}: {:?} {stderr}", output.status);
+    assert!(stderr.starts_with("error: "), "kubewright {line}: {stderr}");
     for words in says {
-        assert!(told.contains(words), "kubewright {line}: {words:?} is not in {told}");
+        assert!(stderr.contains(words), "kubewright {line}: {words:?} is not in {stderr}");
     }
     assert!(folder.all() == before, "kubewright {line} has changed something");
 }
@@ -257,8 +257,8 @@ fn conversions_need_a_hub_and_spokes() {
     // Edited code is reported with the code to add.
     folder.edit(TYPES, "pub struct CaptainSpec {", "pub struct CaptainSpec\n{");
     folder.edit("src/lib.rs", "let manager = manager.kind::<", "let manager = manager\n        .kind::<");
-    let told = ["src/api/v1/captain.rs was edited", "hub = crate::api::v2::CaptainSpec", "src/lib.rs was edited"];
-    refused(&folder, &of_v1, &told);
+    let expected = ["src/api/v1/captain.rs was edited", "hub = crate::api::v2::CaptainSpec", "src/lib.rs was edited"];
+    refused(&folder, &of_v1, &expected);
     folder.edit(TYPES, "pub struct CaptainSpec\n{", "pub struct CaptainSpec {");
     folder.edit("src/lib.rs", "let manager = manager\n        .kind::<", "let manager = manager.kind::<");
     folder.run(&of_v1);
@@ -369,10 +369,13 @@ fn an_interrupted_command_can_be_repeated() {
 fn commands_work_in_subdirectories_and_report_changes() {
     let folder = Folder::with_captain();
     let output = folder.try_run_in("src/api", "create api --group crew --version v1 --kind Cook");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && output.stdout.is_empty(), "{told}");
-    assert!(told.contains("     Created src/api/v1/cook.rs\n") && told.contains("     Changed src/lib.rs\n"), "{told}");
-    assert!(!told.contains("config/samples") && !told.contains('\u{1b}'), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{stderr}");
+    assert!(
+        stderr.contains("     Created src/api/v1/cook.rs\n") && stderr.contains("     Changed src/lib.rs\n"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("config/samples") && !stderr.contains('\u{1b}'), "{stderr}");
     assert_eq!(folder.run("--quiet create api --group crew --version v1 --kind Bosun"), "");
     let verbose = folder.run("create api --group crew --version v1 --kind Gunner -v");
     assert!(verbose.contains("Created config/samples/crew_v1_gunner.yaml"), "{verbose}");

@@ -44,10 +44,10 @@ fn was(folder: &Folder, path: &str, now: &str, then: &str) {
 #[track_caller]
 fn fails(folder: &Folder, line: &str, says: &[&str]) {
     let output = folder.try_run(line);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "kubewright {line}: {told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "kubewright {line}: {stderr}");
     for words in says {
-        assert!(told.contains(words), "kubewright {line}: {words:?} is not in {told}");
+        assert!(stderr.contains(words), "kubewright {line}: {words:?} is not in {stderr}");
     }
 }
 
@@ -77,7 +77,7 @@ fn changes_of_the_scaffold_are_merged_into_edited_files() {
     fs::remove_file(folder.path().join("config/prometheus/monitor.yaml")).unwrap();
     commit(&folder);
 
-    let told = folder.run(UPDATE);
+    let stderr = folder.run(UPDATE);
     for line in [
         "Replaced Dockerfile",
         "Merged src/lib.rs",
@@ -86,9 +86,9 @@ fn changes_of_the_scaffold_are_merged_into_edited_files() {
         "Created .dockerignore",
         "Obsolete Makefile (no longer in the scaffold",
     ] {
-        assert!(told.contains(line), "{line:?} is not in {told}");
+        assert!(stderr.contains(line), "{line:?} is not in {stderr}");
     }
-    assert!(!told.contains("captain.rs") && !told.contains("monitor.yaml"), "{told}");
+    assert!(!stderr.contains("captain.rs") && !stderr.contains("monitor.yaml"), "{stderr}");
     let whole = Folder::with_captain();
     whole.run("create api --group crew --version v1 --kind Cook");
     whole.edit("src/lib.rs", "// +kubebuilder:scaffold:modules", "mod menu;\n// +kubebuilder:scaffold:modules");

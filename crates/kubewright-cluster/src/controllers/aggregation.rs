@@ -17,6 +17,9 @@ use crate::object_client::ObjectPath;
 
 const ROLE: Kind = Kind { group: "rbac.authorization.k8s.io", kind: "ClusterRole", plural: "clusterroles" };
 
+/// The field manager of the rules.
+const MANAGER: &str = "clusterrole-aggregation-controller";
+
 /// All cluster roles, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregation {
@@ -43,7 +46,10 @@ impl Controller for Aggregation {
         let rules = self.rules(role);
         if list(role, "/rules") != rules {
             let address = ObjectPath { namespace: None, ..ROLE.address("", &key.name) };
-            plan.steps.push(Step::Merge(address, "", json!({"rules": rules})));
+            let config = json!({
+                "apiVersion": ROLE.api_version(), "kind": ROLE.kind, "metadata": {"name": key.name}, "rules": rules,
+            });
+            plan.steps.push(Step::Apply(address, MANAGER, config));
         }
         plan
     }
@@ -102,10 +108,11 @@ mod tests {
         let keys = roles.learn(&Arc::new(whole), false);
         assert_eq!(keys, [Key { namespace: String::new(), name: "all".into() }]);
         let plan = roles.decide(&keys[0], Timestamp::UNIX_EPOCH);
-        let rules = json!({"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]});
-        assert!(matches!(&plan.steps[..], [Step::Merge(at, "", patch)] if *patch == rules && at.namespace.is_none()));
+        let rules = json!([{"verbs": ["get"]}, {"verbs": ["list"]}]);
+        let [Step::Apply(address, MANAGER, config)] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!((&address.namespace, &config["rules"]), (&None, &rules));
         let mut done = (*roles.roles["all"]).clone();
-        done["rules"] = rules["rules"].clone();
+        done["rules"] = rules;
         roles.learn(&Arc::new(done), false);
         assert_eq!(roles.decide(&keys[0], Timestamp::UNIX_EPOCH).steps, []);
         roles.learn(&part("a", json!({"for": "all"}), "get"), true);

@@ -7,6 +7,7 @@
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
 //! * [`deployment`], [`replicaset`], [`job`]: the workloads
+//! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
 //!
@@ -27,6 +28,7 @@ pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
 pub(crate) mod namespace_defaults;
 mod pod;
+pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;
 mod retry;

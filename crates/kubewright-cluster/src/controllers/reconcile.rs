@@ -119,6 +119,8 @@ pub(crate) enum Step {
     Create(ObjectPath, Value),
     /// Merge a patch into an object or its subresource.
     Merge(ObjectPath, &'static str, Value),
+    /// Apply a configuration with force, as a field manager.
+    Apply(ObjectPath, &'static str, Value),
     /// Delete the object of this UID.
     Delete(ObjectPath, String),
     /// Record an event.
@@ -279,7 +281,7 @@ impl<C: Controller> Runner<C> {
             Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
-                self.controller.finished(&key, Some((sort, said(&error))));
+                self.controller.finished(&key, Some((sort, error_message(&error))));
                 self.retries.failed(key, now);
             }
         }
@@ -287,7 +289,7 @@ impl<C: Controller> Runner<C> {
 }
 
 /// Returns the server's message.
-fn said(error: &kube::Error) -> String {
+fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
@@ -318,6 +320,9 @@ impl Worker {
                 Step::Merge(address, subresource, patch) => {
                     self.client.merge(address, subresource, patch).await.map_err(|error| (StepKind::Other, error))?;
                 }
+                Step::Apply(address, manager, config) => {
+                    self.client.apply(address, manager, config).await.map_err(|error| (StepKind::Other, error))?;
+                }
                 Step::Delete(address, uid) => {
                     let how =
                         DeleteOptions { uid: Some(uid), propagation: Some("Background"), ..DeleteOptions::default() };
@@ -346,7 +351,12 @@ impl Worker {
                         self.record(regarding, false, "SuccessfulCreate", format!("Created pod: {name}"));
                     }
                     Err(error) => {
-                        self.record(regarding, true, "FailedCreate", format!("Error creating: {}", said(&error)));
+                        self.record(
+                            regarding,
+                            true,
+                            "FailedCreate",
+                            format!("Error creating: {}", error_message(&error)),
+                        );
                         failure = Some(error);
                     }
                 }
@@ -367,7 +377,9 @@ impl Worker {
             let deleted = forgive(self.client.delete(&address, &how).await);
             match &deleted {
                 Ok(()) => self.record(regarding, false, "SuccessfulDelete", format!("Deleted pod: {name}")),
-                Err(error) => self.record(regarding, true, "FailedDelete", format!("Error deleting: {}", said(error))),
+                Err(error) => {
+                    self.record(regarding, true, "FailedDelete", format!("Error deleting: {}", error_message(error)))
+                }
             }
             result = result.and(deleted);
         }

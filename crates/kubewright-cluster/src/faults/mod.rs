@@ -9,7 +9,7 @@
 //! let faults = Faults::new();
 //! let operators_client = faults.client(&client);
 //! // The second pod is created, but the operator never receives the answer.
-//! faults.on(&[Verb::Create], "pods").skip(1).lose_answer();
+//! faults.on(&[Verb::Create], "pods").skip(1).lose_response();
 //! // The next three status writes are refused.
 //! faults.on(&[Verb::Patch], "podsets/status").times(3).refuse(409, "Conflict");
 //! // Nothing that happens to pods is seen until the gate is dropped.
@@ -224,7 +224,7 @@ impl RuleBuilder {
 
     /// Breaks the connection after the server has executed the request. Not for watches, since their responses don't
     /// end.
-    pub fn lose_answer(self) -> Fault {
+    pub fn lose_response(self) -> Fault {
         self.then(Action::LoseAnswer)
     }
 

@@ -106,7 +106,7 @@ async fn rules_match_verb_resource_and_name() {
 async fn a_lost_answer_means_the_request_was_executed_and_a_lost_request_that_it_was_not() {
     let (behind, faults) = (Faults::new(), Faults::new());
     let client = faults.client(&behind.client(&server()));
-    faults.on(&[Verb::Create], "configmaps").lose_answer();
+    faults.on(&[Verb::Create], "configmaps").lose_response();
     let error = create(&client).await.unwrap_err();
     assert!(!matches!(error, Error::Api(_)), "{error}");
     assert_eq!(behind.writes(), 1);

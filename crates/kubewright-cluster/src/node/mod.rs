@@ -129,7 +129,7 @@ struct Handle {
 }
 
 impl Handle {
-    fn tell(&self, message: Message) {
+    fn send(&self, message: Message) {
         // A worker that has ended doesn't need the message.
         let _ended = self.messages.send(message);
     }
@@ -144,7 +144,7 @@ impl Kubelet {
                 // Pods that are missing in the snapshot were deleted while the feed was behind.
                 self.workers.retain(|uid, worker| {
                     if !seen.contains(uid) {
-                        worker.tell(Message::Gone);
+                        worker.send(Message::Gone);
                     }
                     seen.contains(uid)
                 });
@@ -183,7 +183,7 @@ impl Kubelet {
             "/configmaps" | "/secrets" if change.kind != ChangeKind::Deleted => {
                 let namespace = change.object["metadata"]["namespace"].as_str().unwrap_or_default();
                 for worker in self.workers.values().filter(|worker| worker.namespace == namespace) {
-                    worker.tell(Message::Configuration);
+                    worker.send(Message::Configuration);
                 }
             }
             _ => {}
@@ -195,7 +195,7 @@ impl Kubelet {
         let Some(uid) = value["metadata"]["uid"].as_str().filter(|_| is_here(value)) else { return };
         if change.kind == ChangeKind::Deleted {
             if let Some(worker) = self.workers.remove(uid) {
-                worker.tell(Message::Gone);
+                worker.send(Message::Gone);
             }
             return;
         }
@@ -210,7 +210,7 @@ impl Kubelet {
             Err(error) => return tracing::error!(%error, uid, "failed to decode a stored pod"),
         };
         match self.workers.get(uid) {
-            Some(worker) => worker.tell(Message::Changed(pod)),
+            Some(worker) => worker.send(Message::Changed(pod)),
             None => self.begin(uid, pod),
         }
     }

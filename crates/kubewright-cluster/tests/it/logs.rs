@@ -1,8 +1,20 @@
 //! `kubectl logs`.
 
-use futures::AsyncReadExt;
+use std::sync::Arc;
+
+use futures::AsyncReadExt as _;
 use kube::api::LogParams;
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
 use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
 
 use crate::{create, is_running, phase, pod, pods, running, until, waiting_reason};
 
@@ -77,5 +89,55 @@ async fn logs_need_a_container_name_if_there_are_several() {
     until(&cluster, "unknown", |pod| waiting_reason(pod) == "ErrImagePull").await;
     let error = pods(&cluster).logs("unknown", &LogParams::default()).await.expect_err("no log");
     assert!(error.to_string().contains("is waiting to start: trying and failing to pull image"), "{error}");
+    cluster.shutdown().await;
+}
+
+/// Reads one message of less than 126 bytes, which a server sends in one frame.
+async fn message(stream: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
+    let [opcode, length] = [stream.read_u8().await.expect("a frame"), stream.read_u8().await.expect("a length")];
+    assert!(length < 126, "{length}");
+    let mut payload = vec![0; length.into()];
+    stream.read_exact(&mut payload).await.expect("a payload");
+    (opcode, payload)
+}
+
+#[tokio::test]
+async fn logs_are_followed_over_websocket() {
+    let cluster = running().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let command = format!("echo first; while ! test -e {}; do sleep 0.02; done; echo last", go.display());
+    create(&cluster, &pod("socket", &command, json!({}))).await;
+    until(&cluster, "socket", is_running).await;
+    let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(endpoint.authority().as_bytes()).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("supported versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(endpoint.address()).await.expect("it listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
+    let request = format!(
+        "GET /api/v1/namespaces/default/pods/socket/log?follow=true HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: base64.binary.k8s.io\r\n\r\n",
+        endpoint.token()
+    );
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("a response"));
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    // An empty text message shows that the stream is open.
+    assert_eq!(message(&mut stream).await, (0x81, Vec::new()));
+    assert_eq!(message(&mut stream).await, (0x81, b"Zmlyc3QK".to_vec()));
+    std::fs::write(&go, "").expect("written");
+    assert_eq!(message(&mut stream).await, (0x81, b"bGFzdAo=".to_vec()));
+    assert_eq!(message(&mut stream).await, (0x88, 1000_u16.to_be_bytes().to_vec()));
+    drop(stream);
     cluster.shutdown().await;
 }

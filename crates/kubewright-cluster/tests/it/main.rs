@@ -15,6 +15,7 @@ mod node;
 mod node_env;
 mod player;
 mod probes;
+mod protection;
 mod proxy;
 mod replicaset;
 mod scheduler;

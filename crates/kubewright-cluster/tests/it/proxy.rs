@@ -221,3 +221,23 @@ async fn the_service_kubernetes_is_created_again() {
     cluster.expect(leads).await.expect("it leads to the server");
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_api_server_sends_requests_on_to_pods() {
+    let cluster = playing().await;
+    expose(&cluster, json!({})).await;
+    let ask = async |path: &str| {
+        let request =
+            http::Request::get(format!("/api/v1/namespaces/default/{path}")).body(Vec::new()).expect("a valid request");
+        cluster.client().request_text(request).await
+    };
+    let error = ask("services/web:8099/proxy/").await.expect_err("no endpoint");
+    assert!(error.to_string().contains("no endpoints available for service \"web\""), "{error}");
+    serve(&cluster, "web", &["one"]).await;
+    let answer = eventually("an answer", async || ask("services/web:8099/proxy/").await.ok()).await;
+    assert_eq!(answer, "one");
+    assert_eq!(ask("pods/one:8080/proxy/").await.expect("an answer"), "one");
+    let error = ask("pods/one:8081/proxy/").await.expect_err("nothing listens there");
+    assert!(error.to_string().contains("error trying to reach service: dial tcp"), "{error}");
+    cluster.shutdown().await;
+}

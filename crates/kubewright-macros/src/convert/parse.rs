@@ -138,7 +138,7 @@ impl Words {
     fn read(self, name: Ident) -> Result<Field> {
         let refuse = |why: &str| Err(Error::new(name.span(), why));
         let places = [self.renamed.is_some(), self.moved.is_some(), self.default, self.split.is_some()];
-        if places.iter().filter(|said| **said).count() > 1 {
+        if places.iter().filter(|is_given| **is_given).count() > 1 {
             return refuse("`renamed`, `moved`, `split` and `default` exclude each other");
         }
         let how = match (self.with, self.nested) {

@@ -1,4 +1,4 @@
-//! How the objects of one kind are kept: packed, reduced to what its types read, and decoded again as each of them.
+//! The stored form of the objects of one kind: packed, reduced to the fields that its types read, and decoded as each type.
 
 use std::{
     any::{TypeId, type_name},

@@ -21,7 +21,7 @@ use crate::{
     trace::{Difference, ObservedChange, Reason, Trigger},
 };
 
-/// Why handlers are called.
+/// The reason for which handlers are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The object has changed.
@@ -169,7 +169,7 @@ impl ObservedChange for Delta<'_> {
             (Cause::Event, ChangeType::Updated) => Reason::Updated,
             (Cause::Event, ChangeType::Deleted) => Reason::Deleted,
         };
-        Trigger::change(reason, self.kind.kind.clone().into(), self.object.clone())
+        Trigger::change(reason, self.kind.kind.clone(), self.object.to_string())
     }
 
     fn fields(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Lists a kind and watches it from there, repeatedly, as a stream of events, like client-go's `ListAndWatch`.
 //!
-//! Lists are paged. A watch that ends is resumed from the latest version that an object or a bookmark has shown. After the
+//! Lists are paged. A watch that ends is resumed from the latest version that an object or a bookmark has shown, once the
+//! API server has confirmed that it has reached this version. After the
 //! status 410, *Expired*, the kind is listed again. Errors are items of the stream, and the next poll tries again, so the
 //! caller decides how long to wait between attempts.
 
@@ -12,7 +13,7 @@ use futures::{
 };
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ListParams, WatchEvent, WatchParams},
+    api::{ListParams, VersionMatch, WatchEvent, WatchParams},
     core::Status,
 };
 use serde::de::DeserializeOwned;
@@ -68,7 +69,7 @@ pub(crate) enum WatchError {
     NoVersion,
 }
 
-/// Where a feed is.
+/// The position of a stream.
 enum State<K> {
     Start,
     /// Objects of the last page are left, then that after `next` follows, or the watch from `version`.
@@ -79,6 +80,8 @@ enum State<K> {
     },
     Resume {
         version: String,
+        /// True if the API server is known to have reached the version, because its list had it.
+        is_reached: bool,
     },
     Watch {
         version: String,
@@ -126,9 +129,18 @@ where
             (Some(object), next) => (Some(Ok(Event::InitApply(object))), State::Page { objects, next, version }),
             (None, Some(next)) => page(api, selection, next).await,
             (None, None) if version.is_empty() => (Some(Err(WatchError::NoVersion)), State::Start),
-            (None, None) => (Some(Ok(Event::InitDone)), State::Resume { version }),
+            (None, None) => (Some(Ok(Event::InitDone)), State::Resume { version, is_reached: true }),
         },
-        State::Resume { version } => {
+        // A watch from a version that the API server has not reached is held open without any events. If etcd was
+        // restored from a backup, this would last until the version is reached again.
+        State::Resume { version, is_reached: false } => {
+            let params = selection.clone().limit(1).at(&version).matching(VersionMatch::NotOlderThan);
+            match api.list_metadata(&params).await {
+                Ok(_) => (None, State::Resume { version, is_reached: true }),
+                Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
+            }
+        }
+        State::Resume { version, is_reached: true } => {
             let params = WatchParams {
                 label_selector: selection.label_selector.clone(),
                 field_selector: selection.field_selector.clone(),
@@ -136,12 +148,12 @@ where
             };
             match api.watch(&params, &version).await {
                 Ok(events) => (None, State::Watch { version, events: events.boxed() }),
-                Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version }),
+                Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
             }
         }
         State::Watch { version, mut events } => match timeout(SILENCE, events.next()).await {
             Ok(Some(event)) => watched(event, version, events),
-            Ok(None) | Err(_) => (None, State::Resume { version }),
+            Ok(None) | Err(_) => (None, State::Resume { version, is_reached: false }),
         },
     }
 }
@@ -188,5 +200,182 @@ fn watched<K: Resource>(
     match object.resource_version() {
         Some(version) if !version.is_empty() => (Some(Ok(event(object))), State::Watch { version, events }),
         _ => (Some(Err(WatchError::NoVersion)), State::Start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use jiff::Timestamp;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kubewright_apimachinery::clock::{Clock, VirtualClock};
+
+    use super::{
+        super::script::{Answer, Requests, Rest, api_server, event, failure},
+        *,
+    };
+
+    fn text(item: Result<Event<ConfigMap>, WatchError>) -> String {
+        match item {
+            Ok(Event::Init) => "init".into(),
+            Ok(Event::InitApply(object)) => format!("listed {}", object.name_any()),
+            Ok(Event::InitDone) => "done".into(),
+            Ok(Event::Apply(object)) => format!("applied {}", object.name_any()),
+            Ok(Event::Delete(object)) => format!("deleted {}", object.name_any()),
+            Err(error) => format!("error: {error}"),
+        }
+    }
+
+    /// Returns the first items of a stream with this script, and the requests until then.
+    async fn run(count: usize, script: impl IntoIterator<Item = Answer>) -> (Vec<String>, Requests) {
+        let (client, requests) = api_server(script);
+        let stream = pin!(list_watch(Api::<ConfigMap>::default_namespaced(client), ListParams::default()));
+        (stream.take(count).map(text).collect().await, requests)
+    }
+
+    fn empty(version: &'static str) -> Answer {
+        Answer::Page(&[], version, "")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_are_followed_by_a_watch() {
+        let (items, requests) = run(
+            8,
+            [
+                Answer::Page(&["a", "b"], "5", "more"),
+                // An empty page in between is not the end.
+                Answer::Page(&[], "5", "last"),
+                Answer::Page(&["c"], "5", ""),
+                Answer::Watch(
+                    vec![event("ADDED", "d", "6"), event("MODIFIED", "a", "7"), event("DELETED", "b", "8")],
+                    Rest::Silence,
+                ),
+            ],
+        )
+        .await;
+        assert_eq!(items, ["init", "listed a", "listed b", "listed c", "done", "applied d", "applied a", "deleted b"]);
+        assert_eq!(requests.lines(), ["list", "list more", "list last", "watch 5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_resumed_from_the_latest_object_or_bookmark() {
+        let bookmark = event("BOOKMARK", "", "9");
+        let (items, requests) = run(
+            4,
+            [
+                empty("5"),
+                Answer::Watch(vec![bookmark], Rest::End),
+                Answer::Watch(vec![event("ADDED", "a", "12")], Rest::End),
+                Answer::Watch(Vec::new(), Rest::End),
+                Answer::Watch(vec![event("DELETED", "a", "20")], Rest::End),
+            ],
+        )
+        .await;
+        assert_eq!(items, ["init", "done", "applied a", "deleted a"]);
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 9", "watch 12", "watch 12"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_watch_is_resumed_after_a_deadline() {
+        let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
+        let start = clock.monotonic();
+        let (items, requests) = run(
+            3,
+            [
+                empty("5"),
+                Answer::Watch(vec![event("BOOKMARK", "", "6")], Rest::Silence),
+                Answer::Watch(vec![event("ADDED", "a", "7")], Rest::Silence),
+            ],
+        )
+        .await;
+        assert_eq!(items, ["init", "done", "applied a"]);
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 6"]);
+        assert_eq!((clock.monotonic() - start).as_secs(), SILENCE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupted_watch_is_reported_and_resumed() {
+        let (items, requests) = run(
+            5,
+            [
+                empty("5"),
+                Answer::Watch(vec![event("ADDED", "a", "6")], Rest::Fail),
+                Answer::Watch(vec![event("MODIFIED", "a", "7")], Rest::Silence),
+            ],
+        )
+        .await;
+        assert_eq!(items[..3], ["init", "done", "applied a"]);
+        assert!(items[3].starts_with("error: the watch was interrupted: "), "{items:?}");
+        assert_eq!(items[4], "applied a");
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 6"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_version_is_listed_again() {
+        let expired = "too old resource version: 5 (40)";
+        let (items, requests) = run(
+            6,
+            [
+                empty("5"),
+                Answer::Watch(vec![failure(410, expired)], Rest::End),
+                Answer::Page(&["b"], "40", ""),
+                Answer::Watch(Vec::new(), Rest::Silence),
+            ],
+        )
+        .await;
+        assert_eq!(items[..2], ["init", "done"]);
+        assert!(items[2].starts_with("error: the API server ended the watch: "), "{items:?}");
+        assert_eq!(items[3..], ["init", "listed b", "done"]);
+        assert_eq!(requests.lines(), ["list", "watch 5", "list"]);
+    }
+
+    /// The version may still be valid for another replica of the API server. Whether to list again is the caller's
+    /// decision.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_requested_again() {
+        let (items, requests) = run(
+            5,
+            [
+                empty("5"),
+                Answer::Refusal(410, "too old resource version: 5 (40)"),
+                Answer::Refusal(403, "configmaps is forbidden"),
+                Answer::Watch(vec![event("ADDED", "a", "6")], Rest::Silence),
+            ],
+        )
+        .await;
+        assert!(items[2..4].iter().all(|item| item.starts_with("error: failed to start the watch: ")), "{items:?}");
+        assert_eq!(items[4], "applied a");
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 5", "watch 5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_page_restarts_the_list() {
+        let (items, requests) = run(
+            7,
+            [
+                Answer::Page(&["a"], "5", "more"),
+                Answer::Refusal(410, "The provided continue parameter is too old"),
+                Answer::Refusal(500, "etcdserver: leader changed"),
+                Answer::Page(&["b"], "9", ""),
+            ],
+        )
+        .await;
+        assert_eq!(items[..2], ["init", "listed a"]);
+        assert!(items[2].starts_with("error: failed to list: "), "{items:?}");
+        assert_eq!(items[3], "init");
+        assert!(items[4].starts_with("error: failed to list: "), "{items:?}");
+        assert_eq!(items[5..], ["init", "listed b"]);
+        assert_eq!(requests.lines(), ["list", "list more", "list", "list"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_without_a_version_is_an_error() {
+        let error = format!("error: {}", WatchError::NoVersion);
+        let (items, requests) =
+            run(6, [empty(""), empty("5"), Answer::Watch(vec![event("ADDED", "a", "")], Rest::Silence), empty("6")])
+                .await;
+        assert_eq!(items, ["init", &error, "init", "done", &error, "init"]);
+        assert_eq!(requests.lines(), ["list", "list", "watch 5"]);
     }
 }

@@ -5,7 +5,7 @@
 //! reads (see [`crate::view`]). Watch events become changes of the store in a state machine without I/O. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
 //!
 //! The cache writes nothing and waits for nothing but its own watches: the read-your-writes barrier
-//! ([`crate::controller`]) asks it which state it shows.
+//! ([`crate::controller`]) compares the expected states with its content.
 
 mod codec;
 mod decoded;
@@ -21,6 +21,8 @@ mod model;
 mod options;
 mod overlay;
 mod reader;
+#[cfg(test)]
+mod script;
 mod store;
 mod sync;
 mod sync_check;

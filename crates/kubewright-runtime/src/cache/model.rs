@@ -1,4 +1,4 @@
-//! The cache against a simple model of what it should hold, under any order of events that a watch may bring.
+//! A model test of the cache: after any order of events of a watch, the cache has the same objects as a simple model.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,26 +14,26 @@ use serde_json::{Value, json};
 use super::{list_watch::Event, *};
 use crate::{object::ObjectKey, predicate::ChangeType};
 
-/// What happens to the server, or to the watch.
+/// A step of a scenario.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The object of this name gets this value and this owner.
+    /// Writes the object with this name, this value and this owner.
     Write(u8, u8, u8),
-    /// The object of this name is no longer as its type says.
-    Spoil(u8),
+    /// Writes the object of this name in a form that can't be decoded.
+    Corrupt(u8),
     Delete(u8),
-    /// So many events arrive.
+    /// Delivers this number of events.
     Deliver(u8),
-    /// So many of the last events arrive again.
+    /// Delivers this number of the latest events again.
     Repeat(u8),
-    /// The watch is lost, and begins with a list.
+    /// Interrupts the watch, which begins again with a list.
     Relist,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..6u8, 0..4u8, 0..3u8).prop_map(|(name, value, owner)| Step::Write(name, value, owner)),
-        1 => (0..6u8).prop_map(Step::Spoil),
+        1 => (0..6u8).prop_map(Step::Corrupt),
         2 => (0..6u8).prop_map(Step::Delete),
         3 => (1..6u8).prop_map(Step::Deliver),
         1 => (1..6u8).prop_map(Step::Repeat),
@@ -41,18 +41,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An object as the server has it: its value and owner, unless it is spoilt.
+/// An object on the server: its value and owner, unless it is corrupt.
 #[derive(Clone, Debug, PartialEq)]
-struct Stored {
+struct ServerObject {
     uid: u64,
     version: u64,
     content: Option<(u8, u8)>,
 }
 
-impl Stored {
+impl ServerObject {
     fn object(&self, name: u8) -> Value {
         let (value, owner) = self.content.unwrap_or_default();
-        let data = if self.content.is_some() { json!({"value": value.to_string()}) } else { json!(["spoilt"]) };
+        let data = if self.content.is_some() { json!({"value": value.to_string()}) } else { json!(["corrupt"]) };
         let owner =
             json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": format!("o{owner}"), "controller": true});
         json!({"data": data, "metadata": {
@@ -65,15 +65,15 @@ impl Stored {
 #[derive(Default)]
 struct Server {
     version: u64,
-    objects: BTreeMap<u8, Stored>,
-    log: Vec<(u8, Stored, bool)>,
+    objects: BTreeMap<u8, ServerObject>,
+    log: Vec<(u8, ServerObject, bool)>,
 }
 
 impl Server {
     fn write(&mut self, name: u8, content: Option<(u8, u8)>) {
         self.version += 1;
         let uid = self.objects.get(&name).map_or(self.version, |known| known.uid);
-        let stored = Stored { uid, version: self.version, content };
+        let stored = ServerObject { uid, version: self.version, content };
         self.objects.insert(name, stored.clone());
         self.log.push((name, stored, false));
     }
@@ -81,26 +81,26 @@ impl Server {
     fn delete(&mut self, name: u8) {
         if let Some(stored) = self.objects.remove(&name) {
             self.version += 1;
-            self.log.push((name, Stored { version: self.version, ..stored }, true));
+            self.log.push((name, ServerObject { version: self.version, ..stored }, true));
         }
     }
 }
 
-/// Name to UID and value.
+/// UID and value by name.
 type State = BTreeMap<String, (String, String)>;
 
 struct World {
     server: Server,
     cache: Cache,
     kind: Arc<Kind>,
-    /// How many of the server's events have arrived.
+    /// The number of events that were delivered.
     arrived: usize,
-    /// What the cache should hold.
-    model: BTreeMap<u8, Stored>,
-    /// What one would believe who only hears of changes.
-    heard: Arc<Mutex<State>>,
-    /// What was told of a change that can't have happened: a panic in a handler would be caught.
-    wrong: Arc<Mutex<Vec<String>>>,
+    /// The objects that the cache must have.
+    model: BTreeMap<u8, ServerObject>,
+    /// The objects according to the changes that the handler received.
+    observed: Arc<Mutex<State>>,
+    /// Changes that are inconsistent with earlier ones. A panic in a handler would be caught.
+    inconsistent: Arc<Mutex<Vec<String>>>,
 }
 
 fn entry(object: &ConfigMap) -> (String, String) {
@@ -115,29 +115,29 @@ impl World {
         kind.index("value", |object: &ConfigMap| {
             object.data.iter().flatten().map(|(_, value)| value.clone()).collect()
         });
-        let heard = Arc::new(Mutex::new(State::new()));
-        let wrong = Arc::new(Mutex::new(Vec::new()));
-        let (hearing, doubting) = (heard.clone(), wrong.clone());
+        let observed = Arc::new(Mutex::new(State::new()));
+        let inconsistent = Arc::new(Mutex::new(Vec::new()));
+        let (objects, errors) = (observed.clone(), inconsistent.clone());
         kind.on_change(move |delta| {
             delta.with(|change: crate::predicate::Change<'_, ConfigMap>| {
-                let mut heard = hearing.lock();
+                let mut objects = objects.lock();
                 let name = change.object().name_any();
-                let known = heard.get(&name).cloned();
+                let known = objects.get(&name).cloned();
                 let is_right = match change.change_type() {
                     ChangeType::Added => known.is_none(),
                     ChangeType::Updated => known == change.old().map(entry),
                     ChangeType::Deleted => known.as_ref().map(|(uid, _)| uid.clone()) == change.object().uid(),
                 };
                 if !is_right {
-                    doubting.lock().push(format!("{:?} of {name}, known as {known:?}", change.change_type()));
+                    errors.lock().push(format!("{:?} of {name}, known as {known:?}", change.change_type()));
                 }
                 match change.change_type() {
-                    ChangeType::Deleted => heard.remove(&name),
-                    _ => heard.insert(name, entry(change.object())),
+                    ChangeType::Deleted => objects.remove(&name),
+                    _ => objects.insert(name, entry(change.object())),
                 };
             });
         });
-        Self { server: Server::default(), cache, kind, arrived: 0, model: BTreeMap::new(), heard, wrong }
+        Self { server: Server::default(), cache, kind, arrived: 0, model: BTreeMap::new(), observed, inconsistent }
     }
 
     fn event(&self, event: Event<Value>) {
@@ -149,7 +149,7 @@ impl World {
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         };
-        // That a spoilt object is none is told, and left out.
+        // A corrupt object is an error, which is ignored.
         let _ = self.kind.take(0, event);
     }
 
@@ -159,8 +159,8 @@ impl World {
         self.event(if *is_gone { Event::Delete(object) } else { Event::Apply(object) });
     }
 
-    /// An object has been seen: if it is spoilt, its last good state is kept.
-    fn learn(&mut self, name: u8, stored: Stored) {
+    /// Updates the model with a state of an object. If it is corrupt, the latest valid state is kept.
+    fn learn(&mut self, name: u8, stored: ServerObject) {
         if stored.content.is_some() {
             self.model.insert(name, stored);
         } else {
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    fn forget_unless(&mut self, name: u8, keep: impl Fn(&Stored) -> bool) {
+    fn forget_unless(&mut self, name: u8, keep: impl Fn(&ServerObject) -> bool) {
         if self.model.get(&name).is_some_and(|known| !keep(known)) {
             self.model.remove(&name);
         }
@@ -177,7 +177,7 @@ impl World {
     fn take(&mut self, step: Step) {
         match step {
             Step::Write(name, value, owner) => self.server.write(name, Some((value, owner))),
-            Step::Spoil(name) => self.server.write(name, None),
+            Step::Corrupt(name) => self.server.write(name, None),
             Step::Delete(name) => self.server.delete(name),
             Step::Deliver(count) => {
                 for _ in 0..count.min((self.server.log.len() - self.arrived) as u8) {
@@ -222,8 +222,8 @@ impl World {
         };
         let everything = shown(reader.list(None, &Default::default()));
         assert_eq!(everything, expected(&|_| true));
-        assert_eq!(*self.heard.lock(), everything, "what was told");
-        assert_eq!(*self.wrong.lock(), Vec::<String>::new(), "told out of turn");
+        assert_eq!(*self.observed.lock(), everything, "the changes add up to other objects");
+        assert_eq!(*self.inconsistent.lock(), Vec::<String>::new());
         assert_eq!(reader.len(), everything.len());
         for number in 0..4u8 {
             let indexed = shown(reader.indexed("value", &number.to_string()));
@@ -240,7 +240,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn the_cache_holds_what_the_model_says(steps in collection::vec(step(), 0..60)) {
+    fn the_cache_equals_the_model(steps in collection::vec(step(), 0..60)) {
         let mut world = World::new();
         world.take(Step::Relist);
         steps.into_iter().for_each(|step| world.take(step));

@@ -66,7 +66,7 @@ impl Overlay {
 /// The live lists of one kind. Runs that wait for a list of the same namespace share the next one.
 #[derive(Default)]
 pub(super) struct LiveLists {
-    /// Counts calls and lists, to tell which came first.
+    /// Counts calls and lists, to determine their order.
     sequence: AtomicU64,
     last: Mutex<BTreeMap<Option<String>, Arc<AsyncMutex<LastList>>>>,
 }

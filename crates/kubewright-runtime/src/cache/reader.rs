@@ -53,7 +53,7 @@ impl<K: AnyObject> Reader<K> {
     /// Returns the object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         let row = self.row(key);
-        self.note(|| Query::Name { object: key.clone() }, usize::from(row.is_some()));
+        self.note(|| Query::Name { object: key.to_string() }, usize::from(row.is_some()));
         row.and_then(|row| self.kind.codec().decode(&row))
     }
 
@@ -108,7 +108,7 @@ impl<K: AnyObject> Reader<K> {
     /// Returns whether there is an object with this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         let is_there = self.row(key).is_some();
-        self.note(|| Query::Name { object: key.clone() }, usize::from(is_there));
+        self.note(|| Query::Name { object: key.to_string() }, usize::from(is_there));
         is_there
     }
 
@@ -144,7 +144,8 @@ impl<K: AnyObject> Reader<K> {
 
     fn selected_noting(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Row> {
         let rows = self.selected(namespace, selector);
-        self.note(|| Query::labels(namespace, selector), rows.len());
+        let query = || Query::Labels { namespace: namespace.map(Into::into), selector: selector.to_string() };
+        self.note(query, rows.len());
         rows
     }
 

@@ -166,7 +166,7 @@ pub(super) struct Store {
     rows: Slab<Row>,
     /// By namespace; empty for cluster-scoped objects.
     namespaces: BTreeMap<Arc<str>, HashTable<Slot>>,
-    /// By the hash of the controller's UID. The rows tell UIDs with the same hash apart.
+    /// By the hash of the controller's UID. The rows distinguish UIDs with the same hash.
     children: BTreeSet<(u32, Slot)>,
     indexes: Vec<BTreeSet<(Arc<str>, Slot)>>,
 }

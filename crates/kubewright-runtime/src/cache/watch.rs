@@ -125,7 +125,7 @@ pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random
                     if is_lost {
                         kind.forget_versions(number);
                     }
-                    // The stream would request the same version for ever; only a new stream begins with a list.
+                    // The stream would request the same version forever; only a new stream begins with a list.
                     if expired || is_lost {
                         break;
                     }
@@ -257,7 +257,154 @@ pub(super) fn backoff(failures: u32, fraction: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{collections::BTreeSet, future::Future};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use prometheus::Registry;
+
+    use super::{
+        super::{
+            metrics::CacheFamilies,
+            options::CacheOptions,
+            script::{Answer, Requests, Rest, api_server, event},
+        },
+        *,
+    };
+    use crate::object::KindName;
+
+    /// The milliseconds of a backoff after this many failures, with any jitter.
+    fn backoff_range(failures: u32) -> std::ops::RangeInclusive<u128> {
+        backoff(failures, 0.0).as_millis()..=backoff(failures, 1.0).as_millis() + 1
+    }
+
+    /// A watch of all ConfigMaps with this script.
+    fn start(script: impl IntoIterator<Item = Answer>) -> (Arc<Kind>, Requests, impl Future<Output = ()>) {
+        let name = KindName::of::<ConfigMap>();
+        let plan = CacheOptions::new().of(&name, true, &BTreeSet::new());
+        let kind = Arc::new(Kind::new(name, plan));
+        kind.declare::<ConfigMap>();
+        let (client, requests) = api_server(script);
+        let metrics = CacheFamilies::new(&Registry::new()).kind("configmaps");
+        (kind.clone(), requests, watch(kind, 0, client, Random::seeded(7), metrics))
+    }
+
+    /// Runs a watch until it has sent this many requests.
+    async fn run(count: usize, script: impl IntoIterator<Item = Answer>) -> (Arc<Kind>, Requests) {
+        let (kind, requests, task) = start(script);
+        let sent = async {
+            while requests.len() < count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let sent = tokio::time::timeout(Duration::from_hours(1), sent);
+        tokio::select! {
+            () = task => unreachable!("a watch doesn't end"),
+            sent = sent => sent.expect("the requests"),
+        }
+        (kind, requests)
+    }
+
+    fn empty(version: &'static str) -> Answer {
+        Answer::Page(&[], version, "")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_without_a_response_has_a_deadline_that_doubles() {
+        let script = [Answer::Nothing, Answer::Nothing, Answer::Page(&["a"], "5", "more"), Answer::Nothing];
+        let (kind, requests) = run(5, script).await;
+        assert_eq!(requests.lines(), ["list", "list", "list", "list more", "list"]);
+        let reason = kind.failure().expect("a failure");
+        assert!(reason.starts_with("no answer to a list for 240s"), "{reason}");
+        let pauses = requests.pauses();
+        for (failures, pause, deadline) in [(0, pauses[0], 60), (1, pauses[1], 120), (2, pauses[3], 240)] {
+            let backoff = pause - deadline * 1000;
+            assert!(backoff_range(failures).contains(&backoff), "{pauses:?}");
+        }
+        assert!(!kind.is_synced());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_complete_list_resets_the_backoff() {
+        let down = || Answer::Refusal(500, "etcdserver: no leader");
+        let (kind, requests) = run(6, [down(), down(), down(), empty("5"), down()]).await;
+        assert_eq!(requests.lines(), ["list", "list", "list", "list", "watch 5", "watch 5"]);
+        let pauses = requests.pauses();
+        for (failures, pause) in [(0, pauses[0]), (1, pauses[1]), (2, pauses[2]), (0, pauses[4])] {
+            assert!(backoff_range(failures).contains(&pause), "{pauses:?}");
+        }
+        assert!(pauses[3] < 10 && kind.is_synced(), "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_does_not_reset_the_backoff() {
+        let down = || Answer::Refusal(500, "etcdserver: no leader");
+        let page = || Answer::Page(&["a"], "5", "more");
+        let (_, requests) = run(5, [page(), down(), page(), down()]).await;
+        assert_eq!(requests.lines(), ["list", "list more", "list", "list more", "list"]);
+        let pauses = requests.pauses();
+        assert!(backoff_range(0).contains(&pauses[1]) && backoff_range(1).contains(&pauses[3]), "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_lasts_resets_the_backoff() {
+        let down = || Answer::Refusal(500, "etcdserver: no leader");
+        let silent = Answer::Watch(Vec::new(), Rest::Silence);
+        let (_, requests) = run(6, [empty("5"), down(), down(), silent, down()]).await;
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 5", "watch 5", "watch 5", "watch 5"]);
+        let pauses = requests.pauses();
+        for (failures, pause) in [(0, pauses[1]), (1, pauses[2]), (0, pauses[4])] {
+            assert!(backoff_range(failures).contains(&pause), "{pauses:?}");
+        }
+        assert!(pauses[3] >= 295_000, "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_of_an_expired_version_leads_to_a_list() {
+        let expired = Answer::Refusal(410, "too old resource version: 5 (40)");
+        let added = Answer::Watch(vec![event("ADDED", "b", "41")], Rest::Silence);
+        let (kind, requests) = run(4, [Answer::Page(&["a"], "5", ""), expired, empty("40"), added]).await;
+        assert_eq!(requests.lines(), ["list", "watch 5", "list", "watch 40"]);
+        assert!(backoff_range(0).contains(&requests.pauses()[1]), "{:?}", requests.pauses());
+        let keys = kind.keys_of(0).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(!keys.contains(&"default/a".to_owned()), "the second list doesn't contain it: {keys:?}");
+    }
+
+    /// A replica of the API server that is behind another one has time to catch up.
+    #[tokio::test(start_paused = true)]
+    async fn a_version_of_the_future_leads_to_a_list_after_three_attempts() {
+        let ahead = || Answer::Refusal(504, "Too large resource version: 9, current: 5");
+        let (_, requests) = run(6, [empty("9"), ahead(), ahead(), ahead(), empty("5")]).await;
+        assert_eq!(requests.lines(), ["list", "watch 9", "watch 9", "watch 9", "list", "watch 5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_kind_is_listed_every_second() {
+        let missing = || Answer::Refusal(404, "the server could not find the requested resource");
+        let (_, requests) = run(5, [missing(), missing(), missing(), missing(), missing()]).await;
+        assert!(requests.pauses().iter().all(|pause| (1000..=1001).contains(pause)), "{:?}", requests.pauses());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_requested_list_has_a_short_deadline() {
+        let script = [empty("5"), Answer::Watch(Vec::new(), Rest::Silence), Answer::Nothing, empty("6")];
+        let (kind, requests, task) = start(script);
+        let request = async {
+            while requests.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            kind.relist(0);
+            while requests.len() < 5 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = task => unreachable!("a watch doesn't end"),
+            requested = tokio::time::timeout(Duration::from_hours(1), request) => requested.expect("the requests"),
+        }
+        assert_eq!(requests.lines(), ["list", "watch 5", "list", "list", "watch 6"]);
+        let pause = requests.pauses()[2];
+        assert!(backoff_range(0).contains(&(pause - 10_000)), "{pause}");
+    }
 
     #[test]
     fn list_timeouts_double_and_are_bounded() {

@@ -279,7 +279,7 @@ fn deletion(old: Row) -> StoreChange {
     StoreChange::new(Some(old), None, Types::default(), Cause::Event)
 }
 
-/// How far a stored object can replace a received one with the same version.
+/// The degree to which a stored object can replace a received one with the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredCopy {
     /// It is the same.
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// What was deleted while the watch was down is noticed by the list.
+    /// A list detects objects that were deleted while the watch was interrupted.
     #[test]
     fn a_list_after_a_gap_shows_deleted_and_recreated_objects() {
         let mut fixture = Fixture::new();
@@ -438,7 +438,7 @@ mod tests {
             assert_eq!((fixture.watch.observed(), fixture.watch.take_rollback()), (503, Some(Rollback::Certain)));
         }
 
-        // When the API server has said so, all versions seen before are void.
+        // After such a response of the API server, all earlier versions are void.
         let mut fixture = restored();
         fixture.watch.forget_versions();
         assert_eq!(fixture.list(vec![object("a", "1", 100)]), ["~a1", "-b1", "-c1"]);

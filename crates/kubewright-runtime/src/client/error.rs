@@ -30,11 +30,11 @@ pub enum ClientError {
     #[error(transparent)]
     Workspace(Box<WorkspaceError>),
     /// An object of that name exists and is not controlled by the reconciled object.
-    #[error("{target} exists already, and is controlled by {controller}")]
+    #[error("{target} already exists and is controlled by {controller}")]
     NameTaken {
         /// The object that was to be created.
         target: String,
-        /// The kind and name of the existing object's controller, or `nobody`.
+        /// The kind and name of the existing object's controller, or `no controller`.
         controller: String,
     },
     /// The owner is being deleted or no longer exists, so no child is created.
@@ -46,13 +46,13 @@ pub enum ClientError {
         owner: String,
     },
     /// The kind is namespaced, and neither the key nor the client has a namespace.
-    #[error("{target} has no namespace: name one in its key or metadata, or with Client::namespace")]
+    #[error("{target} has no namespace: set it in the key or the metadata, or with Client::namespace")]
     NoNamespace {
         /// The resource and the object's key.
         target: String,
     },
     /// The client is limited to another namespace.
-    #[error("{target} is out of reach: the client works in namespace {namespace} alone")]
+    #[error("{target} is in another namespace: the client is limited to the namespace {namespace}")]
     OtherNamespace {
         /// The resource and the object's key.
         target: String,
@@ -60,7 +60,7 @@ pub enum ClientError {
         namespace: String,
     },
     /// A metadata-only client can't create or replace objects.
-    #[error("can't {verb} {target} by its metadata alone: patch or apply it")]
+    #[error("can't {verb} {target} with a metadata-only client: patch or apply it")]
     MetadataOnly {
         /// The operation: `create` or `update`.
         verb: &'static str,
@@ -69,7 +69,7 @@ pub enum ClientError {
     },
     /// A reconcile read a type from the cache that its controller does not declare.
     #[error(
-        "controller {controller} doesn't declare {kind} as {view}: add .owns, .watches or .reads of that type to it"
+        "controller {controller} doesn't declare {kind} as {view}: add .owns, .watches or .reads with this type to the controller"
     )]
     NotDeclared {
         /// The controller's name.
@@ -80,7 +80,7 @@ pub enum ClientError {
         view: &'static str,
     },
     /// The closure passed to change an object changed its name or namespace.
-    #[error("{target} was renamed by the closure that was to change it")]
+    #[error("{target}: the closure must not change the name or namespace")]
     Renamed {
         /// The object under its original name.
         target: String,
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn retry_after_is_found_in_the_source_of_a_custom_error() {
         assert_eq!(retry_after(&refusal()), Some(Duration::from_secs(7)));
-        assert!(refusal().0.is_transient() && !refusal().0.is_uncertain(), "it was not even begun");
+        assert!(refusal().0.is_transient() && !refusal().0.is_uncertain(), "the request was refused");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub const LARGEST_WORKSPACE: usize = 256 * 1024;
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// A config map of the workspace's name exists and is not a workspace of the object.
-    #[error("config map {name} is not a workspace of {owner}: rename or delete it, for its name is needed")]
+    #[error("config map {name} is not a workspace of {owner}: rename or delete it")]
     Foreign {
         /// The config map's key.
         name: String,
@@ -22,8 +22,8 @@ pub enum WorkspaceError {
     },
     /// The content can't be decoded as the type, usually because an older or newer version wrote it.
     #[error(
-        "the memory in config map {name} can't be read: {source}; \
-         let the type accept it, use `or_default` to begin anew, or delete the config map"
+        "can't decode the workspace in config map {name}: {source}; \
+         make the type accept it, replace it with `or_default`, or delete the config map"
     )]
     Undecodable {
         /// The config map's key.
@@ -33,7 +33,7 @@ pub enum WorkspaceError {
         source: serde_json::Error,
     },
     /// The value can't be serialized to JSON.
-    #[error("the memory for config map {name} can't be written: {source}")]
+    #[error("can't encode the workspace for config map {name}: {source}")]
     Unencodable {
         /// The config map's key.
         name: String,
@@ -42,7 +42,7 @@ pub enum WorkspaceError {
         source: serde_json::Error,
     },
     /// The value is larger than [`LARGEST_WORKSPACE`].
-    #[error("the memory for config map {name} has {size} bytes, and {LARGEST_WORKSPACE} are the most: remember less")]
+    #[error("the workspace for config map {name} has {size} bytes, more than {LARGEST_WORKSPACE}: store less")]
     TooLarge {
         /// The config map's key.
         name: String,
@@ -50,7 +50,7 @@ pub enum WorkspaceError {
         size: usize,
     },
     /// The reconciled object is cluster-scoped, and no namespace for its config map is set.
-    #[error("{owner} is in no namespace: say where its workspace is to be, with `in_namespace`")]
+    #[error("{owner} is cluster-scoped: set the namespace of its workspace with `in_namespace`")]
     NoNamespace {
         /// The reconciled object.
         owner: String,

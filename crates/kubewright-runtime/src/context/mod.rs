@@ -74,7 +74,7 @@ impl<K: Object> Context<K> {
         Self { services, key, object: None, views, tracker, cancel, written_status: Mutex::default() }
     }
 
-    /// The same context for this state of the object.
+    /// Returns the same context for this state of the object.
     pub(crate) fn with_object(self, object: Arc<K>) -> Self {
         Self { object: Some(object), ..self }
     }
@@ -84,30 +84,30 @@ impl<K: Object> Context<K> {
         &self.key
     }
 
-    /// The time of the wall clock, which may be virtual and may be set.
+    /// Returns the time of the wall clock, which may be virtual and may be changed.
     pub fn now(&self) -> Timestamp {
         self.services.clock.now()
     }
 
-    /// The monotonic time since an arbitrary fixed point, for durations.
+    /// Returns the monotonic time since an arbitrary fixed point, for durations.
     pub fn monotonic(&self) -> Duration {
         self.services.clock.monotonic()
     }
 
-    /// The source of randomness, which is seeded in simulations.
+    /// Returns the source of randomness, which is seeded in simulations.
     pub fn random(&self) -> &Random {
         &self.services.random
     }
 
-    /// A token that is cancelled when the manager stops or the reconcile exceeds its timeout. A long reconcile should return early
-    /// then; it is dropped at its next `await` after the grace period.
+    /// Returns a token that is cancelled when the manager stops or the reconcile exceeds its timeout. A long reconcile should then
+    /// return early; it is dropped at its next `await` after the grace period.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
 
-    /// The children of the reconciled object in the cache: the `T`s whose controller has its UID, ordered by key.
+    /// Returns the children of the reconciled object in the cache: the `T`s whose controller has its UID, ordered by key.
     ///
-    /// Children of an earlier object of the same name are not among them. Children that are being deleted are.
+    /// Children of an earlier object of the same name are not included. Children that are being deleted are.
     ///
     /// # Errors
     /// [`ClientError::NotDeclared`], as [`Context::cached`].
@@ -115,7 +115,7 @@ impl<K: Object> Context<K> {
         self.cached::<T>().map(|reader| self.children_in(&reader))
     }
 
-    /// An object from the cache; `None` if there is none.
+    /// Returns an object from the cache; `None` if it doesn't exist.
     ///
     /// # Errors
     /// [`ClientError::NotDeclared`], as [`Context::cached`].
@@ -123,8 +123,8 @@ impl<K: Object> Context<K> {
         self.cached().map(|reader| reader.get(key))
     }
 
-    /// The objects in the cache whose labels match, ordered by key: those in the reconciled object's namespace, or all of them if it
-    /// or `T` is cluster-scoped.
+    /// Returns the objects in the cache whose labels match, ordered by key: those in the namespace of the reconciled object, or all if
+    /// it or `T` is cluster-scoped.
     ///
     /// # Errors
     /// [`ClientError::NotDeclared`], as [`Context::cached`].
@@ -133,14 +133,14 @@ impl<K: Object> Context<K> {
         self.cached().map(|reader| reader.list(namespace, selector))
     }
 
-    /// The cache of a kind, for reads by index and across namespaces. The reads are shown in the trace.
+    /// Returns the cache of a kind, for reads by index and across namespaces. The reads are recorded in the trace.
     ///
     /// # Errors
     /// [`ClientError::NotDeclared`] if the controller doesn't declare `T` by `owns`, `watches` or `reads`.
     ///
-    /// The types that a reconcile reads are known only to the compiler, so the manager can't check them when it starts. A
-    /// read doesn't start a watch by itself either, as controller-runtime's does: the generated role has no rule for the
-    /// kind, and a run would take a cache that isn't filled for a cluster without objects. To watch a kind on demand use
+    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. Unlike in
+    /// controller-runtime, a read doesn't start a watch: the generated role has no rule for the kind, and a run would mistake
+    /// a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].
     pub fn cached<T: Object>(&self) -> Result<Reader<T>, ClientError> {
         self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.tracker.recorder()))
@@ -155,7 +155,7 @@ impl<K: Object> Context<K> {
     ///
     /// Each change of an object that passes, before or after it, enqueues this key. Until the kind has been listed this returns an
     /// error; the key is enqueued when the list arrives. The watch belongs to the key's latest run: a successful run that doesn't
-    /// call this again gives it up, and when no key uses the watch any more, it ends and its memory is freed (controller-runtime:
+    /// call this again releases it, and when no key uses the watch any more, it ends and its memory is freed (controller-runtime:
     /// `Controller.Watch` of a new source, `GetInformer`, `RemoveInformer`).
     ///
     /// The kind shares its watch and its copy with all other users, and the cache's options apply. A type that reads more fields than
@@ -184,7 +184,7 @@ impl<K: Object> Context<K> {
         self.watch_as((&(), T::is_namespaced()), WatchRequest::Passing(Box::new(passes)))
     }
 
-    /// [`Context::watch`] for one object; `None` if there is none. A change finds the keys to enqueue by the key of the object, so
+    /// Watches one object on demand, and returns it; `None` if it doesn't exist. See [`Context::watch`]. A change finds the keys to enqueue by the key of the object, so
     /// the cost doesn't depend on the number of watched objects.
     ///
     /// ```
@@ -220,7 +220,7 @@ impl<K: Object> Context<K> {
         Reader::new(kind, live)
     }
 
-    /// [`Context::cached`] without a record in the trace.
+    /// Returns the cache of a kind like [`Context::cached`], without a record in the trace.
     pub(crate) fn declared<T: AnyObject>(&self, name: &KindName) -> Result<Reader<T>, ClientError> {
         let kind = self.services.cache.find(name);
         let is_declared = |kind: &Arc<Kind>| self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
@@ -231,7 +231,7 @@ impl<K: Object> Context<K> {
         })
     }
 
-    /// Reads from the API server.
+    /// Returns a reader that reads from the API server.
     pub fn live(&self) -> Live {
         Live { client: self.client() }
     }

@@ -257,7 +257,7 @@ impl<K: Object> Context<K> {
             return Ok(existing);
         }
         let controller = controller_of(&existing);
-        let controller = controller.map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name));
+        let controller = controller.map_or("no controller".into(), |owner| format!("{} {}", owner.kind, owner.name));
         Err(ClientError::NameTaken { target: format!("{} {key}", KindName::of::<T>()), controller })
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Expectation {
     pub(crate) kind: Arc<KindName>,
     /// The namespace of the objects; the kind may be watched in several.
     pub(crate) namespace: Option<String>,
-    /// The expected state. `None` if a write was not answered: only a live read can tell whether it took effect.
+    /// The expected state. `None` if a write had no response: only a live read can determine whether it took effect.
     pub(crate) state: Option<ExpectedState>,
     /// The objects to read live if the cache doesn't show the state in time.
     pub(crate) objects: ObjectSet,
@@ -232,7 +232,7 @@ impl PendingRequest<'_> {
     }
 }
 
-/// The effects of a write, as its answer tells them.
+/// The effects of a write according to its response.
 struct Effects {
     /// Empty if nothing was written.
     objects: Vec<Effect>,

@@ -30,7 +30,7 @@ impl<K: Object> Controller<K> {
     /// [`DynamicObject`]s; [`Context::dynamic`](crate::context::Context::dynamic) reads them.
     ///
     /// Types that other declarations use for the kind share its watch and its copy in the cache, which has all fields then. The kind
-    /// counts as namespaced, because nothing says otherwise: a manager of some namespaces watches it there, unless its
+    /// counts as namespaced, because its scope is unknown: a manager of some namespaces watches it there, unless its
     /// [options](crate::cache::CacheOptions::kind_dynamic) are different.
     ///
     /// ```

@@ -336,7 +336,7 @@ impl<K: Object> Controller<K> {
         Self { is_exclusive: needs_leader, ..self }
     }
 
-    /// What [`Controller::needs_leader`] says.
+    /// The value of [`Controller::needs_leader`].
     pub(crate) fn is_exclusive(&self) -> bool {
         self.is_exclusive
     }

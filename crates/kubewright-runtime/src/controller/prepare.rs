@@ -183,7 +183,7 @@ struct ControllerState<K> {
     share: Share,
 }
 
-impl<K: Object> trace::Surroundings for ControllerState<K> {
+impl<K: Object> trace::ControllerInfo for ControllerState<K> {
     fn now(&self) -> Now {
         self.queue.now()
     }
@@ -192,7 +192,7 @@ impl<K: Object> trace::Surroundings for ControllerState<K> {
         self.reconciled.contains(key)
     }
 
-    fn standing(&self, key: &ObjectKey) -> KeyState {
+    fn key_state(&self, key: &ObjectKey) -> KeyState {
         self.queue.with(|queue, now| queue.key_state(key, now))
     }
 
@@ -253,7 +253,7 @@ fn notify(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<R
         let priority = ranked_priority(NORMAL_PRIORITY, rank.as_ref(), key);
         queue.add_noting(key.clone(), priority, When::Now, |key, now| {
             if let Some(tracer) = &tracer {
-                tracer.wanted(key, Trigger::listed(kind), now.wall);
+                tracer.wanted(key, Trigger::listed(kind.kind.clone()), now.wall);
             }
         });
     })

@@ -42,7 +42,7 @@ pub trait Reconciler<K: Object>: Send + Sync + 'static {
     ///
     /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas
     /// [divide the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
-    /// state that stays there must do no harm when the key comes back.
+    /// state that remains must be harmless when the key is used again.
     fn deleted(&self, key: &ObjectKey, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);
         async { Ok(()) }

@@ -29,9 +29,9 @@ const FIELD_MANAGER: &str = "kubewright-migrator";
 /// The number of objects that are listed, and written concurrently.
 const PAGE: u32 = 500;
 const AT_ONCE: usize = 8;
-/// The most objects that an error names.
+/// The maximum number of objects that an error names.
 const NAMED: usize = 5;
-/// The pause before a retry: the first and the longest.
+/// The first and the longest pause before a retry.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// A migration that failed. The next run continues it.
@@ -91,8 +91,8 @@ pub struct Migrated {
 /// Or by the manager, when it becomes the leader: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
 ///
 /// Each object costs one request (an empty merge patch, which the API server stores if the stored form changes), each
-/// five hundred objects two more. It needs to be allowed to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
-/// objects of the kind in all namespaces ([`Migrator::policy_rules`]).
+/// five hundred objects two more. It needs permission to `get` and `patch` the definition, to `patch` its status, and to `list` and
+/// `patch` objects of the kind in all namespaces ([`Migrator::policy_rules`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
     definition: String,
@@ -133,7 +133,7 @@ impl Migrator {
         Self { page: objects.max(1), ..self }
     }
 
-    /// The rules that it needs in the operator's role. [`Migrator::runnable`] adds them; for a direct call of
+    /// Returns the rules that it needs in the operator's role. [`Migrator::runnable`] adds them; for a direct call of
     /// [`Migrator::run`] add them by [`Manager::policy_rule`](crate::manager::Manager::policy_rule). It lists objects in all
     /// namespaces, so the rules belong into a cluster role even if the operator is limited to its own namespace.
     pub fn policy_rules(&self) -> [PolicyRule; 3] {
@@ -148,8 +148,8 @@ impl Migrator {
         ]
     }
 
-    /// For [`Manager::runnable`](crate::manager::Manager::runnable): migrates once, on the replica that leads, and tries until
-    /// that is done.
+    /// Returns a runnable for [`Manager::runnable`](crate::manager::Manager::runnable), which migrates once, on the leader, and
+    /// retries until it succeeds.
     pub fn runnable(self) -> Runnable {
         let rules = self.policy_rules();
         let runnable = Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
@@ -210,7 +210,7 @@ impl Migrator {
         let (mut total, mut resumes) = (Page::default(), next.is_some());
         loop {
             let list = match self.list(client, &resource, next.as_deref()).await {
-                // It shows what was: the list is too old, or an object in it couldn't be converted that may be mended now.
+                // The snapshot may have expired, or contain an object that can be converted only in its current state.
                 Err(_) if std::mem::take(&mut resumes) => {
                     next = None;
                     continue;
@@ -224,7 +224,7 @@ impl Migrator {
             total.shown.extend(page.shown);
             next = list.metadata.continue_.filter(|token| !token.is_empty());
             let Some(token) = &next else { break };
-            // What failed must be met again.
+            // After a failure, the next run must include the failed objects.
             if total.failed == 0 {
                 self.note(definitions, Some(&Progress { generation, next: token.clone() })).await?;
             }
@@ -249,7 +249,7 @@ impl Migrator {
             let params = ListParams::default().limit(self.page);
             let params = ListParams { continue_token: next.clone(), ..params };
             match api.list_metadata(&params).await {
-                // The list is no longer what it was: what is there now after that place will do.
+                // The snapshot has expired. The current objects after the same key suffice.
                 Err(kube::Error::Api(status)) if status.code == 410 && has_continuation(&status) => {
                     next = status.metadata.and_then(|metadata| metadata.continue_);
                 }
@@ -319,7 +319,7 @@ impl Migrator {
     }
 }
 
-/// Whether an answer contains the token with which an expired list continues.
+/// Returns whether a status contains the token to continue an expired list.
 fn has_continuation(status: &Status) -> bool {
     status.metadata.as_ref().is_some_and(|metadata| metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()))
 }
@@ -333,7 +333,7 @@ async fn write_one(client: Client, resource: ApiResource, key: ObjectKey) -> Res
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match api.patch_metadata(key.name(), &params, &Patch::Merge(json!({}))).await {
         Ok(_) => Ok(true),
-        // It is gone, or others write it again and again: in the new version.
+        // The object was deleted, or is written by other clients, which stores it in the new version.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         Err(error) => Err(format!("{key}: {}", explain(&error))),
     }

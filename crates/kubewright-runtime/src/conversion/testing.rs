@@ -1,6 +1,6 @@
-//! Whether conversions lose nothing, tried with values made from schemas.
+//! Round-trip tests of conversions, with values that are generated from schemas.
 //!
-//! `#[derive(Convert)]` writes a test that calls [`round_trip`].
+//! `#[derive(Convert)]` generates a test that calls [`round_trip`].
 
 use kubewright_apimachinery::random::Random;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -10,53 +10,53 @@ use thiserror::Error;
 
 use super::{Convert, part::Data};
 
-/// How many values of either version are tried.
+/// The number of values of each version.
 const CASES: u64 = 256;
-/// Below this depth, what needn't be there isn't.
+/// The depth below which optional fields are omitted.
 const DEPTH: usize = 6;
 
-/// What a conversion got wrong.
+/// A conversion that is not lossless.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RoundTripError {
-    /// A value came back as another.
-    #[error("{way} loses something (seed {seed}):\n  {before}\nbecame\n  {after}\nby way of\n  {between}")]
+    /// A value changed in a round trip.
+    #[error("the conversion {way} is lossy (seed {seed}):\n  {before}\nbecame\n  {after}\nthrough\n  {between}")]
     Lost {
-        /// From where to where.
+        /// The direction of the round trip.
         way: &'static str,
-        /// Gives the same value again.
+        /// The seed that generates the value.
         seed: u64,
-        /// What was converted.
+        /// The value before the round trip.
         before: Value,
-        /// In the other version.
+        /// The value in the other version.
         between: Value,
-        /// What came back.
+        /// The value after the round trip.
         after: Value,
     },
-    /// What one version took, the other can't show.
-    #[error("{way} fails (seed {seed}): {why}\n  {before}")]
+    /// A value of one version can't be converted to the other.
+    #[error("the conversion {way} fails (seed {seed}): {why}\n  {before}")]
     Failed {
-        /// From where to where.
+        /// The direction of the round trip.
         way: &'static str,
-        /// Gives the same value again.
+        /// The seed that generates the value.
         seed: u64,
-        /// What was converted.
+        /// The value before the round trip.
         before: Value,
-        /// What was said.
+        /// The error of the conversion.
         why: String,
     },
-    /// No value could be made that the type reads.
-    #[error("no value of {0} could be made from its schema: {1}")]
+    /// No generated value can be deserialized as the type.
+    #[error("no value of {0} can be generated from its schema: {1}")]
     NoValue(&'static str, String),
 }
 
-/// Converts values of the hub to `S` and back, and values of `S` to the hub and back: all must come back as they were.
+/// Converts values of the hub to `S` and back, and values of `S` to the hub and back, and compares the results.
 ///
-/// A value of `S` that can't be converted to the hub is passed over: the schema says less than the conversion wants. Each value of
-/// the hub must be shown.
+/// A value of `S` that can't be converted to the hub is skipped, since the conversion may be stricter than the schema. Each
+/// value of the hub must be convertible.
 ///
 /// # Errors
-/// The first value that doesn't come back.
+/// Returns the first value that is lost or can't be converted.
 pub fn round_trip<S>() -> Result<(), RoundTripError>
 where
     S: Convert + JsonSchema,
@@ -94,15 +94,15 @@ fn text(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Values that the type reads, each with its seed, simple ones first.
+/// Generates values of a type, each with its seed. The first ones are minimal.
 fn values<T: JsonSchema + DeserializeOwned>() -> Result<Vec<(u64, T)>, RoundTripError> {
-    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
-    let schema = generator.root_schema_for::<T>().to_value();
+    let schemas = SchemaGenerator::new(SchemaSettings::draft2020_12());
+    let schema = schemas.into_root_schema_for::<T>().to_value();
     let mut refused = String::new();
     let mut values = Vec::new();
     for seed in 0..CASES {
-        let maker = Maker { root: &schema, random: Random::seeded(seed), lean: seed < 2 };
-        match serde_json::from_value(maker.value(&schema, 0)) {
+        let generator = Generator { root: &schema, random: Random::seeded(seed), is_minimal: seed < 2 };
+        match serde_json::from_value(generator.value(&schema, 0)) {
             Ok(value) => values.push((seed, value)),
             Err(error) => refused = error.to_string(),
         }
@@ -110,15 +110,15 @@ fn values<T: JsonSchema + DeserializeOwned>() -> Result<Vec<(u64, T)>, RoundTrip
     if values.is_empty() { Err(RoundTripError::NoValue(std::any::type_name::<T>(), refused)) } else { Ok(values) }
 }
 
-/// Makes values of a JSON schema.
-struct Maker<'a> {
+/// A generator of values of a JSON schema.
+struct Generator<'a> {
     root: &'a Value,
     random: Random,
-    /// Only what must be there.
-    lean: bool,
+    /// True if only required fields are generated.
+    is_minimal: bool,
 }
 
-impl Maker<'_> {
+impl Generator<'_> {
     fn below(&self, bound: u64) -> u64 {
         self.random.u64() % bound.max(1)
     }
@@ -154,7 +154,7 @@ impl Maker<'_> {
 
     fn typed(&self, schema: &Value, depth: usize) -> Value {
         let kind = match &schema["type"] {
-            Value::Array(all) if self.lean => all.iter().find(|kind| *kind == "null").unwrap_or(self.one(all)),
+            Value::Array(all) if self.is_minimal => all.iter().find(|kind| *kind == "null").unwrap_or(self.one(all)),
             Value::Array(all) => self.one(all),
             one => one,
         };
@@ -175,12 +175,12 @@ impl Maker<'_> {
         let must = |name: &str| required.is_some_and(|all| all.iter().any(|other| other == name));
         let mut object = Map::new();
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-            if must(name) || (!self.lean && depth < DEPTH && self.below(4) > 0) {
+            if must(name) || (!self.is_minimal && depth < DEPTH && self.below(4) > 0) {
                 object.insert(name.clone(), self.value(field, depth + 1));
             }
         }
         if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
-            let count = if self.lean || depth >= DEPTH { 0 } else { self.below(3) };
+            let count = if self.is_minimal || depth >= DEPTH { 0 } else { self.below(3) };
             for number in 0..count {
                 object.insert(format!("key{number}"), self.value(values, depth + 1));
             }
@@ -190,7 +190,7 @@ impl Maker<'_> {
 
     fn array(&self, schema: &Value, depth: usize) -> Value {
         let least = schema["minItems"].as_u64().unwrap_or(0);
-        let more = if self.lean || depth >= DEPTH { 0 } else { self.below(3) };
+        let more = if self.is_minimal || depth >= DEPTH { 0 } else { self.below(3) };
         let count = (least + more).min(schema["maxItems"].as_u64().unwrap_or(u64::MAX));
         (0..count).map(|_| self.value(&schema["items"], depth + 1)).collect()
     }
@@ -220,7 +220,7 @@ impl Maker<'_> {
         };
         let least = schema["minimum"].as_i64().unwrap_or(least).max(least);
         let most = schema["maximum"].as_i64().unwrap_or(most).min(most).max(least);
-        // Small numbers are what most fields hold, and what breaks at edges is near zero.
+        // Most fields have small numbers, and edge cases are near zero.
         let span = (most - least).min(if self.below(4) == 0 { i64::MAX } else { 100 });
         let start = if least < 0 && span <= 100 { (-50).max(least) } else { least };
         let offset = i64::try_from(self.below(u64::try_from(span).unwrap_or_default() + 1)).unwrap_or_default();
@@ -228,7 +228,7 @@ impl Maker<'_> {
     }
 }
 
-/// Two parts of one value.
+/// Merges two parts of one value.
 fn merged(one: Value, other: Value) -> Value {
     match (one, other) {
         (Value::Object(mut one), Value::Object(other)) => {

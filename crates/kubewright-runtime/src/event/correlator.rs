@@ -17,11 +17,11 @@ use super::recorder::PendingEvent;
 
 /// The time without a repetition after which a series ends.
 const SERIES_QUIET: Duration = Duration::from_secs(6 * 60);
-/// How long repetitions after the first are collected before they are written.
+/// The time for which repetitions after the first are collected before they are written.
 const SERIES_REFRESH: Duration = Duration::from_secs(5 * 60);
 /// The most series that are tracked.
 const MAX_SERIES: usize = 4096;
-/// The most objects whose rate is tracked.
+/// The maximum number of objects whose rate is tracked.
 const MAX_BUCKETS: usize = 4096;
 /// The burst of new events about one object.
 const BURST: u32 = 25;
@@ -32,7 +32,7 @@ const MAX_NOTE: usize = 1024;
 const MAX_WORD: usize = 128;
 const MAX_NAME: usize = 253;
 
-/// What events of one series have in common.
+/// The fields that the events of a series have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SeriesKey {
     controller: Arc<str>,
@@ -139,7 +139,7 @@ impl Correlator {
         self.series.values_mut().filter_map(|series| series.flush(now)).collect()
     }
 
-    /// Whether there is nothing to [`refresh`](Self::refresh).
+    /// Returns whether there is nothing to [`refresh`](Self::refresh).
     pub(super) fn is_idle(&self) -> bool {
         self.series.is_empty() && self.buckets.is_empty()
     }
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// However many objects have events, memory is bounded and the limit of each holds.
+    /// Memory is bounded, and the limit of each object holds, with any number of objects.
     #[test]
     fn the_rate_limits_of_many_objects_are_remembered() {
         let (mut correlator, now) = (Correlator::new("i"), Duration::from_secs(1000));

@@ -23,11 +23,11 @@ use super::{
 };
 use crate::{client::explain, metrics::Metrics};
 
-/// The most events that wait to be written. Further ones are discarded.
+/// The maximum number of events that wait to be written. Further ones are discarded.
 const CAPACITY: usize = 1000;
-/// How often collected repetitions are checked.
+/// The interval between checks of collected repetitions.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The most attempts to write an event before it is discarded.
+/// The maximum number of attempts to write an event before it is discarded.
 const TRIES: u32 = 12;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl Writer {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // What was recorded before the end is written before the end.
+                // Events that were recorded before the shutdown are written before the task ends.
                 () = stop.cancelled(), if !receiver.is_closed() => receiver.close(),
                 event = receiver.recv() => match event {
                     Some(event) => self.observe(event).await,
@@ -148,14 +148,14 @@ impl Writer {
     /// Tries to write until it succeeds, is refused, or has failed too often.
     async fn write(&mut self, mut write: Write) {
         let mut pause = FIRST_RETRY;
-        // Whether the write may have taken effect, its answer lost.
+        // Whether an earlier attempt may have taken effect although its response was lost.
         let mut uncertain = false;
         for _ in 0..TRIES {
             let Err(error) = self.send(&write).await else { return };
             match after(error, write, uncertain) {
                 Next::Done => return,
                 Next::Refused(error) => {
-                    // Mostly a namespace that goes away, or a role without events.
+                    // Usually the namespace is being deleted, or the role lacks the permission.
                     tracing::info!(error = explain(&error), "the API server refused an event");
                     return self.metrics.event_discarded("refused");
                 }
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// What the API server does with a request.
+    /// The reaction of the API server to a request.
     #[derive(Clone, Copy)]
     enum Script {
         Accept,
@@ -239,10 +239,10 @@ mod tests {
         Hang,
     }
 
-    /// Method and body.
+    /// The methods and bodies of requests.
     type Requests = Arc<Mutex<Vec<(Method, Value)>>>;
 
-    /// A client of a scripted API server, which accepts all when the script is over, and what it was sent.
+    /// Returns a client of a scripted API server, which accepts everything after the script, and the requests.
     fn api(script: &[Script]) -> (Client, Requests) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let script = Arc::new(Mutex::new(VecDeque::from(script.to_vec())));
@@ -274,7 +274,7 @@ mod tests {
         ObjectReference { namespace: Some("jobs".into()), name: Some("run".into()), ..ObjectReference::default() }
     }
 
-    /// Records events against the script; returns what was sent, as method and note or series count, and the metrics.
+    /// Records events with this script. Returns the requests, as method and note or series count, and the metrics.
     async fn play(script: &[Script], notes: &[&str]) -> (Vec<String>, String) {
         let (client, seen) = api(script);
         let metrics = Metrics::new(SystemClock::shared());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writes_in_order_and_the_last_count_at_the_end() {
+    async fn events_are_written_in_order_and_the_last_count_at_the_end() {
         let (sent, _) = play(&[], &["PENDING", "RUNNING", "DONE", "DONE", "DONE", "DONE"]).await;
         assert_eq!(sent, ["POST PENDING", "POST RUNNING", "POST DONE", "PATCH x2", "PATCH x4"]);
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_event_is_counted_and_the_next_goes_on() {
+    async fn a_refused_event_is_counted_and_the_next_is_written() {
         let (sent, metrics) = play(&[Script::Answer(403, "Forbidden")], &["A", "B"]).await;
         assert_eq!(sent, ["POST A", "POST B"]);
         assert!(metrics.contains("kubewright_events_discarded_total{reason=\"refused\"} 1"), "{metrics}");
@@ -320,13 +320,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_taken_name_is_replaced() {
+    async fn a_name_that_exists_is_replaced() {
         let (sent, _) = play(&[Script::Answer(409, "AlreadyExists")], &["A"]).await;
         assert_eq!(sent, ["POST A", "POST A"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_series_whose_event_is_gone_is_created_again() {
+    async fn a_series_of_a_deleted_event_is_created_again() {
         let script = [Script::Accept, Script::Answer(404, "NotFound")];
         let (sent, _) = play(&script, &["A", "A"]).await;
         assert_eq!(sent, ["POST A", "PATCH x2", "POST x2"]);

@@ -33,7 +33,7 @@ pub(crate) async fn only_local(request: Request, next: Next) -> Response {
     if is_local(request.uri(), request.headers(), request.extensions()) {
         return next.run(request).await;
     }
-    let page = "this is served on loopback alone: forward the port (kubectl port-forward pod/NAME PORT) and ask for \
+    let page = "served only on loopback: forward the port (kubectl port-forward pod/NAME PORT) and ask for \
                 http://localhost:PORT, or ask the metrics server with a token that may get this path\n";
     text(StatusCode::FORBIDDEN, page.into())
 }

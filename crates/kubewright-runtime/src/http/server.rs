@@ -306,7 +306,7 @@ mod tests {
         busy.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("done"), "{answer}");
         shutdown.await.unwrap();
-        TcpStream::connect(address).await.expect_err("nobody listens any more");
+        TcpStream::connect(address).await.expect_err("the listener is closed");
     }
 
     #[tokio::test]

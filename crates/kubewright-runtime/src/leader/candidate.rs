@@ -82,7 +82,8 @@ impl Candidate {
         self.stale = true;
     }
 
-    /// Whether the lease must be read before the next write. The leader needn't read it: nobody else should have written.
+    /// Whether the lease must be read before the next write. The leader needn't read it, since no other candidate should have
+    /// written it.
     pub(crate) fn must_read(&self) -> bool {
         self.stale || self.fence.is_none()
     }

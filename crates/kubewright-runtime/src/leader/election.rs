@@ -28,7 +28,7 @@ pub struct LeaderElection {
     task: JoinHandle<()>,
     fence: Fence,
     clock: SharedClock,
-    /// Why the last attempt to renew the lease failed.
+    /// The error of the last attempt to renew the lease.
     last_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -84,7 +84,7 @@ impl LeaderElection {
         self.lost.clone()
     }
 
-    /// Whether this replica leads. This is right even after the process was stopped for so long that the lease has expired,
+    /// Returns whether this replica leads. This is correct even after the process was stopped for so long that the lease has expired,
     /// which [`lost`](Self::lost) reports only once its task has run again.
     pub fn is_leader(&self) -> bool {
         let stands = self.fence.stands(self.clock.monotonic());
@@ -141,7 +141,7 @@ impl Elector {
         drop(self.lost);
     }
 
-    /// Whether leadership was acquired and lost.
+    /// Returns whether leadership was acquired and lost.
     fn is_over(&self) -> bool {
         self.elected.is_cancelled() && self.remaining().is_none()
     }
@@ -164,7 +164,7 @@ impl Elector {
                 self.lease.report(format!("leading as {}", self.candidate.options().identity));
             }
             Ok(()) => {
-                let leader = self.candidate.holder().unwrap_or("nobody").to_owned();
+                let leader = self.candidate.holder().unwrap_or("none").to_owned();
                 *self.last_error.lock() = Some(format!("{leader} leads"));
                 self.lease.report(format!("standing by, {leader} leads"));
             }

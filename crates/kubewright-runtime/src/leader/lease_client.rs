@@ -51,7 +51,7 @@ impl RenewError {
     }
 }
 
-/// Whether the namespace doesn't exist. The general hint, about definitions, is wrong then.
+/// Returns whether the namespace doesn't exist. The general hint, about definitions, is wrong then.
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }

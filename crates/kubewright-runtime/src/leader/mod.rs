@@ -28,9 +28,9 @@ pub struct LeaderOptions {
     pub name: String,
     /// The identity of this replica: unique among the replicas, also across restarts. See [`identity`].
     pub identity: String,
-    /// How long other replicas wait after the last renewal that they saw before they take over. Default: 15 s.
+    /// The time after the last observed renewal before other replicas take over. Default: 15 s.
     pub lease_duration: Duration,
-    /// How long after its last renewal the leader gives up. Default: 10 s. It is less than `lease_duration`; the difference
+    /// The time after its last renewal when the leader gives up. Default: 10 s. It is less than `lease_duration`; the difference
     /// is the time that the leader's work has to stop.
     pub renew_deadline: Duration,
     /// The pause between attempts, to which up to a fifth is added at random. Default: 2 s.

@@ -60,26 +60,26 @@ impl Store {
 struct Network {
     store: Store,
     random: Random,
-    badness: Arc<Mutex<f64>>,
+    fault_level: Arc<Mutex<f64>>,
 }
 
 impl Network {
     fn new(seed: u64) -> Self {
-        Self { store: Store::default(), random: Random::seeded(seed), badness: Arc::new(Mutex::new(0.0)) }
+        Self { store: Store::default(), random: Random::seeded(seed), fault_level: Arc::new(Mutex::new(0.0)) }
     }
 
-    fn set_badness(&self, badness: f64) {
-        *self.badness.lock() = badness;
+    fn set_fault_level(&self, fault_level: f64) {
+        *self.fault_level.lock() = fault_level;
     }
 
-    async fn trouble(&self) -> io::Result<()> {
-        let badness = *self.badness.lock();
+    async fn fault(&self) -> io::Result<()> {
+        let fault_level = *self.fault_level.lock();
         let draw = self.random.fraction();
-        if draw < badness * 0.3 {
+        if draw < fault_level * 0.3 {
             sleep(Duration::from_secs(25).mul_f64(self.random.fraction())).await;
         }
         match draw {
-            _ if draw > 1.0 - badness * 0.3 => Err(io::Error::other("connection reset")),
+            _ if draw > 1.0 - fault_level * 0.3 => Err(io::Error::other("connection reset")),
             _ => Ok(()),
         }
     }
@@ -92,9 +92,9 @@ impl Network {
             let handled = tokio::spawn(async move {
                 let method = request.method().clone();
                 let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
-                network.trouble().await?;
+                network.fault().await?;
                 let (code, answer) = network.store.handle(&method, serde_json::from_slice(&body).unwrap_or_default());
-                network.trouble().await?;
+                network.fault().await?;
                 let answer = Body::from(answer.to_string().into_bytes());
                 Response::builder().status(code).body(answer).map_err(io::Error::other)
             });
@@ -117,7 +117,7 @@ fn clock(offset: SignedDuration) -> Arc<VirtualClock> {
 /// Returns the candidate that believes it leads. Panics if there is more than one.
 fn leader(candidates: &BTreeMap<String, LeaderElection>) -> Option<&str> {
     let leaders: Vec<_> = candidates.iter().filter(|(_, it)| it.is_leader()).map(|(name, _)| name.as_str()).collect();
-    assert!(leaders.len() <= 1, "{leaders:?} lead at once");
+    assert!(leaders.len() <= 1, "several leaders: {leaders:?}");
     leaders.first().copied()
 }
 
@@ -126,8 +126,8 @@ fn leader(candidates: &BTreeMap<String, LeaderElection>) -> Option<&str> {
 async fn simulate(seed: u64) -> usize {
     let network = Network::new(seed);
     let clocks = [clock(SignedDuration::ZERO), clock(SignedDuration::from_hours(-1))];
-    let (mut candidates, mut started, mut reigns) = (BTreeMap::new(), 0, 0);
-    let mut reigning: Option<String> = None;
+    let (mut candidates, mut started, mut terms) = (BTreeMap::new(), 0, 0);
+    let mut current: Option<String> = None;
     for step in 0..36_000 {
         while candidates.len() < 2 {
             started += 1;
@@ -135,38 +135,38 @@ async fn simulate(seed: u64) -> usize {
             candidates.insert(name.clone(), network.candidate(&name, clocks[started % 2].clone()));
         }
         if step % 200 == 0 {
-            network.set_badness(network.random.fraction());
+            network.set_fault_level(network.random.fraction());
             clocks[0].jump(SignedDuration::from_secs(step % 77 - 38));
         }
         sleep(Duration::from_millis(50)).await;
         let now_leading = leader(&candidates).map(str::to_owned);
-        if now_leading.is_some() && now_leading != reigning {
-            reigns += 1;
+        if now_leading.is_some() && now_leading != current {
+            terms += 1;
         }
-        reigning = now_leading.or(reigning);
+        current = now_leading.or(current);
         candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
     }
-    network.set_badness(0.0);
+    network.set_fault_level(0.0);
     // Faults that began earlier may last another 50 s; then the lease expires, and the next attempt acquires it.
     sleep(Duration::from_secs(50 + 15 + 3)).await;
     candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
     candidates.insert("last".into(), network.candidate("last", clocks[0].clone()));
     sleep(Duration::from_secs(20)).await;
-    assert!(leader(&candidates).is_some(), "seed {seed}: nobody leads on a good network");
-    reigns
+    assert!(leader(&candidates).is_some(), "seed {seed}: no leader on a good network");
+    terms
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_two_leaders_at_once() {
-    let mut reigns = 0;
+async fn there_is_at_most_one_leader() {
+    let mut terms = 0;
     for seed in 0..8 {
-        reigns += simulate(seed).await;
+        terms += simulate(seed).await;
     }
-    assert!(reigns > 16, "the network was too good to show anything: {reigns} reigns");
+    assert!(terms > 16, "the simulation has too few faults: {terms} terms");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_taken_at_the_next_try_and_counted() {
+async fn a_released_lease_is_acquired_at_the_next_attempt_and_counted() {
     let network = Network::new(1);
     let clock = clock(SignedDuration::ZERO);
     let first = network.candidate("first", clock.clone());
@@ -183,13 +183,13 @@ async fn a_released_lease_is_taken_at_the_next_try_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_reaches_nobody_gives_up_before_another_takes_over() {
+async fn a_leader_without_a_network_gives_up_before_another_takes_over() {
     let network = Network::new(1);
     let clock = clock(SignedDuration::ZERO);
     let first = network.candidate("first", clock.clone());
     first.elected().cancelled().await;
     let elected_at = clock.monotonic();
-    network.set_badness(10.0);
+    network.set_fault_level(10.0);
     first.lost().cancelled().await;
     let held = clock.monotonic() - elected_at;
     assert!(held <= Duration::from_secs(10), "{held:?}");
@@ -198,9 +198,9 @@ async fn a_leader_that_reaches_nobody_gives_up_before_another_takes_over() {
 
 /// The clock of a machine on which a process is suspended: time passes, but none of the process's tasks run.
 #[derive(Debug)]
-struct Standstill(Arc<VirtualClock>, AtomicU64);
+struct SuspendableClock(Arc<VirtualClock>, AtomicU64);
 
-impl Clock for Standstill {
+impl Clock for SuspendableClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -213,14 +213,14 @@ impl Clock for Standstill {
 #[tokio::test(start_paused = true)]
 async fn a_suspended_leader_stops_leading_when_its_lease_expires() {
     let network = Network::new(1);
-    let clock = Arc::new(Standstill(clock(SignedDuration::ZERO), AtomicU64::new(0)));
+    let clock = Arc::new(SuspendableClock(clock(SignedDuration::ZERO), AtomicU64::new(0)));
     let first = network.candidate("first", clock.clone());
     first.elected().cancelled().await;
     clock.1.store(9, Ordering::SeqCst);
-    assert!(first.is_leader(), "the lease holds yet");
+    assert!(first.is_leader(), "the lease has not expired");
     clock.1.store(10, Ordering::SeqCst);
-    assert!(!first.is_leader() && !first.lost().is_cancelled(), "no task of it has run since");
-    timeout(Duration::from_secs(3), first.lost().cancelled()).await.expect("it is told at its next look");
+    assert!(!first.is_leader() && !first.lost().is_cancelled(), "none of its tasks has run since");
+    timeout(Duration::from_secs(3), first.lost().cancelled()).await.expect("it notices at its next renewal");
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,7 +258,7 @@ async fn a_lease_in_another_name_ends_leadership() {
     let mut stolen = network.store.0.lock().0.clone().unwrap_or_default();
     stolen["spec"]["holderIdentity"] = json!("thief");
     assert_eq!(network.store.handle(&Method::PUT, stolen).0, 200);
-    timeout(Duration::from_secs(6), first.lost().cancelled()).await.expect("it sees the other at the next renewals");
+    timeout(Duration::from_secs(6), first.lost().cancelled()).await.expect("it notices at its next renewals");
 }
 
 #[tokio::test(start_paused = true)]

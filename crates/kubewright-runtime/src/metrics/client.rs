@@ -221,7 +221,7 @@ mod tests {
                 r#"rest_client_requests_total{code="<error>",host="kubernetes.default:443",method="GET"} 1"#,
             ],
         );
-        assert!(!metrics.encode().unwrap().contains("rest_client_request_duration_seconds"), "nobody has asked");
+        assert!(!metrics.encode().unwrap().contains("rest_client_request_duration_seconds"), "no request was sent");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     http::{only_local, text},
     object::ObjectKey,
-    trace::{Overview, Traces, VERSION},
+    trace::{Overview, Traces},
 };
 
 /// The default of `?limit=`: the number of runs of a controller that are shown.
@@ -43,7 +43,7 @@ pub(crate) fn local_traces_router(traces: Traces) -> Router {
 }
 
 async fn overview(State(traces): State<Traces>, query: TraceQuery) -> Response {
-    query.answer(&Overview { version: VERSION, controllers: traces.controllers() })
+    query.answer(&Overview::new(traces.controllers()))
 }
 
 async fn controller(State(traces): State<Traces>, Path(name): Path<String>, query: TraceQuery) -> Response {

@@ -1,7 +1,7 @@
-//! The shared queue under every interleaving of threads, explored by loom.
+//! Tests of the shared queue under every interleaving of threads, explored by loom.
 //!
-//! `shared` is the source of the queue, compiled again with loom's lock and notification. Time stands still here; other tests
-//! cover delays.
+//! `shared` is the source of the queue, compiled again with loom's lock and notification. The clock doesn't advance; other
+//! tests cover delays.
 
 use std::{
     sync::{
@@ -56,7 +56,7 @@ mod sync {
         }
     }
 
-    /// The guarantee of tokio's `Notify` to a single waiter: one notification is kept while nobody waits.
+    /// The guarantee of tokio's `Notify` to a single waiter: one notification is kept while there is no waiter.
     #[derive(Debug)]
     pub(super) struct Notify(Mutex<(bool, Option<Waker>)>);
 
@@ -91,9 +91,9 @@ mod sync {
 type Key = usize;
 
 #[derive(Debug)]
-struct Still;
+struct StoppedClock;
 
-impl Clock for Still {
+impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH
     }
@@ -103,10 +103,10 @@ impl Clock for Still {
     }
 }
 
-/// What the threads of one order share.
+/// The state that the threads of one interleaving share.
 struct Scene {
     queue: SharedQueue<Key>,
-    /// By key: how often it was wanted, what its last run has seen of that, and whether it is being worked on.
+    /// For each key the number of its additions, the number that its latest run observed, and whether it is being processed.
     wanted: [AtomicUsize; 2],
     seen: [AtomicUsize; 2],
     busy: [AtomicBool; 2],
@@ -115,7 +115,7 @@ struct Scene {
 
 impl Scene {
     fn new(metrics: QueueMetrics) -> Arc<Self> {
-        let clock: SharedClock = Arc::new(Still);
+        let clock: SharedClock = Arc::new(StoppedClock);
         Arc::new(Self {
             queue: SharedQueue::new(clock, metrics),
             wanted: Default::default(),
@@ -125,12 +125,12 @@ impl Scene {
         })
     }
 
-    /// A watch that adds these keys, one after the other.
+    /// Starts a thread that adds these keys in order, as a watch does.
     fn adds(self: &Arc<Self>, keys: &'static [Key]) {
         let scene = self.clone();
         thread::spawn(move || {
             for &key in keys {
-                // Relaxed: it is the queue's lock that must make it seen.
+                // Relaxed, since the queue's lock must make it visible.
                 scene.wanted[key].fetch_add(1, Relaxed);
                 scene.queue.add(key, NORMAL_PRIORITY, When::Now);
             }
@@ -141,7 +141,7 @@ impl Scene {
         self.queue.with(|queue, now| queue.take(now)).map(|taken| taken.key)
     }
 
-    /// Works on a key that was handed out.
+    /// Processes a key that was taken.
     fn work(&self, key: Key) {
         assert!(!self.busy[key].swap(true, SeqCst), "two workers on one key");
         self.seen[key].store(self.wanted[key].load(Relaxed), Relaxed);
@@ -150,13 +150,13 @@ impl Scene {
         self.queue.notify();
     }
 
-    fn has_seen(&self, wishes: [usize; 2]) -> bool {
-        [0, 1].map(|key| self.seen[key].load(Relaxed)) == wishes
+    fn has_observed(&self, additions: [usize; 2]) -> bool {
+        [0, 1].map(|key| self.seen[key].load(Relaxed)) == additions
     }
 
-    /// Hands out, as a controller's loop does, until there is nothing more to wait for. `workers` bounds how many keys are
-    /// worked on at once, each in a thread of its own.
-    fn hand_out(self: &Arc<Self>, workers: usize, is_over: impl Fn(&Self) -> bool) -> Vec<thread::JoinHandle<()>> {
+    /// Takes keys until the test is over, as the loop of a controller does. At most `workers` keys are processed at once, each in
+    /// a thread of its own.
+    fn dispatch(self: &Arc<Self>, workers: usize, is_over: impl Fn(&Self) -> bool) -> Vec<thread::JoinHandle<()>> {
         let mut started = Vec::new();
         while !is_over(self) {
             while self.queue.with(|queue, _| queue.working()) < workers
@@ -173,25 +173,25 @@ impl Scene {
     }
 }
 
-/// Runs `scene` in every order that switches threads at most twice where it need not.
-fn in_every_order(scene: impl Fn(Arc<Scene>) + Send + Sync + 'static) {
-    let metrics = Metrics::new(Arc::new(Still)).queue("loom");
+/// Runs `scene` under every interleaving with at most two preemptions.
+fn in_every_interleaving(scene: impl Fn(Arc<Scene>) + Send + Sync + 'static) {
+    let metrics = Metrics::new(Arc::new(StoppedClock)).queue("loom");
     let mut model = Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || scene(Scene::new(metrics.clone())));
 }
 
-/// A wakeup that was lost would leave the loop waiting for ever, which loom tells as a deadlock.
+/// After a lost wakeup, the loop would wait forever, which loom reports as a deadlock.
 #[test]
 fn keys_added_by_two_watches_are_taken() {
-    in_every_order(|scene| {
+    in_every_interleaving(|scene| {
         scene.adds(&[0, 1]);
         scene.adds(&[0]);
-        while !scene.has_seen([2, 1]) {
+        while !scene.has_observed([2, 1]) {
             while let Some(key) = scene.take() {
                 scene.work(key);
             }
-            if !scene.has_seen([2, 1]) {
+            if !scene.has_observed([2, 1]) {
                 block_on(scene.queue.changed(None));
             }
         }
@@ -200,10 +200,10 @@ fn keys_added_by_two_watches_are_taken() {
 
 #[test]
 fn no_key_is_processed_twice_at_once() {
-    in_every_order(|scene| {
+    in_every_interleaving(|scene| {
         scene.adds(&[0, 0]);
-        let started = scene.hand_out(2, |scene| scene.has_seen([2, 0]));
-        assert!((1..=2).contains(&started.len()), "once for each wish at most");
+        let started = scene.dispatch(2, |scene| scene.has_observed([2, 0]));
+        assert!((1..=2).contains(&started.len()), "at most once for each addition");
         started.into_iter().for_each(|worker| worker.join().expect("the worker ends"));
         assert_eq!(scene.queue.with(|queue, _| queue.working()), 0);
     });
@@ -211,7 +211,7 @@ fn no_key_is_processed_twice_at_once() {
 
 #[test]
 fn a_shutdown_drains_runs_and_starts_none() {
-    in_every_order(|scene| {
+    in_every_interleaving(|scene| {
         scene.queue.add(0, NORMAL_PRIORITY, When::Now);
         let stopper = scene.clone();
         thread::spawn(move || {
@@ -219,7 +219,7 @@ fn a_shutdown_drains_runs_and_starts_none() {
             stopper.stopping.store(true, SeqCst);
             stopper.queue.notify();
         });
-        let started = scene.hand_out(1, |scene| scene.stopping.load(SeqCst));
+        let started = scene.dispatch(1, |scene| scene.stopping.load(SeqCst));
         scene.queue.with(|queue, _| queue.close());
         started.into_iter().for_each(|worker| worker.join().expect("the worker ends"));
         let (working, depths) = scene.queue.with(|queue, _| (queue.working(), queue.depths().collect::<Vec<_>>()));

@@ -42,7 +42,7 @@ fn take(queue: &mut Queue<Key>, millis: u64) -> Option<Key> {
 fn a_key_added_while_it_is_processed_runs_again() {
     let mut queue = queue();
     assert!(queue.add(1, 0, When::Now, at(0)));
-    assert!(!queue.add(1, 0, When::Now, at(0)), "it is wanted already");
+    assert!(!queue.add(1, 0, When::Now, at(0)), "the key is already queued");
     assert_eq!(take(&mut queue, 0), Some(1));
     assert!(queue.add(1, 0, When::Now, at(1)));
     assert_eq!(take(&mut queue, 1), None, "never two workers on a key");
@@ -50,7 +50,7 @@ fn a_key_added_while_it_is_processed_runs_again() {
     assert_eq!(take(&mut queue, 2), Some(1));
     queue.done(&1);
     assert_eq!(take(&mut queue, 3), None);
-    assert!(is_blank(&queue), "nothing is kept of a key that nobody wants");
+    assert!(is_blank(&queue), "the queue keeps no state of a key that is neither queued nor failing");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_highest_priority_and_the_earliest_time_count() {
         Some(Taken { key: 3, priority: 0, waited: Duration::from_millis(9), delayed: true, failures: 0 })
     );
     assert_eq!(take(&mut queue, 30), Some(1));
-    assert_eq!(queue.next_wake(at(30)), None, "a run makes earlier delays void");
+    assert_eq!(queue.next_wake(at(30)), None, "a run cancels earlier delays");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_parked_key_keeps_its_position_and_takes_no_worker() {
     queue.add(1, 0, When::Now, at(2));
     queue.unpark(&1);
     queue.unpark(&1);
-    assert_eq!(take(&mut queue, 3), Some(1), "before 3, which came after it");
+    assert_eq!(take(&mut queue, 3), Some(1), "before 3, which was added later");
     queue.done(&1);
     assert_eq!(take(&mut queue, 3), Some(3));
     assert_eq!(take(&mut queue, 3), None, "additions while it was parked belong to the same run");
@@ -105,7 +105,7 @@ fn a_wait_for_the_wall_clock_follows_changes_of_the_clock() {
     assert_eq!(queue.take(forward).map(|taken| taken.key), Some(1));
     queue.add(1, 0, When::At(wall(-1)), forward);
     queue.done(&1);
-    assert_eq!(queue.take(forward).map(|taken| taken.key), Some(1), "a time in the past is now");
+    assert_eq!(queue.take(forward).map(|taken| taken.key), Some(1), "a time in the past is due at once");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_metrics_show_the_number_of_waiting_keys() {
 }
 
 #[test]
-fn two_hundred_thousand_scheduled_keys_are_handed_out() {
+fn two_hundred_thousand_scheduled_keys_are_returned() {
     let mut queue = Queue::new(Backoff::default());
     for key in 0..200_000_u32 {
         queue.add(key, 0, When::After(Duration::from_millis(u64::from(key % 1000) + 1)), at(0));
@@ -201,7 +201,7 @@ fn no_key_starves_another() {
             }
         }
         if round == 3 + u64::from(OTHERS) {
-            assert_eq!(others.len(), 1 + usize::from(OTHERS), "all have run in one round");
+            assert_eq!(others.len(), 1 + usize::from(OTHERS), "all other keys run in one round");
         }
     }
     // The delays of 5 ms, 10 ms and so on up to 320 ms together take less than the second that passes.
@@ -217,7 +217,7 @@ fn a_key_that_always_fails_is_retried_with_growing_delays() {
     queue.add(1, 0, When::Now, at(0));
     while now < 24 * 3_600_000 {
         let Some(key) = take(&mut queue, now) else {
-            now += u64::try_from(queue.next_wake(at(now)).expect("it is wanted").as_millis()).expect("in range");
+            now += u64::try_from(queue.next_wake(at(now)).expect("the key is queued").as_millis()).expect("in range");
             continue;
         };
         tries.push(now);
@@ -233,7 +233,7 @@ fn a_key_that_always_fails_is_retried_with_growing_delays() {
 /// An operation on the queue, or a change of the clocks.
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Key, i32, Wanted),
+    Add(Key, i32, Request),
     Take,
     Done(usize),
     Park(usize),
@@ -248,21 +248,21 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+enum Request {
     Now,
     After(u64),
     At(i64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let wanted = prop_oneof![
-        3 => Just(Wanted::Now),
-        3 => (0..30_u64).prop_map(Wanted::After),
-        2 => (-20..80_i64).prop_map(Wanted::At),
+    let request = prop_oneof![
+        3 => Just(Request::Now),
+        3 => (0..30_u64).prop_map(Request::After),
+        2 => (-20..80_i64).prop_map(Request::At),
     ];
     let priority = prop::sample::select(vec![-100, 0, 7]);
     let step = prop_oneof![
-        20 => (0..6_u8, priority, wanted).prop_map(|(key, priority, wanted)| Step::Add(key, priority, wanted)),
+        20 => (0..6_u8, priority, request).prop_map(|(key, priority, request)| Step::Add(key, priority, request)),
         16 => Just(Step::Take),
         12 => any::<usize>().prop_map(Step::Done),
         4 => any::<usize>().prop_map(Step::Park),
@@ -288,8 +288,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Model {
     now: u64,
     wall: i64,
-    wishes: Vec<Wish>,
-    working: Vec<(Key, Wish)>,
+    entries: Vec<Entry>,
+    working: Vec<(Key, Entry)>,
     parked: BTreeSet<Key>,
     failures: BTreeMap<Key, u32>,
     sequence: u64,
@@ -297,26 +297,26 @@ struct Model {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct Entry {
     key: Key,
     priority: i32,
-    wanted: Wanted,
+    request: Request,
     sequence: u64,
     /// The time at which it became ready.
     since: u64,
 }
 
-impl Wish {
+impl Entry {
     fn is_ready(&self) -> bool {
-        matches!(self.wanted, Wanted::Now)
+        matches!(self.request, Request::Now)
     }
 
     /// Returns the sort key of the due time: the earliest comes first, and among equal ones wall-clock times come last.
     fn end(&self) -> (bool, i64, u64) {
-        match self.wanted {
-            Wanted::Now => (false, 0, self.sequence),
-            Wanted::After(due) => (false, due.cast_signed(), self.sequence),
-            Wanted::At(time) => (true, time, self.sequence),
+        match self.request {
+            Request::Now => (false, 0, self.sequence),
+            Request::After(due) => (false, due.cast_signed(), self.sequence),
+            Request::At(time) => (true, time, self.sequence),
         }
     }
 }
@@ -326,76 +326,77 @@ impl Model {
         Now { monotonic: Duration::from_millis(self.now), wall: wall(self.wall) }
     }
 
-    fn add(&mut self, key: Key, priority: i32, wanted: Wanted) {
+    fn add(&mut self, key: Key, priority: i32, request: Request) {
         if self.closed {
             return;
         }
-        let wanted = match wanted {
-            Wanted::After(delay) if delay > 0 => Wanted::After(self.now + delay),
-            Wanted::At(time) if time > self.wall => Wanted::At(time),
-            _ => Wanted::Now,
+        let request = match request {
+            Request::After(delay) if delay > 0 => Request::After(self.now + delay),
+            Request::At(time) if time > self.wall => Request::At(time),
+            _ => Request::Now,
         };
         self.sequence += 1;
-        let new = Wish { key, priority, wanted, sequence: self.sequence, since: self.now };
-        self.wishes.push(new);
+        let new = Entry { key, priority, request, sequence: self.sequence, since: self.now };
+        self.entries.push(new);
         if new.is_ready() {
             return;
         }
         // Of a key's delays, the earliest of each kind (monotonic, wall clock) is kept, with the highest priority of
         // them all.
-        let is_delay = |wish: &Wish| wish.key == key && !wish.is_ready();
-        let is_like = |wish: &Wish| is_delay(wish) && wish.end().0 == new.end().0;
-        let priority = self.wishes.iter().filter(|wish| is_delay(wish)).map(|wish| wish.priority).max();
-        let first = self.wishes.iter().filter(|wish| is_like(wish)).map(Wish::end).min();
-        self.wishes.retain(|wish| !is_like(wish) || Some(wish.end()) == first);
-        let delays = self.wishes.iter_mut().filter(|wish| is_delay(wish));
-        delays.for_each(|wish| wish.priority = priority.expect("there is the new one"));
+        let is_delay = |entry: &Entry| entry.key == key && !entry.is_ready();
+        let is_like = |entry: &Entry| is_delay(entry) && entry.end().0 == new.end().0;
+        let priority = self.entries.iter().filter(|entry| is_delay(entry)).map(|entry| entry.priority).max();
+        let first = self.entries.iter().filter(|entry| is_like(entry)).map(Entry::end).min();
+        self.entries.retain(|entry| !is_like(entry) || Some(entry.end()) == first);
+        let delays = self.entries.iter_mut().filter(|entry| is_delay(entry));
+        delays.for_each(|entry| entry.priority = priority.expect("the new entry"));
     }
 
     /// Numbers the requests that have become due in the order of their due times.
     fn promote(&mut self) {
-        let has_come = |wish: &&mut Wish| match wish.wanted {
-            Wanted::Now => false,
-            Wanted::After(due) => due <= self.now,
-            Wanted::At(time) => time <= self.wall,
+        let has_come = |entry: &&mut Entry| match entry.request {
+            Request::Now => false,
+            Request::After(due) => due <= self.now,
+            Request::At(time) => time <= self.wall,
         };
-        let mut come: Vec<_> = self.wishes.iter_mut().filter(has_come).collect();
-        come.sort_by_key(|wish| wish.end());
-        for wish in come {
+        let mut come: Vec<_> = self.entries.iter_mut().filter(has_come).collect();
+        come.sort_by_key(|entry| entry.end());
+        for entry in come {
             self.sequence += 1;
-            wish.since = if let Wanted::After(due) = wish.wanted { due } else { self.now };
-            (wish.sequence, wish.wanted) = (self.sequence, Wanted::Now);
+            entry.since = if let Request::After(due) = entry.request { due } else { self.now };
+            (entry.sequence, entry.request) = (self.sequence, Request::Now);
         }
     }
 
-    fn ready(&self) -> Vec<Wish> {
+    fn ready(&self) -> Vec<Entry> {
         let is_free = |key: &Key| !self.parked.contains(key) && self.working.iter().all(|(working, _)| working != key);
-        let wanted: BTreeSet<_> = self.wishes.iter().filter(|wish| wish.is_ready()).map(|wish| wish.key).collect();
-        wanted.into_iter().filter(is_free).map(|key| self.merged(key)).collect()
+        let request: BTreeSet<_> =
+            self.entries.iter().filter(|entry| entry.is_ready()).map(|entry| entry.key).collect();
+        request.into_iter().filter(is_free).map(|key| self.merged(key)).collect()
     }
 
     fn take(&mut self) -> Option<(Key, i32, Duration)> {
         self.promote();
-        let best = self.ready().into_iter().min_by_key(|wish| (Reverse(wish.priority), wish.sequence))?;
-        self.wishes.retain(|wish| wish.key != best.key);
+        let best = self.ready().into_iter().min_by_key(|entry| (Reverse(entry.priority), entry.sequence))?;
+        self.entries.retain(|entry| entry.key != best.key);
         self.working.push((best.key, best));
         Some((best.key, best.priority, Duration::from_millis(self.now - best.since)))
     }
 
-    fn merged(&self, key: Key) -> Wish {
-        let mine = || self.wishes.iter().filter(|wish| wish.key == key && wish.is_ready());
-        Wish {
+    fn merged(&self, key: Key) -> Entry {
+        let mine = || self.entries.iter().filter(|entry| entry.key == key && entry.is_ready());
+        Entry {
             key,
-            priority: mine().map(|wish| wish.priority).max().expect("it is wanted"),
-            wanted: Wanted::Now,
-            sequence: mine().map(|wish| wish.sequence).min().expect("it is wanted"),
-            since: mine().map(|wish| wish.since).min().expect("it is wanted"),
+            priority: mine().map(|entry| entry.priority).max().expect("the key is queued"),
+            request: Request::Now,
+            sequence: mine().map(|entry| entry.sequence).min().expect("the key is queued"),
+            since: mine().map(|entry| entry.since).min().expect("the key is queued"),
         }
     }
 
     fn depths(&self) -> BTreeMap<i32, usize> {
         let mut depths = BTreeMap::new();
-        self.ready().iter().for_each(|wish| *depths.entry(wish.priority).or_default() += 1);
+        self.ready().iter().for_each(|entry| *depths.entry(entry.priority).or_default() += 1);
         depths
     }
 
@@ -403,10 +404,10 @@ impl Model {
         if !self.ready().is_empty() {
             return Some(Duration::ZERO);
         }
-        let wakes = self.wishes.iter().filter_map(|wish| match wish.wanted {
-            Wanted::Now => None,
-            Wanted::After(due) => Some(Duration::from_millis(due.saturating_sub(self.now))),
-            Wanted::At(time) => {
+        let wakes = self.entries.iter().filter_map(|entry| match entry.request {
+            Request::Now => None,
+            Request::After(due) => Some(Duration::from_millis(due.saturating_sub(self.now))),
+            Request::At(time) => {
                 let left = u64::try_from(time - self.wall).unwrap_or_default();
                 Some(Duration::from_millis(left).min(WALL_CLOCK_CHECK))
             }
@@ -416,16 +417,16 @@ impl Model {
 
     fn close(&mut self) {
         self.closed = true;
-        self.wishes.clear();
+        self.entries.clear();
         self.parked.clear();
         self.failures.clear();
     }
 
     fn park(&mut self, which: usize) -> Key {
-        let (key, wish) = self.working.remove(which);
+        let (key, entry) = self.working.remove(which);
         self.parked.insert(key);
         if !self.closed {
-            self.wishes.push(wish);
+            self.entries.push(entry);
         }
         key
     }
@@ -437,20 +438,20 @@ proptest! {
     /// The queue returns the same keys as the model in the same order, and reports the same state; so no key is lost,
     /// and none is returned twice.
     #[test]
-    fn behaves_as_its_model(steps in steps()) {
+    fn the_queue_equals_its_model(steps in steps()) {
         let (mut queue, mut model) = (queue(), Model::default());
         for step in steps {
             let now = model.now();
             match step {
-                Step::Add(key, priority, wanted) => {
-                    let when = match wanted {
-                        Wanted::Now => When::Now,
-                        Wanted::After(delay) => When::After(Duration::from_millis(delay)),
-                        Wanted::At(time) => When::At(wall(time)),
+                Step::Add(key, priority, request) => {
+                    let when = match request {
+                        Request::Now => When::Now,
+                        Request::After(delay) => When::After(Duration::from_millis(delay)),
+                        Request::At(time) => When::At(wall(time)),
                     };
-                    let waits = |model: &Model| model.wishes.iter().any(|wish| wish.key == key && wish.is_ready());
+                    let waits = |model: &Model| model.entries.iter().any(|entry| entry.key == key && entry.is_ready());
                     let before = waits(&model);
-                    model.add(key, priority, wanted);
+                    model.add(key, priority, request);
                     prop_assert_eq!(queue.add(key, priority, when, now), waits(&model) && !before);
                 }
                 Step::Take => {
@@ -496,7 +497,7 @@ proptest! {
         }
         // The queue keeps no state for keys that are neither requested, processed, parked nor failing.
         let known: BTreeSet<Key> = [
-            model.wishes.iter().map(|wish| wish.key).collect::<Vec<_>>(),
+            model.entries.iter().map(|entry| entry.key).collect::<Vec<_>>(),
             model.working.iter().map(|(key, _)| *key).collect(),
             model.parked.iter().copied().collect(),
             model.failures.keys().copied().collect(),
@@ -517,5 +518,5 @@ fn each_addition_of_a_key_that_was_not_waiting_is_counted_once() {
     while let Some(taken) = queue.take(at(9)) {
         queue.done(&taken.key);
     }
-    assert_eq!(queue.added(), 2, "a delay counts when it is over");
+    assert_eq!(queue.added(), 2, "a delayed key counts when the delay is over");
 }

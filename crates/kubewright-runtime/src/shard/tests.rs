@@ -1,4 +1,4 @@
-//! Many members with one API server in simulated time: delayed and lost requests, lost answers, clocks that run at
+//! Many members with one API server in simulated time: delayed and lost requests, lost responses, clocks that run at
 //! different speeds, members that crash, freeze, leave and join, work that hangs, and leases that are deleted manually.
 //! [`Protocol`], [`Share`] and [`Fence`] are the real ones; the loop around them is simulated step by step.
 
@@ -37,7 +37,7 @@ fn key(number: u64) -> ObjectKey {
 
 /// A deliberate defect of the protocol, which the simulation must detect.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Sabotage {
+enum Defect {
     None,
     /// A new view is announced without the keys that are still being worked on.
     SilentAboutWork,
@@ -49,7 +49,7 @@ enum Sabotage {
     Unfenced,
     /// Other members count as gone before they have stopped.
     Impatient,
-    /// A renewal counts from the arrival of its answer instead of from its request.
+    /// A renewal counts from the arrival of its response instead of from its request.
     LateFence,
 }
 
@@ -72,8 +72,8 @@ struct Flight {
     node: usize,
     number: u64,
     request: Request,
-    /// The time at which the request arrives at the server, and the travel time of the answer, or its arrival time once
-    /// the server has sent it. `None` if the request or the answer is lost.
+    /// The time at which the request arrives at the server, and the travel time of the response, or its arrival time once
+    /// the server has sent it. `None` if the request or the response is lost.
     arrives: Option<u64>,
     returns: Option<u64>,
     answer: Option<Answer>,
@@ -168,13 +168,13 @@ impl Node {
     }
 
     /// Returns whether the node holds its lease, so that its requests are sent.
-    fn stands(&self) -> bool {
+    fn holds_lease(&self) -> bool {
         self.fence.stands(self.time())
     }
 
     /// Returns whether the node may still act on a key that it works on.
     fn is_working_on(&self, key: u64) -> bool {
-        !self.is_over && self.work.contains_key(&key) && self.stands()
+        !self.is_over && self.work.contains_key(&key) && self.holds_lease()
     }
 
     fn busy(&self) -> BTreeSet<HashPosition> {
@@ -182,13 +182,13 @@ impl Node {
     }
 
     /// Publishes the keys that the node owns, as the real loop does.
-    fn publish(&self, sabotage: Sabotage) {
-        let mut grant = match sabotage {
-            Sabotage::BlindToOthers => self.member.grant().blind(),
-            Sabotage::Hasty => self.member.grant().hasty(self.member.target()),
+    fn publish(&self, defect: Defect) {
+        let mut grant = match defect {
+            Defect::BlindToOthers => self.member.grant().blind(),
+            Defect::Hasty => self.member.grant().hasty(self.member.target()),
             _ => self.member.grant(),
         };
-        if sabotage == Sabotage::Unfenced && grant.fence.is_some() {
+        if defect == Defect::Unfenced && grant.fence.is_some() {
             grant.fence = Some(Duration::MAX);
         }
         self.fence.set(grant.fence);
@@ -196,7 +196,7 @@ impl Node {
     }
 }
 
-/// Counts of what happened, to check that the simulation covers enough.
+/// Counts of events, to check that the simulation covers enough.
 #[derive(Debug, Default)]
 struct Tally {
     begun: usize,
@@ -217,7 +217,7 @@ struct Tally {
 
 struct World {
     random: Random,
-    sabotage: Sabotage,
+    defect: Defect,
     time: u64,
     clock: Arc<AtomicU64>,
     server: Server,
@@ -231,10 +231,10 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, sabotage: Sabotage) -> Self {
+    fn new(seed: u64, defect: Defect) -> Self {
         Self {
             random: Random::seeded(seed),
-            sabotage,
+            defect,
             time: 0,
             clock: Arc::default(),
             server: Server::default(),
@@ -261,7 +261,7 @@ impl World {
 
     fn join(&mut self) {
         let mut options = ShardOptions::new("system", "operator", format!("replica-{}", self.nodes.len()));
-        if self.sabotage == Sabotage::Impatient {
+        if self.defect == Defect::Impatient {
             options.lease_duration = Duration::from_secs(3);
         }
         let (time, offset) = (self.clock.clone(), self.draw(1_000_000));
@@ -296,7 +296,7 @@ impl World {
         self.numbers
     }
 
-    /// Delivers the requests and answers that are due.
+    /// Delivers the requests and responses that are due.
     fn carry(&mut self) {
         let mut due: Vec<_> = (0..self.flights.len())
             .filter(|flight| self.flights[*flight].arrives.is_some_and(|arrives| arrives <= self.time))
@@ -308,7 +308,7 @@ impl World {
             flight.returns = flight.returns.map(|way| self.time + way);
             flight.arrives = None;
         }
-        // Lost requests, and answers that are no longer awaited, are dropped.
+        // Lost requests, and responses that are no longer awaited, are dropped.
         let limit = self.numbers.saturating_sub(2_000);
         self.flights.retain(|flight| flight.number > limit);
     }
@@ -339,7 +339,7 @@ impl World {
                 self.tally.aborted += usize::from(since < time);
                 return;
             }
-            // The release is a last write, whose answer isn't awaited.
+            // The release is a last write, whose response isn't awaited.
             let lease = node.member.candidate().release(Timestamp::UNIX_EPOCH);
             if let Some(lease) = lease {
                 self.send(index, Request::Write(Action::Update(Box::new(lease))));
@@ -348,7 +348,7 @@ impl World {
         }
         self.turn(index);
         let node = &mut self.nodes[index];
-        if node.has_joined && !node.stands() {
+        if node.has_joined && !node.holds_lease() {
             node.is_over = true;
             self.tally.lost += 1;
             return;
@@ -357,7 +357,7 @@ impl World {
     }
 
     fn turn(&mut self, index: usize) {
-        let (time, sabotage) = (self.time, self.sabotage);
+        let (time, defect) = (self.time, self.defect);
         let period = 2_000 + self.draw(400);
         let clock = self.nodes[index].time();
         match self.nodes[index].phase {
@@ -371,14 +371,14 @@ impl World {
                     let node = &mut self.nodes[index];
                     node.seen.extend(leases.iter().filter_map(|lease| lease.metadata.name.clone()));
                     node.member.listed(leases, asked, clock);
-                    node.publish(sabotage);
+                    node.publish(defect);
                     // A node that finds its own lease gone writes nothing more: another node may have begun work.
-                    match node.has_joined && !node.stands() {
+                    match node.has_joined && !node.holds_lease() {
                         true => {}
                         false => self.write(index),
                     }
                 }
-                Some(_) => unreachable!("a list is answered by a list"),
+                Some(_) => unreachable!("the response to a list is a list"),
                 // The known state of the lease suffices to renew it.
                 None if until <= time && self.nodes[index].member.can_write() => self.write(index),
                 None if until <= time => self.nodes[index].phase = Phase::Pausing { until: time + period },
@@ -389,7 +389,7 @@ impl World {
                 let node = &mut self.nodes[index];
                 node.phase = match answer {
                     Some(Answer::Written(lease)) => {
-                        let sent = if sabotage == Sabotage::LateFence { clock } else { sent };
+                        let sent = if defect == Defect::LateFence { clock } else { sent };
                         let has_news = node.member.written(*lease, sent, clock);
                         node.has_joined = true;
                         Phase::Pausing { until: if has_news { time } else { time + period } }
@@ -400,20 +400,20 @@ impl World {
                         Phase::Pausing { until: time + period }
                     }
                 };
-                node.publish(sabotage);
+                node.publish(defect);
             }
         }
     }
 
     fn write(&mut self, index: usize) {
-        let (time, sabotage, node) = (self.time, self.sabotage, &mut self.nodes[index]);
+        let (time, defect, node) = (self.time, self.defect, &mut self.nodes[index]);
         let clock = node.time();
         if let Some((name, conditions)) = node.member.litter(clock) {
             self.tally.deleted += 1;
             self.send(index, Request::Delete(name, conditions.resource_version));
         }
         let node = &mut self.nodes[index];
-        let busy = if sabotage == Sabotage::SilentAboutWork { BTreeSet::new() } else { node.busy() };
+        let busy = if defect == Defect::SilentAboutWork { BTreeSet::new() } else { node.busy() };
         let action = node.member.decide(busy, clock, Timestamp::UNIX_EPOCH);
         let number = self.send(index, Request::Write(action));
         self.nodes[index].phase = Phase::Writing { number, sent: clock, until: time + 5_000 };
@@ -490,8 +490,8 @@ impl World {
     }
 }
 
-fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
-    let mut world = World::new(seed, sabotage);
+fn simulate(seed: u64, defect: Defect) -> Tally {
+    let mut world = World::new(seed, defect);
     (0..3).for_each(|_| world.join());
     while world.time < 600_000 {
         world.step();
@@ -499,7 +499,7 @@ fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
             world.disturb();
         }
     }
-    if sabotage != Sabotage::None {
+    if defect != Defect::None {
         return world.tally;
     }
     // No more faults from here on. Delayed messages arrive, work in progress ends, leases expire, and some turns pass.
@@ -523,10 +523,10 @@ fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
 }
 
 #[test]
-fn never_two_on_a_key_and_none_without_anyone_for_long() {
+fn each_key_has_at_most_one_owner_and_soon_has_one() {
     let mut sum = Tally::default();
     for seed in 0..32 {
-        let tally = simulate(seed, Sabotage::None);
+        let tally = simulate(seed, Defect::None);
         assert!(tally.doubled.is_empty(), "seed {seed}: {:#?}", tally.doubled);
         let add = |sum: &mut usize, more: usize| *sum += more;
         add(&mut sum.begun, tally.begun);
@@ -541,17 +541,17 @@ fn never_two_on_a_key_and_none_without_anyone_for_long() {
         add(&mut sum.excused, tally.excused);
     }
     let Tally { begun, moved, lost, crashed, left, aborted, hung, deleted, robbed, .. } = sum;
-    assert!(begun > 40_000 && moved > 2_000, "too little happened to show anything: {sum:?}");
+    assert!(begun > 40_000 && moved > 2_000, "the simulation covers too little: {sum:?}");
     let enough = [lost, crashed, left, deleted, robbed].iter().all(|count| *count > 20) && hung.min(aborted) > 5;
-    assert!(enough, "too little went wrong to show anything: {sum:?}");
+    assert!(enough, "the simulation has too few faults: {sum:?}");
 }
 
 /// Checks that the simulation is sensitive enough: it must detect each of these defects.
 #[test]
-fn a_broken_protocol_is_found() {
-    use Sabotage::{BlindToOthers, Hasty, Impatient, LateFence, SilentAboutWork, Unfenced};
-    for sabotage in [SilentAboutWork, BlindToOthers, Hasty, Unfenced, Impatient, LateFence] {
-        let found = (0..200).find(|seed| !simulate(*seed, sabotage).doubled.is_empty());
-        assert!(found.is_some(), "{sabotage:?} is not found");
+fn defects_of_the_protocol_are_detected() {
+    use Defect::{BlindToOthers, Hasty, Impatient, LateFence, SilentAboutWork, Unfenced};
+    for defect in [SilentAboutWork, BlindToOthers, Hasty, Unfenced, Impatient, LateFence] {
+        let found = (0..200).find(|seed| !simulate(*seed, defect).doubled.is_empty());
+        assert!(found.is_some(), "{defect:?} is not detected");
     }
 }

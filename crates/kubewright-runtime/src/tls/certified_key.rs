@@ -13,6 +13,8 @@ use rustls::{
 };
 use thiserror::Error;
 
+use super::certificate::Certificate;
+
 /// The error of an unusable certificate or key. The messages contain no part of either.
 #[derive(Debug, Error)]
 pub(crate) enum KeyError {
@@ -48,7 +50,7 @@ impl CertifiedKey {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(KeyError::Certificate)?;
         let own = chain.first().ok_or(KeyError::NoCertificate)?;
-        let (not_before, not_after) = validity(own).ok_or(KeyError::Unreadable)?;
+        let Certificate { not_before, not_after, .. } = Certificate::parse(own).ok_or(KeyError::Unreadable)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| KeyError::Key)?;
         let key = sign::CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         Ok(Self { key: Arc::new(key), not_before, not_after })
@@ -66,14 +68,6 @@ impl CertifiedKey {
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
-}
-
-/// Returns the validity period of a certificate.
-fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
-    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
-    let validity = certificate.validity();
-    Some((time(validity.not_before)?, time(validity.not_after)?))
 }
 
 /// A resolver of a server's current certificate. Clones share the certificate.

@@ -5,6 +5,7 @@
 //! with self-managed certificates.
 
 pub(crate) mod authority;
+mod certificate;
 mod certified_key;
 pub(crate) mod files;
 

@@ -54,8 +54,8 @@ impl RunRecorder {
 
     /// Records a read from the cache.
     pub(crate) fn read(&self, kind: impl FnOnce() -> Cow<'static, str>, query: impl FnOnce() -> Query, found: usize) {
-        let found = Some(u32::try_from(found).unwrap_or(u32::MAX));
-        self.note_read(|| Read { kind: kind(), query: query(), live: false, found, duration: None, error: None });
+        let found = u32::try_from(found).unwrap_or(u32::MAX);
+        self.note_read(|| Read::cached(kind(), query(), found));
     }
 
     /// Records a request. A write is recorded before it is sent, so that it is kept without a response if the response
@@ -65,7 +65,7 @@ impl RunRecorder {
         let started = inner.clock.monotonic();
         if !call.operation().is_write() {
             let query = match call.operation() {
-                Operation::Get => Query::Name { object: call.key().clone() },
+                Operation::Get => Query::Name { object: call.key().to_string() },
                 _ => Query::Labels {
                     namespace: call.namespace().map(Into::into),
                     selector: query.and_then(|query| parameter(query, "labelSelector")).unwrap_or_default(),
@@ -74,18 +74,13 @@ impl RunRecorder {
             return Sent { recorder: self.clone(), started, what: What::Read(query) };
         }
         let RunNotes { writes, more_writes, .. } = &mut *inner.notes.lock();
-        let place = add(writes, more_writes, || Write {
-            verb: Cow::Borrowed(call.operation().as_str()),
-            kind: call.kind().kind.clone().into(),
-            object: call.key().clone(),
-            subresource: call.subresource().map(Into::into),
-            dry_run: call.is_dry_run(),
-            status: None,
-            error: None,
-            changed: None,
-            duration: None,
+        let index = add(writes, more_writes, || {
+            let mut write = Write::new(call.operation().as_str(), call.kind().kind.clone(), call.key().to_string());
+            write.subresource = call.subresource().map(Into::into);
+            write.dry_run = call.is_dry_run();
+            write
         });
-        Sent { recorder: self.clone(), started, what: place.map_or(What::Nothing, What::Write) }
+        Sent { recorder: self.clone(), started, what: index.map_or(What::Nothing, What::Write) }
     }
 
     fn note_read(&self, read: impl FnOnce() -> Read) {
@@ -98,9 +93,8 @@ impl RunRecorder {
     pub(crate) fn event(&self, event: &Event) {
         let Some(inner) = &self.0 else { return };
         let RunNotes { events, more_events, .. } = &mut *inner.notes.lock();
-        add(events, more_events, || RecordedEvent {
-            warning: event.type_ == EventType::Warning,
-            reason: event.reason.chars().take(128).collect(),
+        add(events, more_events, || {
+            RecordedEvent::new(event.type_ == EventType::Warning, event.reason.chars().take(128).collect::<String>())
         });
     }
 
@@ -138,18 +132,18 @@ impl Sent {
         }
         match &self.what {
             What::Nothing => {}
-            What::Write(place) => {
+            What::Write(index) => {
                 let status = match answer {
                     Ok(answer) => Some(answer.status),
                     Err(error) => error.status().map(|status| status.code),
                 };
-                if let Some(write) = inner.notes.lock().writes.get_mut(*place) {
+                if let Some(write) = inner.notes.lock().writes.get_mut(*index) {
                     let is_certain =
                         matches!(call.operation(), Operation::Create | Operation::Delete) && call.changes_something();
                     let changed = if is_certain { Some(true) } else { changed };
                     write.changed = changed.filter(|_| error.is_none());
                     if let (None, Ok(answer)) = (call.name(), answer) {
-                        write.object = named(call.key(), answer);
+                        write.object = named(call.key(), answer).to_string();
                     }
                     (write.status, write.error, write.duration) = (status, error, duration);
                 }
@@ -160,8 +154,12 @@ impl Sent {
                     Err(error) => error.is_not_found().then_some(0),
                 };
                 let error = error.filter(|_| found.is_none());
-                let (kind, query) = (call.kind().kind.clone().into(), query.clone());
-                self.recorder.note_read(|| Read { kind, query, live: true, found, duration, error });
+                self.recorder.note_read(|| {
+                    let mut read = Read::default();
+                    (read.kind, read.query, read.live) = (call.kind().kind.clone().into(), query.clone(), true);
+                    (read.found, read.duration, read.error) = (found, duration, error);
+                    read
+                });
             }
         }
     }

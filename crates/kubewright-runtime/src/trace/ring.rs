@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::Trace;
+use super::{End, Query, Read, RecordedEvent, Trace, Trigger, Write};
 use crate::object::ObjectKey;
 
 /// The memory overhead of an entry, in bytes.
@@ -53,9 +53,9 @@ impl Ring {
         Self { limits, runs: HashMap::new(), order: BTreeMap::new(), next: 0, bytes: 0, displaced: 0 }
     }
 
-    /// Adds a trace, and drops old traces that exceed the limits.
-    pub(super) fn push(&mut self, trace: Arc<Trace>) {
-        let (key, size, number) = (trace.object.clone(), trace.size() + OVERHEAD, self.next);
+    /// Adds a trace of a key, and drops old traces that exceed the limits.
+    pub(super) fn push(&mut self, key: ObjectKey, trace: Arc<Trace>) {
+        let (size, number) = (size(&trace) + OVERHEAD, self.next);
         self.next += 1;
         let runs = self.runs.entry(key.clone()).or_default();
         runs.push_back(Kept { number, size, trace });
@@ -122,26 +122,60 @@ impl Ring {
     }
 }
 
+/// Returns the approximate memory of a trace in bytes.
+fn size(trace: &Trace) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let triggers = trace.triggers.iter().map(|trigger| {
+        let fields = trigger.fields.iter().map(|field| field.len() + size_of::<String>()).sum::<usize>();
+        size_of::<Trigger>() + text(&trigger.object) + fields
+    });
+    let reads = trace.reads.iter().map(|read| {
+        let query = match &read.query {
+            Query::Name { object } => object.len(),
+            Query::Labels { namespace, selector } => text(namespace) + selector.len(),
+            Query::Index { index, value } => index.len() + value.len(),
+            _ => 0,
+        };
+        size_of::<Read>() + query + text(&read.error)
+    });
+    let writes = trace
+        .writes
+        .iter()
+        .map(|write| size_of::<Write>() + write.object.len() + text(&write.subresource) + text(&write.error));
+    let events = trace.events.iter().map(|event| size_of::<RecordedEvent>() + event.reason.len());
+    let end = match &trace.end {
+        End::Failed { error, .. } | End::Panicked { error } => error.len(),
+        _ => 0,
+    };
+    let parts = triggers.chain(reads).chain(writes).chain(events).sum::<usize>();
+    size_of::<Trace>() + trace.object.len() + trace.id.len() + end + parts
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trace::samples;
 
     fn names(traces: &[Arc<Trace>]) -> Vec<String> {
         traces.iter().map(|trace| format!("{}:{}", trace.object, trace.id)).collect()
     }
 
     fn run(name: &str, id: &str) -> Arc<Trace> {
-        Arc::new(Trace { object: ObjectKey::cluster(name), id: id.into(), ..samples::bare() })
+        let mut trace = Trace::default();
+        (trace.object, trace.id) = (name.into(), id.into());
+        Arc::new(trace)
+    }
+
+    fn push(ring: &mut Ring, trace: Arc<Trace>) {
+        ring.push(ObjectKey::cluster(&trace.object), trace);
     }
 
     #[test]
     fn a_key_keeps_its_last_traces() {
         let mut ring = Ring::new(Limits { runs_per_key: 2, ..Limits::default() });
         for (name, id) in [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")] {
-            ring.push(run(name, id));
+            push(&mut ring, run(name, id));
         }
         assert_eq!(names(&ring.of(&ObjectKey::cluster("a"))), ["a:3", "a:4"]);
         assert_eq!(names(&ring.last(10)), ["b:2", "a:3", "a:4"]);
@@ -152,10 +186,10 @@ mod tests {
 
     #[test]
     fn the_oldest_trace_is_dropped_first_and_its_key_with_it() {
-        let size = run("a", "1").size() + OVERHEAD;
+        let size = size(&run("a", "1")) + OVERHEAD;
         let mut ring = Ring::new(Limits { bytes: 3 * size, ..Limits::default() });
         for (name, id) in [("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("c", "5")] {
-            ring.push(run(name, id));
+            push(&mut ring, run(name, id));
         }
         assert_eq!(names(&ring.last(10)), ["b:3", "b:4", "c:5"]);
         assert_eq!((ring.keys(), ring.bytes(), ring.displaced()), (2, 3 * size, 2));
@@ -164,7 +198,7 @@ mod tests {
     #[test]
     fn a_trace_that_is_too_big_is_not_kept() {
         let mut ring = Ring::new(Limits { bytes: 1, ..Limits::default() });
-        ring.push(run("a", "1"));
+        push(&mut ring, run("a", "1"));
         assert_eq!((ring.len(), ring.keys(), ring.bytes()), (0, 0, 0));
     }
 
@@ -176,14 +210,14 @@ mod tests {
             let (mut ring, mut model) = (Ring::new(limits), Vec::<Arc<Trace>>::new());
             for (number, (key, length)) in pushes.into_iter().enumerate() {
                 let trace = run(&key.to_string(), &format!("{number:0>length$}"));
-                ring.push(trace.clone());
+                push(&mut ring, trace.clone());
                 model.push(trace);
-                let own = |trace: &&Arc<Trace>| trace.object == ObjectKey::cluster(&key.to_string());
+                let own = |trace: &&Arc<Trace>| trace.object == key.to_string();
                 if model.iter().filter(own).count() > 3 {
                     let first = model.iter().position(|trace| own(&trace)).expect("there are four");
                     model.remove(first);
                 }
-                let size = |model: &[Arc<Trace>]| model.iter().map(|trace| trace.size() + OVERHEAD).sum::<usize>();
+                let size = |model: &[Arc<Trace>]| model.iter().map(|trace| size(trace) + OVERHEAD).sum::<usize>();
                 while size(&model) > bytes {
                     model.remove(0);
                 }
@@ -193,7 +227,7 @@ mod tests {
                 prop_assert_eq!(ring.keys(), keys.len());
                 for key in keys {
                     let own = model.iter().filter(|trace| trace.object == key).cloned().collect::<Vec<_>>();
-                    prop_assert_eq!(names(&ring.of(&key)), names(&own));
+                    prop_assert_eq!(names(&ring.of(&ObjectKey::cluster(&key))), names(&own));
                 }
             }
         }

@@ -59,7 +59,7 @@ impl Triggers {
 
     /// Adds a trigger, or only counts it if the limit is reached.
     pub(super) fn add(&mut self, NewTrigger { trigger, difference }: NewTrigger) {
-        let index = Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
+        let index = self.insert(trigger);
         if let (Some(index), Some(difference)) = (index, difference) {
             self.defer(index, difference);
         }
@@ -67,11 +67,7 @@ impl Triggers {
 
     /// Adds all triggers of another set.
     pub(super) fn append(&mut self, other: Self) {
-        let indexes = other
-            .kept
-            .into_iter()
-            .map(|trigger| Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS));
-        let indexes = indexes.collect::<Vec<_>>();
+        let indexes = other.kept.into_iter().map(|trigger| self.insert(trigger)).collect::<Vec<_>>();
         for (index, difference) in other.pending {
             if let Some(index) = indexes.get(index).copied().flatten() {
                 self.defer(index, difference);
@@ -85,15 +81,51 @@ impl Triggers {
         // In reverse order, as each is inserted before the known fields.
         for (index, difference) in std::mem::take(&mut self.pending).into_iter().rev() {
             if let Some(trigger) = self.kept.get_mut(index) {
-                trigger.prepend_fields(difference(), MOST_FIELDS);
+                let later = std::mem::take(&mut trigger.fields);
+                add_fields(trigger, difference());
+                add_fields(trigger, later);
             }
         }
+    }
+
+    /// Adds a trigger, counts its repetition, or only counts it if the limit is reached. Returns its index if it is kept.
+    fn insert(&mut self, trigger: Trigger) -> Option<usize> {
+        let is_repeated = |known: &Trigger| {
+            known.reason == trigger.reason && known.kind == trigger.kind && known.object == trigger.object
+        };
+        if let Some(index) = self.kept.iter().position(is_repeated) {
+            let known = &mut self.kept[index];
+            known.times = known.times.saturating_add(trigger.times);
+            known.more_fields = known.more_fields.max(trigger.more_fields);
+            add_fields(known, trigger.fields);
+            return Some(index);
+        }
+        if self.kept.len() < MOST_TRIGGERS {
+            self.kept.push(trigger);
+            return Some(self.kept.len() - 1);
+        }
+        self.more = self.more.saturating_add(1);
+        None
     }
 
     /// Defers a difference. Each keeps two states of an object in memory, so their number is bounded too.
     fn defer(&mut self, index: usize, difference: Difference) {
         if self.pending.len() < MOST_TRIGGERS {
             self.pending.push((index, difference));
+        }
+    }
+}
+
+/// Adds changed fields to a trigger, up to the limit.
+fn add_fields(trigger: &mut Trigger, fields: Vec<String>) {
+    for field in fields {
+        if trigger.fields.contains(&field) {
+            continue;
+        }
+        if trigger.fields.len() < MOST_FIELDS {
+            trigger.fields.push(field);
+        } else {
+            trigger.more_fields = trigger.more_fields.saturating_add(1);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn patch(object: &Value, namespace: &str, service: &str, authorities:
     Some(operations.into())
 }
 
-/// Whether a client configuration of the object refers to the service.
+/// Returns whether a client configuration of the object refers to the service.
 pub(super) fn refers_to(object: &Value, namespace: &str, service: &str) -> bool {
     clients(object)
         .iter()
@@ -40,7 +40,7 @@ fn clients(object: &Value) -> Vec<(String, &Value)> {
     webhooks.chain([("/spec/conversion/webhook/clientConfig".to_owned(), conversion)]).collect()
 }
 
-/// Whether `found` contains all of `wanted`. It may contain more, such as the API server's defaults.
+/// Returns whether `found` contains all of `wanted`. It may contain more, such as the API server's defaults.
 pub(super) fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {

@@ -50,7 +50,7 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Marks the Secret as managed by us.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
-/// How often a write that conflicts is retried at once.
+/// The number of immediate retries of a write that conflicts.
 const TRIES: usize = 5;
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
@@ -369,7 +369,7 @@ fn read(secret: &Secret) -> KeyMaterial {
     }
 }
 
-/// Whether the Secret has our label, or is empty.
+/// Returns whether the Secret has our label, or is empty.
 fn is_ours(secret: &Secret) -> bool {
     let label = secret.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL.0));
     label.is_some_and(|value| value == LABEL.1) || secret.data.as_ref().is_none_or(BTreeMap::is_empty)

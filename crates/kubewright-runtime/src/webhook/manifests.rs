@@ -1,7 +1,7 @@
-//! Webhook configurations made from a manager's description: values in, values out.
+//! Webhook configurations, generated from the description of a manager.
 //!
 //! They are written to `config/webhook/manifests.yaml` of an operator. In development, [`WebhookServer`](super::WebhookServer)
-//! installs the same with a URL. The rotation of self-managed certificates needs these rights:
+//! installs the same with a URL. The rotation of self-managed certificates needs these permissions:
 //!
 //! | role | resources | verbs |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //!
 //! | with [conversions](crate::conversion): ClusterRole, `resourceNames: [<plural>.<group>]` of each | `customresourcedefinitions` of `apiextensions.k8s.io` | `get`, `patch` |
 //!
-//! Certificates from a directory need none. With a URL, `create` and `delete` of the configurations are needed too.
+//! Certificates from a directory need no permissions. With a URL, `create` and `delete` of the configurations are needed too.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ pub struct WebhookDescription {
 }
 
 impl WebhookDescription {
-    /// Returns its name in a configuration: kubebuilder's, such as `mcronjob-v1`, in the domain of the group, since a manager may
+    /// Returns its name in a configuration, as kubebuilder names it, such as `mcronjob-v1`, in the domain of the group, since a manager may
     /// have two kinds of the same name.
     pub fn name(&self) -> String {
         let KindName { group, version, kind, .. } = &self.kind;
@@ -290,7 +290,7 @@ mod tests {
             webhook
         };
         let usual = serde_json::json!({"failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10});
-        assert_eq!(policies(0), usual, "the API server's own defaults are left to it");
+        assert_eq!(policies(0), usual, "the API server sets its own defaults");
         let condition = serde_json::json!({"name": "not-ours", "expression": "request.userInfo.username != 'us'"});
         let expected = serde_json::json!({
             "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 30, "matchPolicy": "Exact",

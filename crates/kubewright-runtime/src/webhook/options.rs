@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{http::BindAddress, process::program_name, tls::Certificates};
 
-/// How often certificates, Secret and configurations are checked.
+/// The interval between checks of certificates, Secret and configurations.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A webhook server, for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). [`WebhookArgs`] makes one from
@@ -41,7 +41,7 @@ pub struct ClientAuthoritiesError {
     why: String,
 }
 
-/// How the configurations are installed.
+/// The installation of the configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Publish {
     /// By manifest; only the authority is written into them.

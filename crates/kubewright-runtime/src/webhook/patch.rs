@@ -127,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// A type that knows everything gets what it says, by a patch that can be applied.
+        /// With a type that has all fields, the patch results in exactly the changed object.
         #[test]
         fn a_patch_sets_the_known_fields(before in value(), after in value()) {
             check(before.clone(), before, after.clone(), after);

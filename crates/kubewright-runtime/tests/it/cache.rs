@@ -169,8 +169,8 @@ async fn a_resync_lets_others_in() {
     for number in 0..250 {
         create(&world, "default", &format!("m{number:03}"), "red", None).await;
     }
-    let (told, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (counted, ring) = (told.clone(), begun.clone());
+    let (count, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (counted, ring) = (count.clone(), begun.clone());
     let retold = Predicate::<ConfigMap>::new(move |change| {
         if change.old().is_some() && counted.fetch_add(1, Ordering::SeqCst) == 0 {
             ring.notify_one();
@@ -181,9 +181,9 @@ async fn a_resync_lets_others_in() {
     let controller = Controller::new(Looker::default()).predicate(retold);
     let manager = run(world.manager().cache(options).controller(controller));
     begun.notified().await;
-    let first = told.load(Ordering::SeqCst);
+    let first = count.load(Ordering::SeqCst);
     assert!((1..=100).contains(&first), "{first} of them before anything else");
-    until("all are told", || async { told.load(Ordering::SeqCst) == 250 }).await;
+    until("all are handled", || async { count.load(Ordering::SeqCst) == 250 }).await;
     manager.stop().await;
 }
 

@@ -91,7 +91,7 @@ async fn every_verb_for_every_sort_of_kind() {
     let full = typed.get(&key("a")).await.expect("an answer").expect("it exists");
     assert_eq!(full.data.expect("data").into_keys().collect::<Vec<_>>(), ["x", "y", "z"], "apply left the data alone");
     let refused = metadata.update(&answer).await.expect_err("it would wipe the rest").to_string();
-    assert_eq!(refused, "can't update configmaps default/a by its metadata alone: patch or apply it");
+    assert_eq!(refused, "can't update configmaps default/a with a metadata-only client: patch or apply it");
 
     for number in 0..7 {
         let generated = ObjectMeta { name: None, generate_name: Some(format!("b{number}-")), ..map("").metadata };
@@ -150,11 +150,11 @@ async fn subresources_have_their_own_paths() {
 
     let fleets = client.kind::<Fleet>();
     let fleet = fleets.create(&Fleet::new("a", FleetSpec { size: 1 })).await.expect("created");
-    let told = Fleet { status: Some(FleetStatus { size: 7, note: None }), ..fleet };
-    fleets.status().update(&ObjectKey::cluster("a"), &told).await.expect("written");
+    let changed = Fleet { status: Some(FleetStatus { size: 7, note: None }), ..fleet };
+    fleets.status().update(&ObjectKey::cluster("a"), &changed).await.expect("written");
     let status = json!({"apiVersion": "test.kubewright.dev/v1", "kind": "Fleet", "status": {"note": "applied"}});
-    let told: Fleet = fleets.status().apply(&ObjectKey::cluster("a"), &status, false).await.expect("applied");
-    assert_eq!(told.status, Some(FleetStatus { size: 7, note: Some("applied".into()) }));
+    let applied: Fleet = fleets.status().apply(&ObjectKey::cluster("a"), &status, false).await.expect("applied");
+    assert_eq!(applied.status, Some(FleetStatus { size: 7, note: Some("applied".into()) }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +186,10 @@ async fn wrappers_change_how_requests_are_sent() {
     // A client restricted to one namespace.
     let bound = client.clone().namespace("kube-system");
     let refused = bound.kind::<ConfigMap>().get(&key("a")).await.expect_err("it is refused").to_string();
-    assert_eq!(refused, "configmaps default/a is out of reach: the client works in namespace kube-system alone");
+    assert_eq!(
+        refused,
+        "configmaps default/a is in another namespace: the client is limited to the namespace kube-system"
+    );
     assert_eq!(bound.kind::<ConfigMap>().list(&labelled()).await.expect("a list"), []);
     let map = ConfigMap { metadata: ObjectMeta { namespace: None, ..map("c").metadata }, ..ConfigMap::default() };
     let created = bound.kind::<ConfigMap>().create(&map).await.expect("created");
@@ -195,8 +198,8 @@ async fn wrappers_change_how_requests_are_sent() {
     assert!(refused.starts_with("configmaps c has no namespace"), "{refused}");
 
     // An apply requires a field manager.
-    let nobody = Client::new(world.client.clone()).kind::<ConfigMap>().apply(&created).await;
-    assert!(nobody.expect_err("it is refused").to_string().contains("fieldManager"));
+    let refused = Client::new(world.client.clone()).kind::<ConfigMap>().apply(&created).await;
+    assert!(refused.expect_err("it is refused").to_string().contains("fieldManager"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,14 +299,14 @@ async fn create_or_update_and_create_or_patch_write_what_differs() {
     let mut placed = fleet();
     placed.metadata.namespace = Some("default".into());
     fleets.create(&placed).await.expect("created");
-    let (_, told) = fleets
+    let (_, created) = fleets
         .create_or_patch(placed, |fleet| {
             fleet.spec.size = 2;
             fleet.status = Some(FleetStatus { size: 1, note: None });
         })
         .await
         .expect("patched");
-    assert_eq!((told.spec.size, told.status.map(|status| status.size)), (2, Some(1)));
+    assert_eq!((created.spec.size, created.status.map(|status| status.size)), (2, Some(1)));
 }
 
 /// The ways to write, each with the state that the next run must see.
@@ -353,12 +356,12 @@ impl Writer {
         let client = ctx.client();
         let made =
             || ConfigMap { metadata: ObjectMeta { name: Some("made".into()), ..ObjectMeta::default() }, ..map("") };
-        let say = |map: &mut ConfigMap| map.data = Some([("said".into(), "yes".into())].into());
+        let say = |map: &mut ConfigMap| map.data = Some([("mark".into(), "yes".into())].into());
         let there = ctx.get::<ConfigMap>(&key("there"))?.ok_or_else(|| anyhow::anyhow!("it is cached"))?;
         match self.way {
             Way::Dynamic => drop(client.dynamic(&config_maps()).create(&made_dynamic()).await?),
             Way::Metadata => {
-                let patch = Patch::Merge(json!({"metadata": {"annotations": {"said": "yes"}}}));
+                let patch = Patch::Merge(json!({"metadata": {"annotations": {"mark": "yes"}}}));
                 client.metadata::<ConfigMap>().patch(&key("there"), &patch).await?;
             }
             Way::Update => {
@@ -397,12 +400,12 @@ impl Writer {
 
     fn is_seen(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<bool, ClientError> {
         let there = ctx.get::<ConfigMap>(&key("there"))?;
-        let said = |map: Arc<ConfigMap>| map.data.iter().flatten().any(|(key, _)| key == "said");
+        let has_mark = |map: Arc<ConfigMap>| map.data.iter().flatten().any(|(key, _)| key == "mark");
         Ok(match self.way {
             Way::Dynamic | Way::Wrapped | Way::DryRun => ctx.get::<ConfigMap>(&key("made"))?.is_some(),
-            Way::Metadata => there.is_some_and(|map| map.annotations().contains_key("said")),
-            Way::Update | Way::UpsertByPatch => there.is_some_and(said),
-            Way::Upsert => ctx.children::<ConfigMap>()?.into_iter().any(said),
+            Way::Metadata => there.is_some_and(|map| map.annotations().contains_key("mark")),
+            Way::Update | Way::UpsertByPatch => there.is_some_and(has_mark),
+            Way::Upsert => ctx.children::<ConfigMap>()?.into_iter().any(has_mark),
             Way::Finalizer => there.is_some_and(|map| map.finalizers() == ["example.com/test"]),
             Way::DeleteCollection => ctx.list::<ConfigMap>(&Selector::from_iter([("test", "yes")]))?.is_empty(),
             Way::Subresource => fleet.status.as_ref().is_some_and(|status| status.size == 9),

@@ -39,16 +39,16 @@ async fn until_told(kubeconfig: &Value, expected: &[&str]) {
     let manager = Manager::with_args(program.manager).expect("a manager").controller(Controller::new(Idle::default()));
     let probes = manager.probes().clone();
     let running = run(manager);
-    let told = parking_lot::Mutex::new(String::new());
+    let page_text = parking_lot::Mutex::new(String::new());
     let says = async || {
         let page = page(&probes, "/readyz/caches").await;
         let is_told = expected.iter().all(|part| page.contains(part));
-        *told.lock() = page;
+        *page_text.lock() = page;
         is_told
     };
     tokio::select! {
-        () = until("it is told", &says) => {}
-        () = tokio::time::sleep(std::time::Duration::from_secs(60)) => panic!("{}", told.lock()),
+        () = until("the metrics contain it", &says) => {}
+        () = tokio::time::sleep(std::time::Duration::from_secs(60)) => panic!("{}", page_text.lock()),
     }
     running.stop().await;
 }

@@ -163,16 +163,16 @@ impl Reconciler<Fleet> for Fragile {
 #[tokio::test(start_paused = true)]
 async fn a_panic_ends_the_manager_if_panics_are_not_recovered() {
     let world = World::new().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let fragile = Controller::new(Fragile(told.clone())).concurrency(2).recover_panic(false);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let fragile = Controller::new(Fragile(events.clone())).concurrency(2).recover_panic(false);
     let manager = tokio::spawn(world.manager().controller(fragile).run_until(std::future::pending::<()>()));
     world.create_fleet("calm", 1).await;
-    until("the first is at work", || async { !told.lock().is_empty() }).await;
+    until("the first is at work", || async { !events.lock().is_empty() }).await;
     world.create_fleet("wild", 0).await;
     let error = manager.await.expect("it doesn't panic itself").expect_err("it ends");
     assert!(matches!(error, ManagerError::Controller(ControllerError::Panicked { .. })), "{error:?}");
     assert_eq!(error.to_string(), "the reconciler of fleet panicked for default/wild: on purpose");
-    assert_eq!(*told.lock(), ["begins", "ends"], "others have their time");
+    assert_eq!(*events.lock(), ["begins", "ends"], "others have their time");
 }
 
 /// Exceeds its time limit, and cleans up when it is cancelled.
@@ -193,8 +193,9 @@ impl Reconciler<Fleet> for Orderly {
 #[tokio::test(start_paused = true)]
 async fn a_run_can_react_to_its_timeout() {
     let world = World::new().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (traces, orderly) = (Traces::default(), Controller::new(Orderly(told.clone())).timeout(Duration::from_secs(2)));
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (traces, orderly) =
+        (Traces::default(), Controller::new(Orderly(events.clone())).timeout(Duration::from_secs(2)));
     let manager = run(world.manager().traces(traces.clone()).controller(orderly));
     world.create_fleet("late", 1).await;
     until("it has failed all the same", || async {
@@ -202,7 +203,7 @@ async fn a_run_can_react_to_its_timeout() {
         runs.first().is_some_and(|run| run.end == End::TimedOut { limit: Duration::from_secs(2) })
     })
     .await;
-    assert_eq!(told.lock()[0], Duration::from_millis(2500));
+    assert_eq!(events.lock()[0], Duration::from_millis(2500));
     manager.stop().await;
 }
 

@@ -39,9 +39,9 @@ async fn events_are_stored_in_order_and_repeats_as_series() -> anyhow::Result<()
 
     let stored = Api::<StoredEvent>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items;
     let count = |event: &StoredEvent| event.series.as_ref().map_or(1, |series| series.count);
-    let told: Vec<_> = stored.iter().map(|event| (event.reason.as_deref(), count(event))).collect();
+    let counts: Vec<_> = stored.iter().map(|event| (event.reason.as_deref(), count(event))).collect();
     let phase = Some("PhaseChange");
-    assert_eq!(told, [(phase, 1), (phase, 1), (phase, 3), (Some("TooLong"), 1)]);
+    assert_eq!(counts, [(phase, 1), (phase, 1), (phase, 3), (Some("TooLong"), 1)]);
     assert!(!metrics.encode()?.contains("events_discarded_total{"));
     Ok(())
 }

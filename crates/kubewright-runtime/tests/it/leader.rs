@@ -84,10 +84,10 @@ async fn occasional_lost_responses_do_not_end_leadership() -> anyhow::Result<()>
     let bench = Bench::new();
     let network = Faults::new();
     let leader = bench.candidate(network.client(&bench.api.client()), "first")?;
-    network.on(Verb::WRITES, "leases").lose_answer();
+    network.on(Verb::WRITES, "leases").lose_response();
     leader.elected().cancelled().await;
     for _ in 0..20 {
-        let fault = network.on(Verb::WRITES, "leases").times(2).lose_answer();
+        let fault = network.on(Verb::WRITES, "leases").times(2).lose_response();
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(fault.hits(), 2);
     }

@@ -118,7 +118,7 @@ async fn the_cache_can_be_limited_by_namespaces_and_selectors() {
     let data = || vec!["plain".to_owned()];
     until("the object is seen", || async { *seen.lock() == [("a".to_owned(), data())] }).await;
     pass(61).await;
-    until("it is told again", || async { seen.lock().len() >= 2 }).await;
+    until("it is passed again", || async { seen.lock().len() >= 2 }).await;
     assert!(seen.lock().iter().all(|seen| *seen == ("a".to_owned(), data())));
     manager.stop().await;
 }
@@ -413,22 +413,22 @@ async fn only_the_leader_works_until_it_loses_the_lease() {
 /// Attempts operations that a reconciler must not be able to do.
 #[derive(Clone, Default)]
 struct Greedy {
-    told: Arc<Mutex<Vec<String>>>,
+    results: Arc<Mutex<Vec<String>>>,
 }
 
 impl Reconciler<Fleet> for Greedy {
     type Error = anyhow::Error;
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
-        if !self.told.lock().is_empty() {
+        if !self.results.lock().is_empty() {
             return Ok(Action::await_change());
         }
         let named = |name: &str, namespace: Option<&str>| -> ConfigMap {
             serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).expect("a config map")
         };
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for child in [named("elsewhere", Some("kube-system")), named("foreign", None)] {
-            told.push(ctx.get_or_create_child(child).await.expect_err("it is refused").to_string());
+            results.push(ctx.get_or_create_child(child).await.expect_err("it is refused").to_string());
         }
         // As if the answer to the first create were lost: the object exists, and is owned by this one.
         let mine = ctx.create_child(named("mine", None)).await?;
@@ -439,7 +439,7 @@ impl Reconciler<Fleet> for Greedy {
         // The object has changed since it was read, so the delete is refused unless any version is allowed.
         let changed = json!({"metadata": {"labels": {"changed": "yes"}}});
         ctx.patch::<ConfigMap, _>(&ctx.key().sibling("mine"), &Patch::Merge(changed)).await?;
-        told.push(ctx.delete(&mine).await.expect_err("it is refused").is_conflict().to_string());
+        results.push(ctx.delete(&mine).await.expect_err("it is refused").is_conflict().to_string());
         ctx.delete(&mine).any_version().await?;
         ctx.delete(&mine).await?;
         anyhow::ensure!(ctx.live().get::<ConfigMap>(&ctx.key().sibling("mine")).await?.is_none(), "it is gone");
@@ -453,10 +453,10 @@ impl Reconciler<Fleet> for Greedy {
         ctx.apply_child(applied.clone()).await?;
         let smaller = ConfigMap { data: Some([("a".into(), "1".into())].into()), ..applied };
         let applied = ctx.apply_child(smaller).force().await?;
-        told.push(format!("{:?}", applied.data.unwrap_or_default().keys().collect::<Vec<_>>()));
+        results.push(format!("{:?}", applied.data.unwrap_or_default().keys().collect::<Vec<_>>()));
         let owner = applied.metadata.owner_references.unwrap_or_default();
         anyhow::ensure!(owner[0].uid == fleet.uid().unwrap_or_default() && owner[0].controller == Some(true), "owned");
-        *self.told.lock() = told;
+        *self.results.lock() = results;
         Ok(Action::await_change())
     }
 }
@@ -470,11 +470,11 @@ async fn writes_refuse_objects_of_other_owners() {
     let greedy = Greedy::default();
     let manager = run(world.manager().controller(Controller::new(greedy.clone()).owns::<ConfigMap>()));
     world.create_fleet("a", 0).await;
-    until("it has tried", || async { !greedy.told.lock().is_empty() }).await;
-    let told = greedy.told.lock().clone();
-    assert!(told[0].contains("different namespaces"), "{}", told[0]);
-    assert_eq!(told[1], "configmaps default/foreign exists already, and is controlled by nobody");
-    assert_eq!(told[2..], ["true", "[\"a\"]"]);
+    until("it has tried", || async { !greedy.results.lock().is_empty() }).await;
+    let results = greedy.results.lock().clone();
+    assert!(results[0].contains("different namespaces"), "{}", results[0]);
+    assert_eq!(results[1], "configmaps default/foreign already exists and is controlled by no controller");
+    assert_eq!(results[2..], ["true", "[\"a\"]"]);
     manager.stop().await;
 }
 

@@ -33,12 +33,12 @@ fn told_by(error: &ManagerError) -> String {
 }
 
 /// Returns a runnable that records its start and its cancellation.
-fn telling(name: &'static str, told: &Arc<Mutex<Vec<String>>>) -> Runnable {
-    let told = told.clone();
+fn recording(name: &'static str, events: &Arc<Mutex<Vec<String>>>) -> Runnable {
+    let events = events.clone();
     Runnable::new(name, async move |context| {
-        told.lock().push(format!("{name} begins"));
+        events.lock().push(format!("{name} begins"));
         context.cancelled.cancelled().await;
-        told.lock().push(format!("{name} ends"));
+        events.lock().push(format!("{name} ends"));
         Ok(())
     })
 }
@@ -46,25 +46,25 @@ fn telling(name: &'static str, told: &Arc<Mutex<Vec<String>>>) -> Runnable {
 #[tokio::test(start_paused = true)]
 async fn runnables_wait_for_the_leader_unless_they_need_none() {
     let world = World::new().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let first = run(world.manager().leader_election(leads("first")).runnable(telling("first", &told)));
-    until("it leads", || async { !told.lock().is_empty() }).await;
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let first = run(world.manager().leader_election(leads("first")).runnable(recording("first", &events)));
+    until("it leads", || async { !events.lock().is_empty() }).await;
 
     let second = world
         .manager()
         .leader_election(leads("second"))
-        .runnable(telling("elected", &told))
-        .runnable(telling("anywhere", &told).needs_leader(false));
+        .runnable(recording("elected", &events))
+        .runnable(recording("anywhere", &events).needs_leader(false));
     let elected = second.elected();
     let second = run(second);
     pass(60).await;
-    assert_eq!(*told.lock(), ["first begins", "anywhere begins"]);
+    assert_eq!(*events.lock(), ["first begins", "anywhere begins"]);
     assert!(!elected.is_cancelled());
     first.stop().await;
-    until("the second leads", || async { elected.is_cancelled() && told.lock().len() == 4 }).await;
-    assert_eq!(told.lock()[2..], ["first ends", "elected begins"]);
+    until("the second leads", || async { elected.is_cancelled() && events.lock().len() == 4 }).await;
+    assert_eq!(events.lock()[2..], ["first ends", "elected begins"]);
     second.stop().await;
-    assert_eq!(told.lock().len(), 6);
+    assert_eq!(events.lock().len(), 6);
 }
 
 /// A controller that needs no leader works on every replica, and the caches of replicas that don't lead are filled.
@@ -102,17 +102,17 @@ impl Reconciler<Fleet> for Counting {
 #[tokio::test(start_paused = true)]
 async fn a_runnable_that_fails_or_panics_ends_the_manager_and_one_that_is_done_does_not() {
     let world = World::new().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let events = Arc::new(Mutex::new(Vec::new()));
     let done = Runnable::new("chore", async |_| Ok(()));
     let failing = Runnable::new("poller", async |context| {
         tokio::time::sleep(Duration::from_secs(60)).await;
         drop(context);
         Err("the source is dry".into())
     });
-    let manager = world.manager().runnable(done).runnable(failing).runnable(telling("other", &told));
+    let manager = world.manager().runnable(done).runnable(failing).runnable(recording("other", &events));
     let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it fails");
     assert_eq!(told_by(&error), "the runnable poller failed: the source is dry");
-    assert_eq!(*told.lock(), ["other begins", "other ends"], "the others end in good order");
+    assert_eq!(*events.lock(), ["other begins", "other ends"], "the others end in good order");
 
     let panicking = Runnable::new("poller", async |_| panic!("on purpose"));
     let error = world.manager().runnable(panicking).run_until(std::future::pending::<()>()).await;

@@ -34,11 +34,11 @@ async fn answers(address: &BindAddress) -> bool {
 async fn servers_start_before_the_caches_are_synced_and_controllers_after() {
     let world = World::new().await;
     let (probes, metrics) = (address(), address());
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let started = Arc::new(Mutex::new(Vec::new()));
     let telling = |name: &'static str| {
-        let told = told.clone();
+        let started = started.clone();
         Runnable::new(name, async move |_| {
-            told.lock().push(name);
+            started.lock().push(name);
             Ok(())
         })
     };
@@ -62,11 +62,11 @@ async fn servers_start_before_the_caches_are_synced_and_controllers_after() {
     .await;
     // The caches start after the servers, so that the readiness checks can report what is missing.
     assert!(answers(&probes).await && answers(&metrics).await);
-    until("what runs everywhere runs", || async { !told.lock().is_empty() }).await;
-    assert_eq!(*told.lock(), ["everywhere"]);
+    until("what runs everywhere runs", || async { !started.lock().is_empty() }).await;
+    assert_eq!(*started.lock(), ["everywhere"]);
     elections.open();
-    until("it is elected", || async { told.lock().len() == 2 }).await;
-    assert_eq!(*told.lock(), ["everywhere", "elected"]);
+    until("it is elected", || async { started.lock().len() == 2 }).await;
+    assert_eq!(*started.lock(), ["everywhere", "elected"]);
     assert_eq!(runs.load(std::sync::atomic::Ordering::SeqCst), 0, "no reconcile without a filled cache");
     lists.open();
     world.wait_for_size("a", 1).await;

@@ -89,7 +89,7 @@ async fn a_stalled_cache_is_bypassed_by_live_reads() {
 #[tokio::test(start_paused = true)]
 async fn a_create_without_a_response_is_not_repeated() {
     let world = World::new().await;
-    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_response();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
     let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
     world.create_fleet("a", SIZE).await;
@@ -110,7 +110,7 @@ fn lists(world: &World) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_named_create_without_a_response_costs_no_list() {
     let world = World::new().await;
-    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_response();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
     world.create_fleet("a", SIZE).await;
@@ -125,7 +125,7 @@ async fn a_named_create_without_a_response_costs_no_list() {
 async fn keys_with_lost_responses_share_a_list() {
     const FLEETS: usize = 16;
     let world = World::new().await;
-    let lost = world.faults.on(&[Verb::Create], "configmaps").times(FLEETS).lose_answer();
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(FLEETS).lose_response();
     let _slow = world.faults.on(&[Verb::List], "configmaps").always().delay(Duration::from_secs(1));
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(60));
     let controller = controller(FleetReconciler::generating_names()).concurrency(FLEETS);
@@ -304,7 +304,7 @@ async fn a_list_counts_as_newer_than_every_live_read_before_it() {
     let reconciler = FleetReconciler::generating_names();
     let manager = run(world.manager().controller(controller(reconciler.clone())));
     // The answer is lost, so the ship is known only from a live read.
-    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_answer();
+    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_response();
     world.create_fleet("a", 1).await;
     world.wait_for_size("a", 1).await;
     assert_eq!(lost.hits(), 1);

@@ -171,7 +171,7 @@ async fn a_collector_gets_spans_of_reconciles_and_of_their_requests() {
     let spans: Vec<_> = resources.flat_map(|resource| &resource.scopes).flat_map(|scope| &scope.spans).collect();
 
     let request = spans.iter().find(|span| span.name == "create configmaps default/ship").expect("the creation");
-    let told = values(&request.attributes);
+    let attributes = values(&request.attributes);
     for (key, value) in [
         ("http.request.method", "POST"),
         ("http.response.status_code", "201"),
@@ -181,13 +181,13 @@ async fn a_collector_gets_spans_of_reconciles_and_of_their_requests() {
         ("k8s.object.name", "ship"),
         ("kubewright.request.verb", "create"),
     ] {
-        assert_eq!(told.get(key).map(String::as_str), Some(value), "{key} of {told:?}");
+        assert_eq!(attributes.get(key).map(String::as_str), Some(value), "{key} of {attributes:?}");
     }
     assert_eq!(request.kind, 3, "a client's");
 
     let parent = spans.iter().find(|span| span.id == request.parent).expect("the reconcile it is of");
     assert_eq!((parent.name.as_str(), &parent.trace), ("reconcile", &request.trace));
-    let told = values(&parent.attributes);
+    let attributes = values(&parent.attributes);
     for (key, value) in [
         ("controller", "fleet"),
         ("k8s.namespace.name", "default"),
@@ -197,7 +197,7 @@ async fn a_collector_gets_spans_of_reconciles_and_of_their_requests() {
         ("kubewright.reconcile.attempt", "1"),
         ("object", "default/good"),
     ] {
-        assert_eq!(told.get(key).map(String::as_str), Some(value), "{key} of {told:?}");
+        assert_eq!(attributes.get(key).map(String::as_str), Some(value), "{key} of {attributes:?}");
     }
     let is_failure = |span: &&&Span| values(&span.attributes).get("k8s.object.name").is_some_and(|name| name == "bad");
     let failure = spans.iter().find(is_failure).expect("the failure");

@@ -59,9 +59,9 @@ impl Reconciler<Fleet> for Admiral {
         self.threads.lock().insert(format!("{:?}", std::thread::current().id()));
         let orders = ctx.list::<ConfigMap>(&Default::default())?;
         let size = orders.iter().filter_map(|order| order_of(order, &fleet.name_any())).sum();
-        let told = ctx.set_status(FleetStatus { size, note: None }).await;
+        let result = ctx.set_status(FleetStatus { size, note: None }).await;
         self.at_work.lock().remove(ctx.key());
-        told.map(|()| Action::await_change())
+        result.map(|()| Action::await_change())
     }
 }
 
@@ -83,11 +83,11 @@ impl Sea {
     /// Returns the sizes in the statuses, by namespace and name.
     async fn sizes(&self) -> BTreeMap<String, usize> {
         let fleets = Api::<Fleet>::all(self.client.clone()).list(&Default::default()).await.expect("a list");
-        let told = |fleet: Fleet| {
+        let size = |fleet: Fleet| {
             let key = ObjectKey::of(&fleet).to_string();
             fleet.status.map(|status| (key, status.size))
         };
-        fleets.into_iter().filter_map(told).collect()
+        fleets.into_iter().filter_map(size).collect()
     }
 }
 

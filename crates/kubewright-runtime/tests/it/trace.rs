@@ -1,4 +1,4 @@
-//! Traces: why a key ran, what the run did, and why nothing happens.
+//! Traces: the triggers of runs, their effects, and the states of keys.
 
 use std::{
     io,
@@ -48,40 +48,40 @@ async fn start(world: &World, controller: Controller<Fleet>) -> (Running, Traces
 
 /// Returns the triggers of all these runs, as `reason Kind namespace/name`.
 fn triggers(runs: &[Arc<Trace>]) -> Vec<String> {
-    let told = runs.iter().flat_map(|run| &run.triggers).map(|trigger| {
+    let triggers = runs.iter().flat_map(|run| &run.triggers).map(|trigger| {
         let kind = trigger.kind.as_deref().unwrap_or_default();
-        let object = trigger.object.as_ref().map(ToString::to_string).unwrap_or_default();
+        let object = trigger.object.as_deref().unwrap_or_default();
         format!("{:?} {kind} {object}", trigger.reason).trim_end().to_owned()
     });
-    told.collect()
+    triggers.collect()
 }
 
 /// Returns the writes of a run, as `verb Kind namespace/name/subresource status`.
 fn writes(run: &Trace) -> Vec<String> {
-    let told = run.writes.iter().map(|write| {
+    let writes = run.writes.iter().map(|write| {
         let subresource = write.subresource.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
         let status = write.status.map_or("unanswered".into(), |status| status.to_string());
         format!("{} {} {}{subresource} {status}", write.verb, write.kind, write.object)
     });
-    told.collect()
+    writes.collect()
 }
 
-async fn until_told(traces: &Traces, trigger: &str) {
+async fn until_triggered(traces: &Traces, trigger: &str) {
     until(&format!("a run because of {trigger}"), || async {
-        triggers(&traces.of("fleet", &key())).iter().any(|told| told == trigger)
+        triggers(&traces.of("fleet", &key())).iter().any(|recorded| recorded == trigger)
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_to_objects_is_told_as_the_trigger() {
+async fn changes_of_objects_are_recorded_as_triggers() {
     let world = World::new().await;
     let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
     world.create_fleet("a", 2).await;
     world.wait_for_size("a", 2).await;
-    until_told(&traces, "Updated Fleet default/a").await;
+    until_triggered(&traces, "Updated Fleet default/a").await;
     world.ships().delete("a-0", &DeleteParams::default()).await.expect("deleted");
-    until_told(&traces, "Deleted ConfigMap default/a-0").await;
+    until_triggered(&traces, "Deleted ConfigMap default/a-0").await;
 
     let runs = traces.of("fleet", &key());
     assert_eq!(triggers(&runs[..1]), ["Added Fleet default/a"]);
@@ -96,19 +96,19 @@ async fn what_happens_to_objects_is_told_as_the_trigger() {
     assert!(runs.iter().all(|run| run.id.len() == 16 && run.attempt == 1));
 
     world.resize("a", 3).await;
-    until("the changed field is told", || async {
+    until("the changed fields are recorded", || async {
         let changed = ["metadata.generation".to_owned(), "spec.size".to_owned()];
         let runs = traces.of("fleet", &key());
         runs.iter().flat_map(|run| &run.triggers).any(|trigger| trigger.fields == changed)
     })
     .await;
     world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
-    until_told(&traces, "Deleted Fleet default/a").await;
+    until_triggered(&traces, "Deleted Fleet default/a").await;
     manager.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_list_is_told_and_a_key_keeps_its_last_runs() {
+async fn a_first_list_is_recorded_and_a_key_keeps_its_last_runs() {
     let world = World::new().await;
     world.create_fleet("a", 1).await;
     let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
@@ -128,11 +128,11 @@ async fn a_first_list_is_told_and_a_key_keeps_its_last_runs() {
 }
 
 /// Fails or panics with the server's message about a Secret, after so many writes that no more are recorded.
-struct Teller {
+struct SecretWriter {
     panics: bool,
 }
 
-impl Reconciler<Fleet> for Teller {
+impl Reconciler<Fleet> for SecretWriter {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
@@ -141,14 +141,14 @@ impl Reconciler<Fleet> for Teller {
             ctx.patch::<Fleet, _>(ctx.key(), &patch).await?;
         }
         let metadata = ObjectMeta { name: Some("token".into()), ..ObjectMeta::default() };
-        let told = ctx.create_child(Secret { metadata, ..Secret::default() }).await;
-        assert!(!self.panics, "{told:?}");
-        told.map(|_| Action::await_change())
+        let created = ctx.create_child(Secret { metadata, ..Secret::default() }).await;
+        assert!(!self.panics, "{created:?}");
+        created.map(|_| Action::await_change())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_of_a_secret_is_not_told() {
+async fn errors_about_secrets_are_not_recorded() {
     for panics in [false, true] {
         let world = World::new().await;
         let _refused = world.faults.on(&[Verb::Create], "secrets").always().refuse_with(
@@ -157,18 +157,18 @@ async fn what_is_said_of_a_secret_is_not_told() {
             "Invalid value: \"hunter2\"",
         );
         world.create_fleet("a", 1).await;
-        let (manager, traces) = start(&world, Controller::new(Teller { panics }).name("fleet")).await;
+        let (manager, traces) = start(&world, Controller::new(SecretWriter { panics }).name("fleet")).await;
         until("it failed", || async { traces.of("fleet", &key()).iter().any(|run| run.end != End::Done) }).await;
         let runs = traces.of("fleet", &key());
-        let told = serde_json::to_string(&runs.iter().map(AsRef::as_ref).collect::<Vec<&Trace>>()).expect("json");
-        assert!(told.contains("not shown here") && !told.contains("hunter2"), "{told}");
+        let text = serde_json::to_string(&runs.iter().map(AsRef::as_ref).collect::<Vec<&Trace>>()).expect("json");
+        assert!(text.contains("not shown here") && !text.contains("hunter2"), "{text}");
         manager.stop().await;
     }
 }
 
 /// A failed run is recorded with its error, and its retry with the number of the attempt.
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_with_its_retry() {
+async fn a_failure_is_recorded_with_its_retry() {
     let world = World::new().await;
     let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
     let message = "configmaps is forbidden: no right to create";
@@ -183,21 +183,21 @@ async fn a_failure_is_told_with_its_retry() {
     assert_eq!(first.writes[0].error.as_deref(), Some(message));
     let error = format!("create configmaps default/a-0: {message}");
     assert_eq!(first.end, End::Failed { error, terminal: false });
-    let Next::After { delay, time } = &first.next else { panic!("it is tried again: {:?}", first.next) };
+    let Next::After { delay, time } = &first.next else { panic!("not retried: {:?}", first.next) };
     assert!(!delay.is_zero() && *time > first.started, "{:?}", first.next);
     assert_eq!(runs[..3].iter().map(|run| run.attempt).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(triggers(&runs[1..3]), ["Backoff", "Backoff"]);
     assert!(runs[1].started >= *time);
-    assert_eq!(runs.last().map(|run| run.attempt), Some(1), "a success is a new beginning");
+    assert_eq!(runs.last().map(|run| run.attempt), Some(1), "a success resets the attempts");
     manager.stop().await;
 }
 
 /// A write without an answer is recorded as unanswered.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_told_as_such() {
+async fn a_write_without_a_response_is_recorded() {
     let world = World::new().await;
     let (manager, traces) = start(&world, controller(FleetReconciler::generating_names())).await;
-    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_answer();
+    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_response();
     world.create_fleet("a", 1).await;
     world.wait_for_size("a", 1).await;
     assert_eq!(lost.hits(), 1);
@@ -210,7 +210,7 @@ async fn a_lost_answer_is_told_as_such() {
 
 /// While the barrier delays a key, this is reported; afterwards the trace has the duration.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_held_back_says_so() {
+async fn a_key_that_waits_for_the_cache_is_reported() {
     let world = World::new().await;
     let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
     let gate = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(3));
@@ -222,7 +222,7 @@ async fn a_key_that_is_held_back_says_so() {
     .await;
     assert_eq!(traces.controllers()[0].held, 1);
     let page = traces.explain("fleet", &key()).expect("the controller").to_string();
-    assert!(page.contains("is held back for"), "{page}");
+    assert!(page.contains("has been waiting for"), "{page}");
     world.wait_for_size("a", 2).await;
     assert!(gate.hits() > 0);
     let held = traces.of("fleet", &key()).iter().filter_map(|run| run.held).max();
@@ -264,7 +264,7 @@ impl Reconciler<Fleet> for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_end_and_what_comes_next_is_told() {
+async fn every_outcome_and_next_run_is_recorded() {
     let world = World::new().await;
     let busy = Controller::new(Busy).reads::<ConfigMap>().timeout(Duration::from_secs(10));
     let (manager, traces) = start(&world, busy).await;
@@ -302,26 +302,26 @@ async fn every_end_and_what_comes_next_is_told() {
 
 /// A controller that can't start reports what it waits for.
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_waits_says_for_what() {
+async fn a_controller_that_cannot_start_is_reported() {
     let world = World::without_fleets();
     let traces = Traces::default();
     let manager = run(world.manager().traces(traces.clone()).controller(controller(FleetReconciler::default())));
     let missing = "fleets.test.kubewright.dev: ";
     until("it says so", || async {
         let page = traces.explain("fleet", &key()).map(|page| page.to_string()).unwrap_or_default();
-        page.contains("can't begin before it has listed") && page.contains(missing) && page.contains("is installed")
+        page.contains("cannot start until it has listed") && page.contains(missing) && page.contains("is installed")
     })
     .await;
     world.install_fleets().await;
     until("it works", || async { traces.controllers()[0].phase == Phase::Working }).await;
     assert!(traces.controllers()[0].missing.is_empty());
     let page = traces.explain("fleet", &key()).expect("the controller");
-    assert!(!page.exists && page.to_string().contains("the cache has no Fleet of that name"), "{page}");
+    assert!(!page.exists && page.to_string().contains("is not in the cache of the operator"), "{page}");
     manager.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn switched_off_nothing_is_kept() {
+async fn disabled_traces_keep_nothing() {
     let world = World::new().await;
     let manager = run(world.manager().traces(Traces::off()).controller(controller(FleetReconciler::default())));
     world.create_fleet("a", 2).await;
@@ -377,23 +377,23 @@ async fn every_line_of_a_reconcile_has_its_id() {
     manager.stop().await;
 
     let id = traces.of("fleet", &key())[0].id.clone();
-    let said = ["looking", "the reconcile failed"];
+    let messages = ["looking", "the reconcile failed"];
     let text = |lines: &Lines| String::from_utf8(lines.0.lock().clone()).expect("text");
     let machines = text(&lines);
-    let told = machines.lines().filter_map(|line| {
+    let lines = machines.lines().filter_map(|line| {
         let line: Value = serde_json::from_str(line).expect("json");
         let span = &line["span"];
-        assert!(!said.contains(&line["message"].as_str()?) || span["reconcile_id"].is_string(), "{line}");
+        assert!(!messages.contains(&line["message"].as_str()?) || span["reconcile_id"].is_string(), "{line}");
         let is_ours = span["reconcile_id"] == id.as_str();
         assert!(!is_ours || (&span["controller"], &span["object"]) == (&json!("fleet"), &json!("default/a")), "{line}");
         is_ours.then(|| line["message"].as_str().map(str::to_owned))?
     });
-    assert_eq!(told.collect::<Vec<_>>(), said);
+    assert_eq!(lines.collect::<Vec<_>>(), messages);
     let ours = format!("reconcile_id={id}");
     let quoted = format!("reconcile_id=\"{id}\"");
     let people = text(&texts);
-    let told = people.lines().filter(|line| line.contains(&ours) || line.contains(&quoted)).collect::<Vec<_>>();
-    assert!(told.len() == 2 && told[0].contains("looking") && told[1].contains("the reconcile failed"), "{people}");
+    let lines = people.lines().filter(|line| line.contains(&ours) || line.contains(&quoted)).collect::<Vec<_>>();
+    assert!(lines.len() == 2 && lines[0].contains("looking") && lines[1].contains("the reconcile failed"), "{people}");
 }
 
 /// Repeatedly writes a field that config maps don't have.
@@ -450,7 +450,7 @@ impl Reconciler<Fleet> for Twice {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_woken_and_what_has_changed_is_told() {
+async fn channels_and_effective_writes_are_recorded() {
     let world = World::new().await;
     let map = serde_json::from_value(json!({"metadata": {"name": "a"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &map).await.expect("accepted");
@@ -468,7 +468,7 @@ async fn who_has_woken_and_what_has_changed_is_told() {
     assert_eq!(changed(&runs[0]), [Some(true), Some(false)]);
     assert_eq!(changed(&runs[1]), [Some(false), Some(false)]);
     let text = runs[1].to_string();
-    assert!(text.contains("because the channel orders named it") && text.contains("(200, no change)"), "{text}");
+    assert!(text.contains("because an event arrived on the channel orders") && text.contains("(no change)"), "{text}");
 }
 
 /// Returns the status code, content type and body of a response.
@@ -519,7 +519,7 @@ async fn the_probe_port_shows_them_as_json_and_as_text() {
     assert_eq!(fetch(port, "/debug/traces/fleet/default/a?format=text", "*/*").await.1, kind);
     let first = body.lines().next().unwrap_or_default();
     assert!(
-        first.contains(" fleet default/a ran ") && first.contains("; created ConfigMap default/a-0 (201)"),
+        first.contains(" fleet default/a ran for ") && first.contains("; created ConfigMap default/a-0;"),
         "{body}"
     );
     let last = body.lines().last().unwrap_or_default();
@@ -591,9 +591,9 @@ async fn traces_of_a_pod_are_on_its_loopback() {
 }
 
 /// Reads the cache in every possible way.
-struct Bookworm;
+struct CacheReader;
 
-impl Reconciler<Fleet> for Bookworm {
+impl Reconciler<Fleet> for CacheReader {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
@@ -602,23 +602,26 @@ impl Reconciler<Fleet> for Bookworm {
         let maps = ctx.cached::<ConfigMap>()?;
         assert_eq!((maps.len(), maps.get(&ctx.key().sibling("m")).is_some(), secrets.is_empty()), (1, true, true));
         assert!(!maps.contains(&ctx.key().sibling("n")) && maps.list(None, &red).is_empty());
-        assert!(maps.controlled_by("nobody").is_empty() && ctx.children::<ConfigMap>()?.is_empty());
+        assert!(maps.controlled_by("unknown-uid").is_empty() && ctx.children::<ConfigMap>()?.is_empty());
         assert_eq!(maps.indexed_keys("by name", "m").len(), 1);
         Ok(Action::await_change())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_of_the_cache_is_told_one_by_one() {
+async fn each_read_from_the_cache_is_recorded() {
     let world = World::new().await;
     let map = serde_json::from_value(json!({"metadata": {"name": "m"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &map).await.expect("accepted");
-    let controller = Controller::new(Bookworm).index("by name", |map: &ConfigMap| vec![map.name_any()]);
+    let controller = Controller::new(CacheReader).index("by name", |map: &ConfigMap| vec![map.name_any()]);
     let traces = Traces::default();
     let manager = run(world.manager().traces(traces.clone()).controller(controller));
     world.create_fleet("a", 0).await;
-    let told = "read 1 ConfigMap, ConfigMap default/m, 0 Secrets, no ConfigMap default/n, \
+    let expected = "read 1 ConfigMap, ConfigMap default/m, 0 Secrets, no ConfigMap default/n, \
                 0 ConfigMaps with color=red, 0 ConfigMaps, 0 ConfigMaps, 1 ConfigMap with by name m; ";
-    until("it is told", || async { traces.of("fleet", &key()).iter().any(|run| run.to_string().contains(told)) }).await;
+    until("the reads are recorded", || async {
+        traces.of("fleet", &key()).iter().any(|run| run.to_string().contains(expected))
+    })
+    .await;
     manager.stop().await;
 }

@@ -45,7 +45,7 @@ impl Reconciler<Fleet> for Spotter {
     type Error = anyhow::Error;
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
-        anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "it is told to fail");
+        anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "a deliberate failure");
         let resource = match fleet.annotations().get("target").map(String::as_str) {
             Some("secrets") => ApiResource::erase::<Secret>(&()),
             Some("configmaps") => ApiResource::erase::<ConfigMap>(&()),
@@ -104,7 +104,7 @@ async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
         world.create_fleet(fleet, 0).await;
     }
     pass(10).await;
-    assert_eq!(asked(&world, "secrets"), (0, 0), "nobody has asked");
+    assert_eq!(asked(&world, "secrets"), (0, 0), "without a watch");
 
     // The first list triggers the waiting keys, even if it is empty.
     for fleet in ["a", "b"] {
@@ -181,8 +181,8 @@ async fn a_requested_kind_may_be_installed_later() {
     // A later run gets the reason.
     world.resize("a", 1).await;
     until("it knows why", || async {
-        let told = spotter.last("a").and_then(Result::err).map(|unsynced| unsynced.to_string());
-        told.is_some_and(|told| told.starts_with("secrets: ") && told.contains("no secrets for you"))
+        let error = spotter.last("a").and_then(Result::err).map(|unsynced| unsynced.to_string());
+        error.is_some_and(|error| error.starts_with("secrets: ") && error.contains("no secrets for you"))
     })
     .await;
     assert_eq!(page(&probes, "/readyz/caches").await, "ok");
@@ -259,7 +259,7 @@ async fn a_hanging_list_is_restarted_when_another_is_requested() {
     world.create_fleet("a", 0).await;
     until("it is listed", || async { asked(&world, "configmaps").0 == 1 }).await;
     pass(20).await;
-    assert_eq!(asked(&world, "configmaps").0, 1, "nobody wants another");
+    assert_eq!(asked(&world, "configmaps").0, 1, "one list suffices");
     world.resize("a", 1).await;
     until("it is wanted", || async { curious.0.lock().len() == 2 }).await;
     pass(8).await;

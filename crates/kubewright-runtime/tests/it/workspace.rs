@@ -137,7 +137,7 @@ async fn a_lost_response_starts_no_second_instance() {
     for lost in 0..3 {
         let (world, launcher) = (World::new().await, Launcher::default());
         let verbs = &[Verb::Create, Verb::Patch];
-        let fault = world.faults.on(verbs, "configmaps").skip(lost).lose_answer();
+        let fault = world.faults.on(verbs, "configmaps").skip(lost).lose_response();
         let manager = launcher.start(&world);
         world.create_fleet("a", 1).await;
         world.wait_for_size("a", 1).await;
@@ -227,7 +227,7 @@ async fn a_stale_replica_does_not_delete_the_workspace_of_a_recreated_object() {
     let hold = world.faults.on(&[Verb::Watch], "fleets").always().hold();
     let slow = world.faults.on(&[Verb::Get], "configmaps").delay(Duration::from_secs(5));
     let manager = launcher.start(&world);
-    until("the memory is about to be read", || async { slow.hits() == 1 }).await;
+    until("the workspace is about to be read", || async { slow.hits() == 1 }).await;
     world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
     let later = world.create_fleet("a", 1).await;
     let uid = later.metadata.uid.clone().unwrap_or_default();
@@ -271,8 +271,10 @@ async fn invalid_workspace_content_is_an_error_or_replaced_by_the_default() {
             world.wait_for_size("a", 1).await;
             assert_eq!(launcher.cloud.instances(), 1);
         } else {
-            launcher.until_told("the memory in config map default/a.fleet.workspace can't be read: invalid type").await;
-            assert!(launcher.errors.lock()[0].ends_with("use `or_default` to begin anew, or delete the config map"));
+            launcher
+                .until_told("can't decode the workspace in config map default/a.fleet.workspace: invalid type")
+                .await;
+            assert!(launcher.errors.lock()[0].ends_with("replace it with `or_default`, or delete the config map"));
             assert_eq!(launcher.cloud.instances(), 0);
         }
         manager.stop().await;
@@ -284,7 +286,7 @@ async fn a_workspace_has_a_maximum_size() {
     let (world, launcher) = (World::new().await, Launcher { ballast: LARGEST_WORKSPACE, ..Launcher::default() });
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;
-    launcher.until_told("and 262144 are the most: remember less").await;
+    launcher.until_told("more than 262144: store less").await;
     assert_eq!((launcher.cloud.instances(), memory(&world).await), (0, None));
     manager.stop().await;
 }
@@ -329,6 +331,6 @@ fn the_errors_say_what_to_do() {
     let error = WorkspaceError::NoNamespace { owner: "Node a".into() };
     assert_eq!(
         ClientError::from(error).to_string(),
-        "Node a is in no namespace: say where its workspace is to be, with `in_namespace`"
+        "Node a is cluster-scoped: set the namespace of its workspace with `in_namespace`"
     );
 }

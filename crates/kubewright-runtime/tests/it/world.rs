@@ -200,13 +200,14 @@ impl Running {
     }
 }
 
-/// Returns a loopback address that no other test on this machine uses, so its port is free.
+/// Returns a free port of a loopback address that no other test on this machine uses, so it stays free.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
     let [_, _, high, low] = process.to_be_bytes();
     let host = [127, 64 + (high & 0x3f), low, u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap()];
-    SocketAddr::from((host, 9443))
+    // Any fixed port could be in use, by a program that listens on all addresses.
+    std::net::TcpListener::bind((std::net::Ipv4Addr::from(host), 0)).unwrap().local_addr().unwrap()
 }
 
 /// Prints logs with failing tests, filtered by `RUST_LOG`.

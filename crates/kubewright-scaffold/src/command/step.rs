@@ -7,7 +7,6 @@ use super::{ApiError, CreateApi, CreateWebhook, Edit, EditError, Init, InitError
 use crate::{
     plan::Plan,
     project::{LAYOUT, Project},
-    record::{self, RecordError},
 };
 
 /// A scaffolding command with its arguments.
@@ -41,23 +40,10 @@ pub enum StepError {
     /// `kubewright edit` failed.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// The record of the scaffold cannot be used.
-    #[error(transparent)]
-    Record(#[from] RecordError),
 }
 
 impl Step {
-    /// Plans the changes of files, including `PROJECT` and the [record].
-    ///
-    /// # Errors
-    /// Returns an error if the command is invalid for the project.
-    pub fn carry_out(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), StepError> {
-        self.plan(project, plan)?;
-        record::note(self, project, plan)?;
-        Ok(())
-    }
-
-    /// Plans the changes of files, including `PROJECT`.
+    /// Plans the changes of files, including `PROJECT`; [`record::plan`](crate::record::plan) also records the command.
     ///
     /// # Errors
     /// Returns an error if the command is invalid for the project.

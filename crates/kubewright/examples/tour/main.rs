@@ -52,7 +52,7 @@ pub(crate) struct GreetingSpec {
 /// The last observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct GreetingStatus {
-    /// How many have been greeted.
+    /// The number of people who have been greeted.
     pub(crate) greeted: usize,
 }
 

@@ -37,12 +37,12 @@ impl Reconciler<Greeting> for Signing {
     async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let is_alone = self.log.0.lock().at_work.insert(ctx.key().clone());
         self.log.0.lock().doubled += usize::from(!is_alone);
-        let told = ctx.set_status(GreetingStatus { greeted: greeting.spec.names.len() }).await;
+        let result = ctx.set_status(GreetingStatus { greeted: greeting.spec.names.len() }).await;
         let mut log = self.log.0.lock();
         log.at_work.remove(ctx.key());
         log.last.insert(ctx.key().clone(), self.replica);
         // Soon again, so that it is seen whose it has become.
-        told.map(|()| Action::requeue_after(Duration::from_millis(200)))
+        result.map(|()| Action::requeue_after(Duration::from_millis(200)))
     }
 }
 

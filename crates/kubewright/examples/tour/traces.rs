@@ -15,8 +15,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     greet(&cluster, &["ada"]).await?;
     let key = ObjectKey::namespaced("default", "hello");
     // Each run has its trigger, reads, writes, result and next run.
-    let told = || traces.explain("greeting", &key).map(|page| page.to_string()).unwrap_or_default();
-    until("what it wrote is told", async || told().contains("card-ada")).await?;
+    let page = || traces.explain("greeting", &key).map(|page| page.to_string()).unwrap_or_default();
+    until("the write is recorded", async || page().contains("card-ada")).await?;
     manager.stop().await?;
     cluster.shutdown().await;
     Ok(())

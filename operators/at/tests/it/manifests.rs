@@ -17,7 +17,7 @@ fn the_sample_matches_the_source() {
 async fn the_role_allows_what_is_used_and_no_more() {
     let (env, faults) = (env().await, Faults::new());
     // After a lost answer it reads live instead of from its cache.
-    faults.on(&[Verb::Create], "pods").lose_answer();
+    faults.on(&[Verb::Create], "pods").lose_response();
     let operator = env.start(&faults);
     env.create(at(SOON, "echo YAY")).await;
     reaches(&env, Phase::Running, "Running").await;

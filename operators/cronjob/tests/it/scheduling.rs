@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::PostParams};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, TestEnv, assert_quiet, eventually, minutes};
+use operator_kit::{History, TestEnv, assert_only_watches, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -172,7 +172,7 @@ async fn a_name_conflict_is_reported_until_the_name_is_free() {
 async fn an_existing_job_of_its_own_counts_as_launched() {
     let (env, faults) = (env().await, Faults::new());
     let mut history = History::of::<Job>(&env);
-    let lost = faults.on(&[Verb::Create], "jobs").lose_answer();
+    let lost = faults.on(&[Verb::Create], "jobs").lose_response();
     // The created Job isn't seen for a while.
     faults.on(&[Verb::Watch], "jobs").times(5).delay(minutes(1));
     let operator = env.start(&faults);
@@ -388,7 +388,7 @@ async fn a_schedule_that_never_matches_is_reported_and_not_retried() {
     let reported = reaches(&env, "Ready", "NeverMatches").await;
     assert_eq!(reported.next_schedule_time, None);
     assert_quiet(&faults).await;
-    assert!(faults.requests().iter().all(|seen| seen.request.verb == Verb::Watch));
+    assert_only_watches(&faults);
     let events = env.events("lunch").await;
     assert_eq!(events, ["Warning NeverMatches no date satisfies the schedule \"0 0 30 2 *\""]);
     env.edit::<CronJob>("lunch", json!({"spec": {"schedule": "0 0 29 2 *"}})).await;

@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, DynamicObject, PostParams},
 };
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{TestEnv, assert_quiet, eventually, minutes};
+use operator_kit::{TestEnv, assert_only_watches, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -138,7 +138,7 @@ async fn an_invalid_text_is_reported_and_retried_only_after_an_edit() {
     sleep(minutes(1)).await;
     faults.forget();
     sleep(minutes(60)).await;
-    assert!(faults.requests().iter().all(|seen| seen.request.verb == Verb::Watch));
+    assert_only_watches(&faults);
     assert_eq!(reaches(&env, 3).await, names, "those that run are left alone");
     env.edit::<ConfigMap>("words", json!({"data": {"title": "short"}})).await;
     reported(&env, "Updated", "Rolling").await;

@@ -23,7 +23,7 @@ fn the_sample_matches_the_source_and_has_texts_and_standbys() {
 async fn the_role_allows_what_is_used_and_no_more() {
     let (env, faults) = (env().await, Faults::new());
     // After a lost answer the create is repeated, and the existing pod is read.
-    faults.on(&[Verb::Create], "pods").lose_answer();
+    faults.on(&[Verb::Create], "pods").lose_response();
     let operator = env.start(&faults);
     let names = three(&env).await;
     env.edit::<Pod>(&names[0], json!({"metadata": {"labels": null}})).await;

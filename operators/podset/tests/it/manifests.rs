@@ -30,7 +30,7 @@ async fn the_role_allows_what_is_used_and_no_more() {
     }
     let (env, faults) = (env().await, Faults::new());
     // After a lost answer the create is repeated, and the existing pod is read.
-    faults.on(&[Verb::Create], "pods").lose_answer();
+    faults.on(&[Verb::Create], "pods").lose_response();
     let operator = env.start(&faults);
     lives::<First>(&env).await;
     lives::<Second>(&env).await;

@@ -1,4 +1,4 @@
-//! However stale the cache is, and whatever else fails, the operator never creates or deletes too many pods.
+//! The operator never creates or deletes too many pods, however stale the cache is and whatever else fails.
 
 use std::{collections::BTreeSet, mem::replace, sync::Arc, time::Duration};
 
@@ -123,8 +123,8 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
         sleep(Duration::from_millis(below(&random, 12_000))).await;
         match below(&random, 10) {
             0..=2 => scale::<K>(&env, 1 + below(&random, 9) as i32).await,
-            3 => drop(faults.on(&[Verb::Create], "pods").times(2).lose_answer()),
-            4 => drop(faults.on(&[Verb::Delete], "pods").times(2).lose_answer()),
+            3 => drop(faults.on(&[Verb::Create], "pods").times(2).lose_response()),
+            4 => drop(faults.on(&[Verb::Delete], "pods").times(2).lose_response()),
             5 => drop(faults.on(Verb::WRITES, "pods").times(3).refuse(503, "ServiceUnavailable")),
             6 => drop(faults.on(Verb::READS, "pods").times(2).lose_request()),
             7 => {
@@ -147,7 +147,7 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
             // The leader crashes, possibly in the middle of its work, or stops gracefully.
             8 => {
                 let nth = below(&random, 4) as usize;
-                faults.on(Verb::WRITES, "pods").skip(nth).lose_answer();
+                faults.on(Verb::WRITES, "pods").skip(nth).lose_response();
                 faults.on(Verb::WRITES, "pods").skip(nth).always().lose_request();
                 scale::<K>(&env, 1 + below(&random, 9) as i32).await;
                 sleep(Duration::from_millis(below(&random, 6_000))).await;

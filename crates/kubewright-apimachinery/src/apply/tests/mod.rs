@@ -83,6 +83,7 @@ impl Object {
             force: false,
             now: self.now,
             writable: Writable::Except(&self.status),
+            blank: None,
             versions: None,
         }
     }
@@ -503,7 +504,7 @@ fn client_side_apply_is_no_conflict_for_kubectl() {
 #[test]
 fn configurations_that_violate_the_schema_are_refused() {
     let refusal = |config: Value| Object::new().refused("a", config).message;
-    let prefix = "failed to create typed patch object (/web; v1, Kind=Workload): ";
+    let prefix = "failed to create typed patch object (/web; /v1, Kind=Workload): ";
     for (config, expect) in [
         (json!({"spec": {"repliicas": 1}}), ".spec.repliicas: field not declared in schema"),
         (json!({"metadata": {"label": {}}}), ".metadata.label: field not declared in schema"),

@@ -375,6 +375,7 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
         force,
         now: at(second),
         writable: Writable::All,
+        blank: None,
         versions: None,
     };
     let mut live: Option<Value> = None;

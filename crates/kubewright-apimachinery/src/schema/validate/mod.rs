@@ -12,8 +12,6 @@ use serde_json::{Map, Value};
 use super::{Additional, Kind, Node, Schema, correlation::OldItems};
 use crate::{field_path::FieldPath, status::Cause};
 
-pub(super) use format::is_format;
-
 /// Returns the violations of the schema, in the field order of `value`.
 ///
 /// If `value` replaces `old`, violations in unchanged values are accepted ("ratcheting"). Values are compared with the

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::columns::{age, string};
 use crate::{
     auth::{Attributes, Requester, service_account_name},
-    fields::{each, fill, has, list, text, within},
+    fields::{each, fill_zero, has, list, text, within},
     rbac::{Authorizer, Binding, PolicyRule, RoleKey, Subject, quoted, uncovered},
     registry::{Column, Strategy},
 };
@@ -194,10 +194,10 @@ impl BindingStrategy {
 
 impl Strategy for BindingStrategy {
     fn default(&self, object: &mut Value) {
-        within(object, "roleRef", |role| fill(role, "apiGroup", GROUP));
+        within(object, "roleRef", |role| fill_zero(role, "apiGroup", GROUP));
         for subject in each(object, "subjects") {
             if matches!(text(subject, "/kind"), "User" | "Group") {
-                fill(subject, "apiGroup", GROUP);
+                fill_zero(subject, "apiGroup", GROUP);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::roles;
+use super::{priority, roles};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
@@ -13,7 +13,8 @@ pub(crate) fn bootstrap_objects() -> Vec<(&'static str, &'static str, Value)> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
     let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
-    namespaces.chain([("", "services", kubernetes())]).chain(roles).chain(bindings).collect()
+    let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));
+    namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings).collect()
 }
 
 fn namespace(name: &str) -> Value {

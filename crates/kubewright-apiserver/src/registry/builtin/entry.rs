@@ -6,12 +6,16 @@ use k8s_openapi::{ListableResource, schemars::JsonSchema};
 use serde_json::Value;
 
 use super::{
-    api_metadata, columns, pod,
+    api_metadata, columns,
+    component::Components,
+    lifecycle, pod,
+    priority::PriorityClasses,
     schemas::{self, definitions},
     types::BuiltinType,
 };
 use crate::{
     admission::Webhooks,
+    object_type::ObjectType,
     rbac::Authorizer,
     registry::{
         Column, CustomResources, DefaultStrategy, Operation, Resource, ResourceSchema, Scale, SelectableField,
@@ -26,8 +30,12 @@ pub(crate) struct Indexes {
     pub(crate) authorizer: Arc<Authorizer>,
     /// Webhook configurations.
     pub(crate) webhooks: Arc<Webhooks>,
+    /// Priority classes.
+    pub(crate) priorities: Arc<PriorityClasses>,
     /// Custom resource definitions.
     pub(crate) custom: Arc<CustomResources>,
+    /// The running components.
+    pub(crate) components: Arc<Components>,
 }
 
 /// A built-in kind, from which a registry entry is created.
@@ -40,6 +48,7 @@ pub(super) struct Entry {
     columns: Vec<Column>,
     selectable: Vec<SelectableField>,
     selector: Option<&'static str>,
+    deprecated: Option<&'static str>,
 }
 
 impl Entry {
@@ -63,7 +72,14 @@ impl Entry {
             columns: vec![columns::created_at()],
             selectable: Vec::new(),
             selector: None,
+            deprecated: None,
         }
+    }
+
+    /// Sets the warning that every response has.
+    pub(super) fn deprecated(mut self, warning: &'static str) -> Self {
+        self.deprecated = Some(warning);
+        self
     }
 
     pub(super) fn short(mut self, names: &'static [&'static str]) -> Self {
@@ -147,8 +163,15 @@ impl Entry {
                 name,
                 operation,
                 connection: (exchange.verbs == ["connect"]).then(|| pod::connection(name)).flatten(),
-                kind: (exchange.group, exchange.version, exchange.kind),
-                verbs: if exchange.verbs == ["connect"] { vec!["create", "get"] } else { exchange.verbs.clone() },
+                kind: match pod::options_kind(plural, name) {
+                    Some(kind) => ("", "v1", kind),
+                    None => (exchange.group, exchange.version, exchange.kind),
+                },
+                verbs: match operation {
+                    Some(Operation::Proxy) => vec!["create", "delete", "get", "patch", "update"],
+                    _ if exchange.verbs == ["connect"] => vec!["create", "get"],
+                    _ => exchange.verbs.clone(),
+                },
             })
             .collect();
         let (stored_group, stored_version, stored_kind) = self.stored_as;
@@ -171,8 +194,11 @@ impl Entry {
                 definitions: definitions(),
                 name: schema_name,
                 custom: false,
+                served: ObjectType::of(group, version, kind),
+                stored: ObjectType::of(stored_group, stored_version, stored_kind),
             }),
             strategy: self.strategy,
+            lifecycle: lifecycle::of(group, plural),
             status: metadata.subresources.contains_key("status"),
             scale: metadata.subresources.contains_key("scale").then(|| Scale {
                 spec_replicas: ".spec.replicas".into(),
@@ -182,7 +208,7 @@ impl Entry {
             subresources,
             columns: self.columns,
             selectable: self.selectable,
-            deprecated: None,
+            deprecated: self.deprecated.map(String::from),
         })
     }
 }
@@ -192,9 +218,13 @@ const SERVED: &[(&str, &str, Option<Operation>)] = &[
     ("namespaces", "finalize", Some(Operation::Finalize)),
     ("pods", "attach", None),
     ("pods", "binding", Some(Operation::Bind)),
+    ("pods", "ephemeralcontainers", Some(Operation::Read)),
     ("pods", "eviction", Some(Operation::Evict)),
     ("pods", "exec", None),
     ("pods", "log", None),
     ("pods", "portforward", None),
+    ("pods", "proxy", Some(Operation::Proxy)),
+    ("pods", "resize", Some(Operation::Read)),
     ("serviceaccounts", "token", Some(Operation::Token)),
+    ("services", "proxy", Some(Operation::Proxy)),
 ];

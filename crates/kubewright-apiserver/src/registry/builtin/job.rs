@@ -11,7 +11,7 @@ use super::{
     workload::default_template,
 };
 use crate::{
-    fields::{fill, flag, has, int, list, present, set, text, within},
+    fields::{fill, fill_zero, flag, has, int, list, present, set, text, within},
     registry::{Column, Strategy},
     table::{age_of, human_duration},
 };
@@ -21,6 +21,10 @@ use crate::{
 pub(super) struct JobStrategy;
 
 impl Strategy for JobStrategy {
+    fn unsupported_field(&self, label: &str) -> String {
+        format!("field label {label:?} not supported for Job")
+    }
+
     fn default(&self, object: &mut Value) {
         within(object, "spec", default_spec);
         let labels = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
@@ -73,18 +77,20 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// Sets the defaults of a job's spec, including that in a cron job.
+/// Sets the defaults of a job's spec.
 fn default_spec(spec: &mut Value) {
     default_template(spec);
     if !has(spec, "/completions") && !has(spec, "/parallelism") {
         fill(spec, "completions", 1);
     }
     fill(spec, "parallelism", 1);
-    fill(spec, "backoffLimit", 6);
+    let retries = if has(spec, "/backoffLimitPerIndex") { i32::MAX } else { 6 };
+    fill(spec, "backoffLimit", retries);
     fill(spec, "completionMode", "NonIndexed");
     fill(spec, "suspend", false);
     let replace = if has(spec, "/podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     fill(spec, "podReplacementPolicy", replace);
+    fill(spec, "manualSelector", false);
 }
 
 /// Checks the spec of a job at `path`.
@@ -113,11 +119,12 @@ const CRON_JOB_NAME_LIMIT: usize = 52;
 impl Strategy for CronJobStrategy {
     fn default(&self, object: &mut Value) {
         within(object, "spec", |spec| {
-            fill(spec, "concurrencyPolicy", "Allow");
+            fill_zero(spec, "concurrencyPolicy", "Allow");
             fill(spec, "suspend", false);
             fill(spec, "successfulJobsHistoryLimit", 3);
             fill(spec, "failedJobsHistoryLimit", 1);
-            present(spec, "jobTemplate", |template| within(template, "spec", default_spec));
+            // As in Kubernetes, the other defaults of the job are set when it is created.
+            present(spec, "jobTemplate", |template| within(template, "spec", default_template));
         });
     }
 

@@ -14,35 +14,49 @@ use kubewright_apimachinery::random::Random;
 use super::{
     access::{self, BindingStrategy, RoleStrategy, Scope},
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
+    component::{self, ComponentStatusStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
     job::{self, CronJobStrategy, JobStrategy},
-    other::{self, BasicStrategy, ClaimStrategy, LeaseStrategy},
+    network::{EndpointSliceStrategy, EndpointsStrategy, NetworkPolicyStrategy},
+    other::{self, BasicStrategy, LeaseStrategy, LimitRangeStrategy},
     pod::{self, PodStrategy},
+    priority::{self, PriorityClassStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
+    volume::{ClaimStrategy, VolumeStrategy},
     webhook::{self, WebhookStrategy},
     workload::{
         self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, ReplicationControllerStrategy,
         StatefulSetStrategy,
     },
 };
-use crate::{admission::Phase, fields::flag};
+use crate::{
+    admission::Phase,
+    fields::{flag, text},
+};
 
 /// Returns all built-in kinds.
 pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
-    let groups = [core_group(random), workload_groups(), policy_groups(indexes), machinery_groups(indexes), reviews()];
+    let groups =
+        [core_group(random, indexes), workload_groups(), policy_groups(indexes), machinery_groups(indexes), reviews()];
     groups.into_iter().flatten().collect()
 }
 
-fn core_group(random: &Random) -> Vec<Entry> {
+fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
     vec![
+        Entry::of::<core::ComponentStatus>()
+            .short(&["cs"])
+            .strategy(ComponentStatusStrategy(indexes.components.clone()))
+            .columns(component::columns())
+            .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
         Entry::of::<core::ConfigMap>().short(&["cm"]).strategy(ConfigMapStrategy).columns(config::config_map_columns()),
         Entry::of::<core::Endpoints>()
             .short(&["ep"])
-            .strategy(BasicStrategy::WITHOUT_GENERATION)
+            .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+            .strategy(EndpointsStrategy)
             .columns(other::endpoints_columns()),
         Entry::of::<core::Event>()
             .short(&["ev"])
@@ -50,7 +64,7 @@ fn core_group(random: &Random) -> Vec<Entry> {
             .columns(event::columns())
             .select(event::SELECTABLE)
             .select_by("source", event::source),
-        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(BasicStrategy::WITHOUT_GENERATION),
+        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(LimitRangeStrategy),
         Entry::of::<core::Namespace>()
             .short(&["ns"])
             .strategy(NamespaceStrategy)
@@ -65,16 +79,14 @@ fn core_group(random: &Random) -> Vec<Entry> {
             .short(&["pvc"])
             .strategy(ClaimStrategy)
             .columns(other::claim_columns()),
-        Entry::of::<core::PersistentVolume>()
-            .short(&["pv"])
-            .strategy(BasicStrategy::WITHOUT_GENERATION)
-            .columns(other::volume_columns()),
+        Entry::of::<core::PersistentVolume>().short(&["pv"]).strategy(VolumeStrategy).columns(other::volume_columns()),
         Entry::of::<core::Pod>()
             .short(&["po"])
             .in_all()
-            .strategy(PodStrategy)
+            .strategy(PodStrategy { priorities: indexes.priorities.clone() })
             .columns(pod::columns())
             .select(pod::SELECTABLE)
+            .select_by("spec.host", |pod| text(pod, "/spec/nodeName").to_owned())
             .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string()),
         Entry::of::<core::ReplicationController>()
             .short(&["rc"])
@@ -122,8 +134,7 @@ fn workload_groups() -> Vec<Entry> {
             .in_all()
             .strategy(ReplicaSetStrategy)
             .columns(workload::replica_set_columns())
-            .scaled_by(".spec.selector")
-            .select(&["status.replicas"]),
+            .scaled_by(".spec.selector"),
         Entry::of::<apps::StatefulSet>()
             .short(&["sts"])
             .in_all()
@@ -148,13 +159,19 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
     let binding = |scope| BindingStrategy { scope, authorizer: indexes.authorizer.clone() };
     vec![
         Entry::of::<networking::Ingress>().short(&["ing"]).columns(other::ingress_columns()),
-        Entry::of::<networking::NetworkPolicy>().short(&["netpol"]).columns(other::network_policy_columns()),
+        Entry::of::<networking::NetworkPolicy>()
+            .short(&["netpol"])
+            .strategy(NetworkPolicyStrategy)
+            .columns(other::network_policy_columns()),
         Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]).columns(other::disruption_budget_columns()),
         Entry::of::<rbac::ClusterRoleBinding>().strategy(binding(Scope::Cluster)).columns(access::binding_columns()),
         Entry::of::<rbac::ClusterRole>().strategy(role(Scope::Cluster)),
         Entry::of::<rbac::RoleBinding>().strategy(binding(Scope::Namespace)).columns(access::binding_columns()),
         Entry::of::<rbac::Role>().strategy(role(Scope::Namespace)),
-        Entry::of::<scheduling::PriorityClass>().short(&["pc"]).columns(other::priority_class_columns()),
+        Entry::of::<scheduling::PriorityClass>()
+            .short(&["pc"])
+            .strategy(PriorityClassStrategy { classes: indexes.priorities.clone() })
+            .columns(priority::columns()),
     ]
 }
 
@@ -180,7 +197,9 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .in_categories(&["api-extensions"])
             .strategy(CrdStrategy::new(indexes.custom.clone())),
         Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
-        Entry::of::<discovery::EndpointSlice>().columns(other::endpoint_slice_columns()),
+        Entry::of::<discovery::EndpointSlice>()
+            .strategy(EndpointSliceStrategy)
+            .columns(other::endpoint_slice_columns()),
     ]
 }
 

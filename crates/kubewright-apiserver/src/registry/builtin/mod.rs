@@ -8,26 +8,39 @@ mod bootstrap;
 mod check;
 mod cluster;
 mod columns;
+mod component;
 mod config;
 mod crd;
 mod entry;
 mod event;
 mod job;
 mod kinds;
+mod lifecycle;
+mod network;
 mod other;
 mod pod;
+mod priority;
+mod proxy;
 mod review;
 mod roles;
 mod schemas;
 mod service;
 mod types;
+mod volume;
 mod webhook;
 mod workload;
 
 use kubewright_apimachinery::random::Random;
 
 use self::entry::Entry;
-pub(crate) use self::{bootstrap::bootstrap_objects, entry::Indexes, schemas::reference, service::service_endpoints};
+pub(crate) use self::{
+    bootstrap::bootstrap_objects,
+    entry::Indexes,
+    proxy::proxy_backend,
+    schemas::{published, reference},
+    service::service_endpoints,
+    workload::scale_columns,
+};
 pub use self::{crd::check_definition, schemas::definitions};
 use super::{Registry, Resource};
 
@@ -125,6 +138,7 @@ mod tests {
         let mut object = sent.clone();
         strategy.decode(&mut object);
         strategy.default(&mut object);
+        let _ = strategy.admit(None, &mut object);
         strategy.prepare_create(&mut object);
         let valid = strategy.validate(None, &object).is_empty();
         let mut update = sent.clone();
@@ -177,7 +191,7 @@ mod tests {
         for resource in &resources {
             let root = resource.schema.node().schema();
             assert!(root.properties.contains_key("metadata"), "{}", resource.schema.name);
-            let stored = !resource.list_kind.is_empty();
+            let stored = !resource.list_kind.is_empty() && resource.strategy.computed().is_none();
             assert_eq!(resource.verbs.contains(&"watch"), stored, "{}", resource.plural);
         }
     }
@@ -187,9 +201,13 @@ mod tests {
         let resources = all();
         let pods = resources.iter().find(|resource| &*resource.plural == "pods").unwrap();
         let names: Vec<_> = pods.subresources.iter().map(|subresource| subresource.name).collect();
-        assert_eq!(names, ["attach", "binding", "eviction", "exec", "log", "portforward"]);
-        assert_eq!(pods.subresources[2].kind, ("policy", "v1", "Eviction"));
-        assert_eq!(pods.subresources[3].verbs, ["create", "get"]);
+        assert_eq!(
+            names,
+            ["attach", "binding", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "resize"]
+        );
+        assert_eq!(pods.subresources[3].kind, ("policy", "v1", "Eviction"));
+        assert_eq!(pods.subresources[4].kind, ("", "v1", "PodExecOptions"));
+        assert_eq!(pods.subresources[4].verbs, ["create", "get"]);
         assert!(pods.status && pods.scale.is_none());
     }
 

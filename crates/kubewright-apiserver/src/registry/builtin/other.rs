@@ -8,7 +8,7 @@ use super::{
     columns::{NONE, age, integer, selector, string, value_or},
 };
 use crate::{
-    fields::{entries, fill, has, int, list, text, within},
+    fields::{each, entries, fill, has, int, list, text, within},
     registry::{Column, Strategy},
 };
 
@@ -56,23 +56,38 @@ impl Strategy for LeaseStrategy {
     }
 }
 
-/// The strategy of persistent volume claims.
+/// The strategy of limit ranges.
 #[derive(Debug)]
-pub(super) struct ClaimStrategy;
+pub(super) struct LimitRangeStrategy;
 
-impl Strategy for ClaimStrategy {
+impl Strategy for LimitRangeStrategy {
+    /// Sets the default limits of containers to the maximum, and the default requests to these or to the minimum.
     fn default(&self, object: &mut Value) {
-        within(object, "spec", |spec| fill(spec, "volumeMode", "Filesystem"));
-        within(object, "status", |status| fill(status, "phase", "Pending"));
-    }
-
-    fn prepare_create(&self, object: &mut Value) {
-        within(object, "status", |status| fill(status, "phase", "Pending"));
+        within(object, "spec", |spec| {
+            for item in each(spec, "limits").filter(|item| text(item, "/type") == "Container") {
+                fill_amounts(item, "default", "max");
+                fill_amounts(item, "defaultRequest", "default");
+                fill_amounts(item, "defaultRequest", "min");
+            }
+        });
     }
 
     fn has_generation(&self) -> bool {
         false
     }
+}
+
+/// Sets the amounts that a field lacks to those of another field.
+fn fill_amounts(item: &mut Value, field: &str, source: &str) {
+    let Some(Value::Object(amounts)) = item.get(source).cloned() else { return };
+    if amounts.is_empty() {
+        return;
+    }
+    within(item, field, |present| {
+        for (name, amount) in amounts {
+            fill(present, &name, amount);
+        }
+    });
 }
 
 pub(super) fn lease_columns() -> Vec<Column> {
@@ -234,15 +249,6 @@ pub(super) fn ingress_columns() -> Vec<Column> {
     ]
 }
 
-pub(super) fn priority_class_columns() -> Vec<Column> {
-    vec![
-        integer("Value", |object, _| int(object, "/value").into()),
-        string("Global-Default", |object, _| (object["globalDefault"] == true).into()),
-        age(),
-        string("PreemptionPolicy", |object, _| value_or(object, "/preemptionPolicy", "PreemptLowerPriority")),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -255,6 +261,20 @@ mod tests {
         let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
         assert_eq!(endpoints(&object), "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
         assert_eq!(endpoints(&json!({})), "<none>");
+    }
+
+    #[test]
+    fn limits_of_containers_have_defaults() {
+        let mut object = json!({"spec": {"limits": [
+            {"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Gi"}},
+            {"type": "Pod", "max": {"cpu": "2"}},
+        ]}});
+        let pod = object["spec"]["limits"][1].clone();
+        LimitRangeStrategy.default(&mut object);
+        let [container, after] = object["spec"]["limits"].as_array().unwrap().as_slice() else { panic!() };
+        assert_eq!(container["default"], json!({"cpu": "2"}));
+        assert_eq!(container["defaultRequest"], json!({"cpu": "2", "memory": "1Gi"}));
+        assert_eq!(*after, pod);
     }
 
     #[test]

@@ -146,6 +146,10 @@ impl Strategy for SelfReview {
     fn review(&self, _review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
         Some(Ok(json!({"userInfo": requester.user().to_value()})))
     }
+
+    fn stamps_review(&self) -> bool {
+        true
+    }
 }
 
 /// The strategy of `TokenReview`.

@@ -25,6 +25,9 @@ const DISCOVERY: &[&str] = &[
 const MONITORING: &[&str] =
     &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"];
 
+const ISSUER: &[&str] =
+    &["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"];
+
 /// A rule for resources: group, resources and verbs.
 type RuleSpec = (&'static str, &'static [&'static str], &'static [&'static str]);
 
@@ -216,6 +219,7 @@ pub(super) fn roles() -> Vec<Value> {
         role("system:discovery", None, get(DISCOVERY)),
         role("system:monitoring", None, get(MONITORING)),
         role("system:public-info-viewer", None, get(PUBLIC)),
+        role("system:service-account-issuer-discovery", None, get(ISSUER)),
     ]
 }
 
@@ -227,5 +231,6 @@ pub(super) fn bindings() -> Vec<Value> {
         binding("system:discovery", &["system:authenticated"]),
         binding("system:monitoring", &["system:monitoring"]),
         binding("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
+        binding("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
     ]
 }

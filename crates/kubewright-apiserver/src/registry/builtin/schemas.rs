@@ -1,22 +1,27 @@
-//! The schemas of the built-in kinds: those of k8s-openapi, with the published list and patch markers.
+//! The schemas of the built-in kinds: the table of types in the form that field ownership, strategic merge and OpenAPI
+//! documents read.
 //!
-//! All servers of a process share one table, which is built on first use.
+//! All servers of a process share one table, which is built on first use. Descriptions, enumerated values and defaults,
+//! which only OpenAPI documents contain, are added by [`published`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{
     api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
     apimachinery::pkg::apis::meta::v1::{DeleteOptions, ListMeta, ObjectMeta, Status},
-    schemars::{SchemaGenerator, generate::SchemaSettings},
+    schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
 };
-use kubewright_apimachinery::schema::{Definitions, List, Schema, parse};
-use serde::Deserialize;
-use serde_json::Value;
+use kubewright_apimachinery::{
+    schema::{Additional, Definitions, Kind, List, Schema},
+    types::{Field, ListMark, Omit, Shape, Type, TypeId, Types},
+};
+use serde_json::{Value, json};
 
 use super::types::{TYPES, collect};
+use crate::object_type::types;
 
 /// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
 pub fn definitions() -> Arc<Definitions> {
@@ -29,116 +34,214 @@ pub(crate) fn reference(name: &str) -> Schema {
     Schema { reference: Some(name.into()), ..Schema::default() }
 }
 
-fn build() -> Definitions {
-    let mut generator = SchemaSettings::openapi3().into_generator();
-    for collect in TYPES.iter().map(|builtin| &builtin.collect_schema).chain(BODIES) {
-        collect(&mut generator);
-    }
-    let mut table: BTreeMap<Arc<str>, Schema> = generator
-        .take_definitions(false)
-        .into_iter()
-        .map(|(name, document)| {
-            let schema = convert(&name, &document);
-            (name.into(), schema)
-        })
-        .collect();
-    mark_lists(&mut table);
-    complete(&mut table);
-    for builtin in TYPES {
-        if let Some(root) = table.get_mut(&*(builtin.schema_name)()) {
-            let (group, version, kind) = (builtin.group, builtin.version, builtin.kind);
-            root.group_version_kind.push((group.into(), version.into(), kind.into()));
-            // k8s-openapi always writes metadata, but the published schema doesn't require it.
-            root.required.retain(|field| field != "metadata");
+/// Returns the schema of a built-in type as OpenAPI documents contain it.
+pub(crate) fn published(name: &str) -> Option<Schema> {
+    static DESCRIPTIONS: LazyLock<BTreeMap<String, Described>> = LazyLock::new(describe);
+    let mut schema = Builder { types: types(), published: true }.schema(types().find(name)?);
+    if let Some(described) = DESCRIPTIONS.get(name) {
+        schema.description.clone_from(&described.description);
+        for (name, field) in &mut schema.properties {
+            field.description = described.fields.get(name).cloned();
         }
+    }
+    Some(schema)
+}
+
+/// A type that isn't that of a kind of stored objects.
+struct Body {
+    name: fn() -> String,
+    collect: fn(&mut SchemaGenerator),
+}
+
+impl Body {
+    const fn of<T: JsonSchema>() -> Self {
+        Self { name: || T::schema_name().into_owned(), collect: collect::<T> }
+    }
+}
+
+/// Request bodies that aren't kinds of stored objects, and parts of all objects.
+const BODIES: &[Body] = &[
+    Body::of::<Binding>(),
+    Body::of::<DeleteOptions>(),
+    Body::of::<Eviction>(),
+    Body::of::<ListMeta>(),
+    Body::of::<ObjectMeta>(),
+    Body::of::<Scale>(),
+    Body::of::<Status>(),
+    Body::of::<TokenRequest>(),
+];
+
+fn build() -> Definitions {
+    let builder = Builder { types: types(), published: false };
+    let mut wanted: BTreeSet<String> = TYPES.iter().map(|builtin| (builtin.schema_name)()).collect();
+    wanted.extend(BODIES.iter().map(|body| (body.name)()));
+    let mut table: BTreeMap<Arc<str>, Schema> = BTreeMap::new();
+    while let Some(name) = wanted.pop_first() {
+        let Some(ty) = builder.types.find(&name) else { continue };
+        let schema = builder.schema(ty);
+        refer(&schema, &mut |name| {
+            if !table.contains_key(name) {
+                wanted.insert(name.to_owned());
+            }
+        });
+        table.insert(name.into(), schema);
     }
     Definitions(table)
 }
 
-/// Request bodies that aren't kinds of stored objects.
-const BODIES: &[fn(&mut SchemaGenerator)] = &[
-    collect::<Binding>,
-    collect::<DeleteOptions>,
-    collect::<Eviction>,
-    collect::<ListMeta>,
-    collect::<ObjectMeta>,
-    collect::<Scale>,
-    collect::<Status>,
-    collect::<TokenRequest>,
-];
-
-/// Types for which k8s-openapi's schema is too narrow.
-const FREE_FORM: &[&str] = &[
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
-];
-const FREE_OBJECTS: &[&str] =
-    &["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
-
-fn convert(name: &str, document: &Value) -> Schema {
-    let mut schema = parse::from_openapi(document);
-    if FREE_FORM.contains(&name) {
-        return Schema { description: schema.description, preserve_unknown: true, ..Schema::default() };
+/// Calls a function with all names that a schema refers to.
+fn refer(schema: &Schema, visit: &mut impl FnMut(&str)) {
+    schema.reference.iter().for_each(|name| visit(name));
+    schema.properties.values().chain(schema.items.as_deref()).for_each(|field| refer(field, visit));
+    if let Additional::Schema(values) = &schema.additional {
+        refer(values, visit);
     }
-    schema.preserve_unknown = FREE_OBJECTS.contains(&name);
-    schema
 }
 
-/// The published markers of a type or field, which k8s-openapi lacks.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Markers<'a> {
-    list_type: Option<&'a str>,
-    list_map_keys: Vec<String>,
-    map_type: Option<&'a str>,
-    patch_strategy: Option<&'a str>,
-    patch_merge_key: Option<String>,
-    #[serde(borrow)]
-    fields: BTreeMap<&'a str, Markers<'a>>,
+/// The descriptions of a type and its fields, which are those of k8s-openapi.
+#[derive(Default)]
+struct Described {
+    description: Option<String>,
+    fields: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-struct MarkerFile<'a> {
-    #[serde(borrow)]
-    types: BTreeMap<&'a str, Markers<'a>>,
+fn describe() -> BTreeMap<String, Described> {
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    for collect in TYPES.iter().map(|builtin| &builtin.collect_schema).chain(BODIES.iter().map(|body| &body.collect)) {
+        collect(&mut generator);
+    }
+    let text = |document: &Value| document["description"].as_str().map(str::to_owned);
+    let describe = |document: Value| Described {
+        description: text(&document),
+        fields: document["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, field)| Some((name.clone(), text(field)?)))
+            .collect(),
+    };
+    generator.take_definitions(false).into_iter().map(|(name, document)| (name, describe(document))).collect()
 }
 
-const MARKERS: &str = include_str!("../../../data/schema-extensions.json");
+/// The group of the types that belong to all groups.
+const META: &str = "meta.k8s.io";
 
-/// Adds the published list types, keys and patch strategies.
-fn mark_lists(table: &mut BTreeMap<Arc<str>, Schema>) {
-    // A test checks that the embedded file can be parsed.
-    let Ok(file) = serde_json::from_str::<MarkerFile<'_>>(MARKERS) else { return };
-    for (name, markers) in file.types {
-        let Some(schema) = table.get_mut(name) else { continue };
-        schema.atomic_map = markers.map_type == Some("atomic");
-        for (field, markers) in markers.fields {
-            if let Some(schema) = schema.properties.get_mut(field) {
-                mark(schema, markers);
-            }
+/// Builds schemas of types.
+struct Builder {
+    types: &'static Types,
+    /// True for OpenAPI documents, which contain enumerated values and defaults.
+    published: bool,
+}
+
+impl Builder {
+    /// Returns the schema of a named type.
+    fn schema(&self, id: TypeId) -> Schema {
+        let ty = self.types.get(id);
+        let Shape::Struct(all) = ty.shape() else { return self.simple(ty) };
+        let fields = all.fields().iter().map(|field| (field.name().to_owned(), self.field(field)));
+        // Those of `meta.k8s.io` are published as kinds of the core group.
+        let kind = self.types.group_version_kind(id);
+        let kind = kind.map(|(group, version, kind)| (if group == META { "" } else { group }, version, kind));
+        Schema {
+            kind: Some(Kind::Object),
+            properties: fields.collect(),
+            required: all.fields().iter().filter(|field| field.is_required()).map(|it| it.name().to_owned()).collect(),
+            atomic_map: all.is_atomic().then_some(true),
+            group_version_kind: kind
+                .map(|(group, version, kind)| (group.into(), version.into(), kind.into()))
+                .into_iter()
+                .collect(),
+            ..Schema::default()
         }
     }
-}
 
-fn mark(schema: &mut Schema, markers: Markers<'_>) {
-    schema.list = match markers.list_type {
-        Some("set") => List::Set,
-        Some("map") => List::Map(markers.list_map_keys),
-        _ => List::Atomic,
-    };
-    schema.atomic_map = markers.map_type == Some("atomic");
-    schema.patch_strategy =
-        markers.patch_strategy.map(|names| names.split(',').map(String::from).collect()).unwrap_or_default();
-    schema.patch_merge_key = markers.patch_merge_key;
-}
+    fn field(&self, field: &Field) -> Schema {
+        let mut schema = self.value(field.ty());
+        if let Some(marks) = field.marks() {
+            schema.list = match &marks.list {
+                Some(ListMark::Set) => List::Set,
+                Some(ListMark::Map(keys)) => List::Map(keys.clone()),
+                Some(ListMark::Atomic) => List::Atomic,
+                None => List::Unspecified,
+            };
+            schema.atomic_map = marks.atomic;
+            schema.patch_strategy.clone_from(&marks.patch_strategy);
+            schema.patch_merge_key.clone_from(&marks.patch_merge_key);
+            // Without the defaults of their keys, the items of a list couldn't be distinguished.
+            schema.default.clone_from(&marks.default);
+        }
+        if self.published && schema.default.is_none() && !field.is_pointer() {
+            schema.default = self.zero(field.ty(), field.omit() != Omit::Never);
+        }
+        schema
+    }
 
-/// Adds the published defaults of list keys. Without them, elements that omit a key couldn't be distinguished.
-fn complete(table: &mut BTreeMap<Arc<str>, Schema>) {
-    for name in ["io.k8s.api.core.v1.ContainerPort", "io.k8s.api.core.v1.ServicePort"] {
-        if let Some(protocol) = table.get_mut(name).and_then(|port| port.properties.get_mut("protocol")) {
-            protocol.default = Some("TCP".into());
+    /// Returns the schema of a field's value, of an item or of an entry.
+    fn value(&self, id: TypeId) -> Schema {
+        let ty = self.types.get(id);
+        match ty.shape() {
+            Shape::List(of) => {
+                Schema { kind: Some(Kind::Array), items: Some(Box::new(self.element(*of))), ..Schema::default() }
+            }
+            Shape::Map(of) => Schema {
+                kind: Some(Kind::Object),
+                additional: Additional::Schema(Box::new(self.element(*of))),
+                ..Schema::default()
+            },
+            Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Float64 | Shape::Bytes => {
+                self.simple(ty)
+            }
+            _ if ty.name().is_empty() => self.simple(ty),
+            _ => reference(ty.name()),
+        }
+    }
+
+    fn element(&self, id: TypeId) -> Schema {
+        let mut schema = self.value(id);
+        if self.published {
+            schema.default = self.zero(id, false);
+        }
+        schema
+    }
+
+    /// Returns the schema of a type that isn't a struct, a list or a map.
+    fn simple(&self, ty: &Type) -> Schema {
+        let of = |kind, format: Option<&str>| Schema {
+            kind: Some(kind),
+            format: format.map(str::to_owned),
+            ..Schema::default()
+        };
+        let free = |kind| Schema { kind, preserve_unknown: !self.published, ..Schema::default() };
+        match ty.shape() {
+            Shape::String => {
+                let mut schema = of(Kind::String, None);
+                if self.published && !ty.values().is_empty() {
+                    schema.limits.enum_values = Some(ty.values().iter().map(|value| json!(value)).collect());
+                }
+                schema
+            }
+            Shape::Bool => of(Kind::Boolean, None),
+            Shape::Int32 => of(Kind::Integer, Some("int32")),
+            Shape::Int64 => of(Kind::Integer, Some("int64")),
+            Shape::Float64 => of(Kind::Number, Some("double")),
+            Shape::Bytes => of(Kind::String, Some("byte")),
+            Shape::Time | Shape::MicroTime => of(Kind::String, Some("date-time")),
+            Shape::Quantity => of(Kind::String, None),
+            Shape::IntOrString => Schema { int_or_string: true, ..Schema::default() },
+            Shape::Any if ty.name().starts_with("io.k8s.apimachinery.") => free(Some(Kind::Object)),
+            _ => free(None),
+        }
+    }
+
+    /// Returns the default that OpenAPI documents show for a value that isn't a pointer: the zero value, unless Go omits
+    /// it.
+    fn zero(&self, id: TypeId, omits_empty: bool) -> Option<Value> {
+        match self.types.get(id).shape() {
+            Shape::String if !omits_empty => Some("".into()),
+            Shape::Bool if !omits_empty => Some(false.into()),
+            Shape::Int32 | Shape::Int64 | Shape::Float64 if !omits_empty => Some(0.into()),
+            Shape::Struct(_) => Some(json!({})),
+            _ => None,
         }
     }
 }
@@ -162,13 +265,16 @@ mod tests {
 
     #[test]
     fn published_markers_are_added() {
-        assert!(serde_json::from_str::<MarkerFile<'_>>(MARKERS).unwrap().types.len() > 100);
         let ports = at("io.k8s.api.core.v1.Pod/spec/containers/*/ports");
         assert_eq!(ports.list, List::Map(vec!["containerPort".into(), "protocol".into()]));
         assert_eq!(ports.patch_merge_key.as_deref(), Some("containerPort"));
         assert_eq!(at("io.k8s.api.core.v1.Pod/spec/volumes").patch_strategy, ["merge", "retainKeys"]);
         assert_eq!(at("io.k8s.api.core.v1.Pod/metadata/finalizers").list, List::Set);
-        assert!(at("io.k8s.api.apps.v1.Deployment/spec/selector").atomic_map);
+        assert_eq!(at("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector").atomic_map, Some(true));
+        let field = |of: &str, name: &str| definitions().0[of].properties[name].clone();
+        assert_eq!(field("io.k8s.api.apps.v1.DeploymentSpec", "strategy").patch_strategy, ["retainKeys"]);
+        assert_eq!(field("io.k8s.api.policy.v1.PodDisruptionBudgetSpec", "selector").patch_strategy, ["replace"]);
+        assert_eq!(field("io.k8s.api.core.v1.PersistentVolumeSpec", "claimRef").atomic_map, Some(false));
     }
 
     #[test]

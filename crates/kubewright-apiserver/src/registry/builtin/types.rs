@@ -70,6 +70,7 @@ pub(super) fn is_builtin_resource(group: &str, plural: &str) -> bool {
 
 /// All built-in types, in the order of Kubernetes' groups.
 pub(super) const TYPES: &[BuiltinType] = &[
+    BuiltinType::of::<core::ComponentStatus>(),
     BuiltinType::of::<core::ConfigMap>(),
     BuiltinType::of::<core::Endpoints>(),
     BuiltinType::of::<core::Event>(),

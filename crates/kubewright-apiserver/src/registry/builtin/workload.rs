@@ -7,9 +7,10 @@ use super::{
     check::{at_least, immutable, one_of, selects_template},
     columns::{age, integer, labels, of_template, ratio, string},
     pod::{default_spec, validate_template},
+    volume::default_claim,
 };
 use crate::{
-    fields::{fill, has, int, set, text, within},
+    fields::{each, fill, fill_zero, has, int, present, set, text, within},
     registry::{Column, Strategy},
 };
 
@@ -133,8 +134,22 @@ impl Strategy for StatefulSetStrategy {
             default_template(spec);
             fill(spec, "replicas", 1);
             fill(spec, "revisionHistoryLimit", 10);
-            fill(spec, "podManagementPolicy", "OrderedReady");
-            rolling_update(spec, "updateStrategy", json!({"partition": 0}));
+            fill_zero(spec, "podManagementPolicy", "OrderedReady");
+            within(spec, "updateStrategy", |strategy| {
+                // Unlike for other kinds, an explicit type has no default parameters.
+                if text(strategy, "/type").is_empty() {
+                    fill_zero(strategy, "type", "RollingUpdate");
+                    within(strategy, "rollingUpdate", |_| {});
+                }
+                if text(strategy, "/type") == "RollingUpdate" {
+                    present(strategy, "rollingUpdate", |numbers| fill(numbers, "partition", 0));
+                }
+            });
+            for claim in each(spec, "volumeClaimTemplates") {
+                set(claim, "apiVersion", "v1");
+                set(claim, "kind", "PersistentVolumeClaim");
+                default_claim(claim);
+            }
             within(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
                 fill(policy, "whenDeleted", "Retain");
                 fill(policy, "whenScaled", "Retain");
@@ -153,8 +168,34 @@ impl Strategy for StatefulSetStrategy {
 #[derive(Debug)]
 pub(super) struct DaemonSetStrategy;
 
+/// The annotation that counts the changes of a daemon set's template. It was a field of an older version.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Returns the number of changes of a daemon set's template, 0 for a new one.
+fn template_generation(object: &Value) -> i64 {
+    object["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    within(object, "metadata", |metadata| {
+        within(metadata, "annotations", |annotations| {
+            set(annotations, TEMPLATE_GENERATION, generation.to_string());
+        });
+    });
+}
+
 impl Strategy for DaemonSetStrategy {
+    fn prepare_create(&self, object: &mut Value) {
+        set_template_generation(object, template_generation(object).max(1));
+    }
+
+    fn prepare_update(&self, old: &Value, new: &mut Value) {
+        let changed = old["spec"]["template"] != new["spec"]["template"];
+        set_template_generation(new, template_generation(old) + i64::from(changed));
+    }
+
     fn default(&self, object: &mut Value) {
+        set_template_generation(object, template_generation(object));
         within(object, "spec", |spec| {
             default_template(spec);
             fill(spec, "revisionHistoryLimit", 10);
@@ -232,6 +273,15 @@ pub(super) fn replica_set_columns() -> Vec<Column> {
     ];
     columns.extend(of_template());
     columns
+}
+
+/// Returns the columns of `Scale` objects, which all kinds with a scale share.
+pub(crate) fn scale_columns() -> Vec<Column> {
+    vec![
+        integer("Desired", |scale, _| int(scale, "/spec/replicas").into()),
+        integer("Available", |scale, _| int(scale, "/status/replicas").into()),
+        age(),
+    ]
 }
 
 pub(super) fn replication_controller_columns() -> Vec<Column> {

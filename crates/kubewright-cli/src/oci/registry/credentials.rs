@@ -126,11 +126,11 @@ fn call_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let output = child.wait_with_output().with_context(|| format!("wait for {program}"))?;
     if !output.status.success() {
         // A helper prints errors, without secrets, to standard output.
-        let said = String::from_utf8_lossy(&output.stdout);
-        if said.contains("credentials not found") {
+        let text = String::from_utf8_lossy(&output.stdout);
+        if text.contains("credentials not found") {
             return Ok(None);
         }
-        bail!("{program} has no credentials for {server} ({}): {}", output.status, said.trim());
+        bail!("{program} has no credentials for {server} ({}): {}", output.status, text.trim());
     }
     let Ok(helped) = serde_json::from_slice::<HelperOutput>(&output.stdout) else {
         bail!("{program} returned invalid credentials for {server}");

@@ -36,9 +36,9 @@ pub(crate) enum RegistryError {
     Login { registry: String },
     /// The credentials have no permission.
     #[error(
-        "permission to push to {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another user{said}"
+        "permission to push to {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another user{reason}"
     )]
-    Denied { registry: String, repository: String, said: String },
+    Denied { registry: String, repository: String, reason: String },
     /// The registry did not issue a token.
     #[error("{registry} issued no token{}: try again later", status.map(|status| format!(" ({status})")).unwrap_or_default())]
     Token { registry: String, status: Option<StatusCode> },
@@ -46,8 +46,8 @@ pub(crate) enum RegistryError {
     #[error("{registry} uses the token URL {realm} without TLS, to which no password is sent")]
     Clear { registry: String, realm: String },
     /// The registry rejected a request.
-    #[error("{registry} rejected {what} ({status}){said}")]
-    Refused { registry: String, what: String, status: StatusCode, said: String },
+    #[error("{registry} rejected {what} ({status}){reason}")]
+    Refused { registry: String, what: String, status: StatusCode, reason: String },
     /// The registry received different content.
     #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
@@ -179,17 +179,17 @@ impl Pusher<'_> {
 
     fn refused(&self, what: &str, response: &Response) -> RegistryError {
         let Reference { registry, repository, .. } = self.reference.clone();
-        let said = said(&response.body);
+        let reason = reason(&response.body);
         match response.status {
             StatusCode::UNAUTHORIZED => RegistryError::Login { registry },
-            StatusCode::FORBIDDEN => RegistryError::Denied { registry, repository, said },
-            status => RegistryError::Refused { registry, what: what.to_owned(), status, said },
+            StatusCode::FORBIDDEN => RegistryError::Denied { registry, repository, reason },
+            status => RegistryError::Refused { registry, what: what.to_owned(), status, reason },
         }
     }
 }
 
 /// Formats the errors in a response body, which has the format of distribution-spec.
-fn said(body: &[u8]) -> String {
+fn reason(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Errors {
         errors: Vec<RegistryMessage>,

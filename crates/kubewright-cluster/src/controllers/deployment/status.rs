@@ -96,6 +96,12 @@ pub(super) fn status(
     status.extend(
         numbers.into_iter().filter(|(_, count)| *count != 0).map(|(field, count)| (field.into(), count.into())),
     );
+    // A replica set that was never synced has no pods.
+    let synced = || roles.all().filter(|set| int(set, "/status/observedGeneration") > 0);
+    let terminating: Option<Vec<_>> = synced().map(|set| number(set, "/status/terminatingReplicas")).collect();
+    if let Some(terminating) = terminating {
+        status.insert("terminatingReplicas".into(), terminating.into_iter().sum::<i64>().into());
+    }
     let mut conditions = Conditions { deployment, now, list: present(deployment) };
     conditions.available(counts.available);
     if !is_deleting(deployment) {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     controller_refs::ControllerRefs,
     kind::Kind,
-    pod::{from_template, is_active, is_ready, until_available},
+    pod::{from_template, has_ended, is_active, is_ready, until_available},
     reconcile::{Controller, Key, Plan, Step, StepKind},
     value::{condition, int, is_deleting, list, stamp, text},
 };
@@ -80,7 +80,9 @@ fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(StepKind, &str)>, n
     let active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
     let wanted = usize::try_from(int(set, "/spec/replicas")).unwrap_or_default();
     let failure = failure.filter(|_| active.len() != wanted);
-    let status = status(set, &active, failure, now, plan);
+    let terminating = pods.iter().filter(|pod| is_deleting(pod) && !has_ended(pod)).count();
+    let mut status = status(set, &active, failure, now, plan);
+    status["terminatingReplicas"] = terminating.into();
     plan.steps.extend(Step::status(&REPLICA_SET, set, status));
     if is_deleting(set) {
         return;

@@ -53,7 +53,7 @@ fn missing_slices_are_created_with_an_owner() {
     assert_eq!(pods.len(), 2, "one that has failed doesn't count");
     assert_eq!(pods[0]["metadata"]["generateName"], "web-");
     assert_eq!(pods[0]["metadata"]["ownerReferences"][0]["uid"], "s");
-    let counted = json!({"replicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 2});
+    let counted = json!({"replicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 2, "terminatingReplicas": 0});
     assert_eq!(status_of(&plan), counted);
 }
 

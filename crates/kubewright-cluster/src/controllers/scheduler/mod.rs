@@ -134,8 +134,9 @@ impl Scheduler {
 }
 
 fn report(pod: &Arc<Value>, why: String) -> Option<PodAction> {
-    let said = condition(pod, "PodScheduled").is_some_and(|one| one["status"] == "False" && one["message"] == why);
-    (!said).then(|| PodAction::Report(why, pod.clone()))
+    let is_reported =
+        condition(pod, "PodScheduled").is_some_and(|one| one["status"] == "False" && one["message"] == why);
+    (!is_reported).then(|| PodAction::Report(why, pod.clone()))
 }
 
 async fn perform(

@@ -51,6 +51,10 @@ impl Action for LogAction {
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         std::future::ready(self.answer(&request)).boxed()
     }
+
+    fn streams_bytes(&self) -> bool {
+        true
+    }
 }
 
 /// Returns the response for a container without a log.

@@ -137,9 +137,9 @@ impl Prober {
             if !tls {
                 return send(stream, request).await;
             }
-            let name = ServerName::from(stream.peer_addr().map_err(said)?.ip());
+            let name = ServerName::from(stream.peer_addr().map_err(message)?.ip());
             let config = unverified().map_err(|error| error.to_string())?;
-            send(TlsConnector::from(config).connect(name, stream).await.map_err(said)?, request).await
+            send(TlsConnector::from(config).connect(name, stream).await.map_err(message)?, request).await
         };
         match timeout(limit, exchange).await {
             Ok(Ok(code)) if (200..400).contains(&code) => ProbeResult::Success,
@@ -215,9 +215,9 @@ async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
 ) -> Result<u16, String> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(message)?;
     let exchange = async {
-        let answer = sender.send_request(request).await.map_err(said)?;
+        let answer = sender.send_request(request).await.map_err(message)?;
         let code = answer.status().as_u16();
         // The body is ignored, but a server might log an error if the connection ended in the middle of it.
         let _body = http_body_util::Limited::new(answer.into_body(), 10 << 10).collect().await;
@@ -229,13 +229,13 @@ async fn send(
         code = &mut exchange => code,
         ended = &mut connection => match ended {
             Ok(()) => exchange.await,
-            Err(error) => Err(said(error)),
+            Err(error) => Err(message(error)),
         },
     }
 }
 
 /// Returns the message of the innermost error.
-fn said(error: impl Error) -> String {
+fn message(error: impl Error) -> String {
     let mut innermost: &dyn Error = &error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -52,7 +52,7 @@ fn kind_with(options: KindOptions) -> Arc<Kind> {
 }
 
 fn only<T: Object>(kind: &Arc<Kind>) -> Arc<T> {
-    Reader::<T>::new(kind.clone(), None).get(&ObjectKey::namespaced("a", "p")).expect("it is there")
+    Reader::<T>::new(kind.clone(), None).get(&ObjectKey::namespaced("a", "p")).expect("the object")
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn an_object_keeps_the_fields_that_its_types_read() {
     assert_eq!(only::<Phased>(&whole).status["podIP"], "10.0.0.1");
 
     let seen = only::<Pod>(&view);
-    assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "no type reads them");
+    assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "fields that no type reads");
     assert_eq!((seen.labels(), seen.uid()), (expected.labels(), expected.uid()));
     assert_eq!(seen.resource_version().as_deref(), Some("12"));
     assert_eq!(only::<Phased>(&view).status["phase"], "Running");
@@ -108,7 +108,7 @@ fn every_reader_sees_the_transformed_object() {
     expected.status.as_mut().expect("a status").pod_ip = None;
     expected.spec.as_mut().expect("a spec").node_name = Some("elsewhere".into());
     expected.metadata.labels.get_or_insert_default().insert("app".into(), "db".into());
-    assert_eq!(*only::<Pod>(&kind), expected, "and its name stays");
+    assert_eq!(*only::<Pod>(&kind), expected, "the transform can't change the name");
     let reader = Reader::<Pod>::new(kind, None);
     assert_eq!(reader.indexed_keys("node", "elsewhere"), [ObjectKey::namespaced("a", "p")]);
     let labelled = Selector::from_iter([("app".to_owned(), "db".to_owned())]);
@@ -122,7 +122,8 @@ fn an_object_whose_transform_panics_is_ignored() {
     let draft = |value: Value| serde_json::from_value(value).expect("an object");
     let bad = kind.take(0, Event::Apply(draft(pod()))).expect_err("the transform panics");
     assert_eq!((bad.key.to_string().as_str(), bad.reason.as_str()), ("a/p", "the cache's transform panicked"));
-    kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}})))).expect("it is taken");
+    kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}}))))
+        .expect("the event is valid");
     assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
 }
 
@@ -133,7 +134,7 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
     let (known, counted) = (shared.clone(), decoded.clone());
     let kind = kind_with(KindOptions::new().transform(move |_| {
         let kind = known.get().and_then(Weak::upgrade).expect("it is set");
-        assert!(kind.state.try_write().is_some(), "it is locked");
+        assert!(kind.state.try_write().is_some(), "the state is locked");
         counted.fetch_add(1, Ordering::Relaxed);
     }));
     kind.declare::<Pod>();
@@ -144,7 +145,7 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
         serde_json::from_value(object).expect("an object")
     };
     let take = |events: Vec<Event<RawObject>>, expected: usize| {
-        events.into_iter().for_each(|event| kind.take(0, event).expect("it is taken"));
+        events.into_iter().for_each(|event| kind.take(0, event).expect("the event is valid"));
         assert_eq!(decoded.swap(0, Ordering::Relaxed), expected);
     };
     take(vec![Event::Init, Event::InitApply(draft("u", 3)), Event::InitDone], 1);
@@ -182,7 +183,7 @@ fn a_resync_handles_the_objects_that_still_exist() {
     let keys = kind.keys_of(0);
     assert_eq!(keys.iter().map(ObjectKey::name).collect::<Vec<_>>(), ["a", "b", "c"]);
     let gone = json!({"metadata": {"namespace": "a", "name": "b", "resourceVersion": "4"}});
-    kind.take(0, Event::Delete(serde_json::from_value(gone).expect("an object"))).expect("it is taken");
+    kind.take(0, Event::Delete(serde_json::from_value(gone).expect("an object"))).expect("the event is valid");
     put("d", 5);
     kind.resync(&keys[..2]);
     assert_eq!(*handled.lock(), [("a".to_owned(), Vec::new())]);
@@ -190,7 +191,7 @@ fn a_resync_handles_the_objects_that_still_exist() {
 
 static READ: AtomicUsize = AtomicUsize::new(0);
 
-/// A pod that counts its decodings.
+/// A pod that counts how often it is decoded.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Counted {
@@ -219,11 +220,11 @@ fn each_state_of_a_change_is_decoded_once_for_all_handlers() {
     }
     READ.store(0, Ordering::Relaxed);
     put("p", 100);
-    assert_eq!(READ.swap(0, Ordering::Relaxed), 2, "the new one as it comes, and the old one");
+    assert_eq!(READ.swap(0, Ordering::Relaxed), 2, "the new state on arrival, and the old state");
     crowd(200);
     READ.store(0, Ordering::Relaxed);
     kind.resync(&[ObjectKey::namespaced("a", "p")]);
-    assert_eq!(READ.load(Ordering::Relaxed), 2, "each of them by itself");
+    assert_eq!(READ.load(Ordering::Relaxed), 2, "each state once");
 }
 
 /// The API server accepts such nesting; `serde_json` alone would fail for the whole list.

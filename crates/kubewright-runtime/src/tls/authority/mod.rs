@@ -8,22 +8,23 @@
 //! Malformed, expired and foreign certificates are replaced at once. Known and valid authorities stay trusted, so that
 //! clients still trust replicas that serve older certificates.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
 };
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{
+    RootCertStore,
+    client::verify_server_cert_signed_by_trust_anchor,
+    crypto::ring,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
+};
 use time::OffsetDateTime;
-use x509_parser::prelude::{GeneralName, X509Certificate};
 
-use super::CertifiedKey;
+use super::{CertifiedKey, certificate::Certificate};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
@@ -124,9 +125,8 @@ fn authorities(bundle: &str) -> Vec<Authority> {
         .filter_map(|part| {
             let pem = format!("{}\n", part.trim());
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-            let parsed = parse(&der)?;
-            let (not_before, not_after) = validity(&parsed)?;
-            parsed.is_ca().then(|| Authority { pem, der: der.clone(), not_before, not_after })
+            let Certificate { not_before, not_after, is_authority, .. } = Certificate::parse(&der)?;
+            is_authority.then_some(Authority { pem, der, not_before, not_after })
         })
         .collect()
 }
@@ -139,6 +139,7 @@ fn is_due(not_before: Timestamp, life: SignedDuration, now: Timestamp) -> bool {
 /// An authority and its key.
 struct SigningAuthority {
     authority: Authority,
+    subject: DistinguishedName,
     key: KeyPair,
 }
 
@@ -147,9 +148,11 @@ impl SigningAuthority {
     fn read(held: &KeyMaterial, now: Timestamp) -> Option<Self> {
         let authority = authorities(&held.authorities).into_iter().next()?;
         let key = KeyPair::from_pem(&held.authority_key).ok()?;
-        let is_its = parse(&authority.der)?.public_key().raw == key.subject_public_key_info();
+        let certificate = Certificate::parse(&authority.der)?;
+        let is_its = certificate.public_key == key.subject_public_key_info();
         let is_valid = (authority.not_before..authority.not_after).contains(&now);
-        (is_its && is_valid).then_some(Self { authority, key })
+        let subject = certificate.subject().filter(|_| is_its && is_valid)?;
+        Some(Self { authority, subject, key })
     }
 
     fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
@@ -165,6 +168,7 @@ impl SigningAuthority {
         let (pem, der) = (certificate.pem().replace("\r\n", "\n"), certificate.der().clone());
         Ok(Self {
             authority: Authority { pem, der, not_before: second(not_before), not_after: second(not_after) },
+            subject: params.distinguished_name,
             key,
         })
     }
@@ -179,7 +183,9 @@ impl SigningAuthority {
         let end = (now + SERVING_LIFE).min(self.authority.not_after);
         (params.not_before, params.not_after) = (date(now - BACKDATED), date(end));
         let key = KeyPair::generate()?;
-        let issuer = Issuer::from_ca_cert_der(&self.authority.der, &self.key)?;
+        let mut authority = CertificateParams::new(Vec::new())?;
+        authority.distinguished_name = self.subject.clone();
+        let issuer = Issuer::new(authority, &self.key);
         Ok((params.signed_by(&key, &issuer)?.pem().replace("\r\n", "\n"), key.serialize_pem()))
     }
 }
@@ -193,39 +199,20 @@ struct ServingCertificate {
 impl ServingCertificate {
     fn read(held: &KeyMaterial, trusted: &[Authority], now: Timestamp) -> Option<Self> {
         let key = CertifiedKey::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
-        let parsed = parse(key.certificate()?)?;
-        let is_signed = trusted.iter().any(|authority| {
-            let key = parse(&authority.der);
-            key.is_some_and(|issuer| parsed.verify_signature(Some(issuer.public_key())).is_ok())
-        });
-        let (not_before, _) = validity(&parsed)?;
-        (is_signed && key.is_valid_at(now)).then(|| Self { names: names(&parsed), not_before })
+        let der = key.certificate()?;
+        let Certificate { names, not_before, .. } = Certificate::parse(der)?;
+        (is_signed(der, trusted, now) && key.is_valid_at(now)).then_some(Self { names, not_before })
     }
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
-    x509_parser::parse_x509_certificate(der).ok().map(|(_, certificate)| certificate)
-}
-
-fn validity(certificate: &X509Certificate<'_>) -> Option<(Timestamp, Timestamp)> {
-    let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
-    Some((time(certificate.validity().not_before)?, time(certificate.validity().not_after)?))
-}
-
-/// Returns the host names and addresses of a certificate.
-fn names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let names = names.iter().flat_map(|extension| &extension.value.general_names);
-    names
-        .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => match bytes.len() {
-                4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| Ipv4Addr::from(bytes).to_string()),
-                _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| Ipv6Addr::from(bytes).to_string()),
-            },
-            _ => None,
-        })
-        .collect()
+/// Returns whether one of these authorities signed a serving certificate, which must be valid now.
+fn is_signed(certificate: &CertificateDer<'_>, authorities: &[Authority], now: Timestamp) -> bool {
+    let Ok(certificate) = ParsedCertificate::try_from(certificate) else { return false };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(authorities.iter().map(|authority| authority.der.clone()));
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default()));
+    let algorithms = ring::default_provider().signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&certificate, &roots, &[], now, algorithms).is_ok()
 }
 
 /// Normalizes a name for comparison.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    ControllerPage, End, KeyPage, Limits, Next, Phase, Present, Reason, RunNotes, Summary, Trace, Trigger, VERSION,
+    ControllerPage, End, KeyPage, Limits, Next, Phase, Present, Reason, RunNotes, Summary, Trace, Trigger,
     recorder::cut,
     ring::Ring,
     triggers::{NewTrigger, ObservedChange, Triggers},
@@ -19,15 +19,15 @@ use crate::{
 /// The maximum number of waiting keys for which triggers are kept. Further keys run as usual, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
 
-/// The state of its controller that a tracer reads.
-pub(crate) trait Surroundings: Send + Sync {
+/// Access to the state of a controller, for its traces.
+pub(crate) trait ControllerInfo: Send + Sync {
     fn now(&self) -> Now;
 
     /// Returns whether the cache has the object.
     fn exists(&self, key: &ObjectKey) -> bool;
 
     /// Returns the state of the key in the queue.
-    fn standing(&self, key: &ObjectKey) -> KeyState;
+    fn key_state(&self, key: &ObjectKey) -> KeyState;
 
     /// Returns whether this replica works on the key.
     fn is_ours(&self, key: &ObjectKey) -> bool;
@@ -43,14 +43,14 @@ pub(crate) trait Surroundings: Send + Sync {
 ///
 /// # Locks
 /// Methods that document it are called under the queue's lock: the lock order is queue, then tracer, never the reverse.
-/// While the tracer's lock is held, no other lock is taken, no method of [`Surroundings`] is called, and no objects are
+/// While the tracer's lock is held, no other lock is taken, no method of [`ControllerInfo`] is called, and no objects are
 /// compared, because every event and every worker takes this lock.
 pub(crate) struct Tracer {
     controller: Arc<str>,
     kind: Cow<'static, str>,
     group: Cow<'static, str>,
     workers: usize,
-    surroundings: Box<dyn Surroundings>,
+    info: Box<dyn ControllerInfo>,
     state: Mutex<State>,
 }
 
@@ -98,7 +98,7 @@ impl Tracer {
         [group, kind]: [Cow<'static, str>; 2],
         workers: usize,
         limits: Limits,
-        surroundings: Box<dyn Surroundings>,
+        info: Box<dyn ControllerInfo>,
     ) -> Self {
         let state = State {
             phase: Phase::Standby,
@@ -108,7 +108,7 @@ impl Tracer {
             overflowed: false,
             ring: Ring::new(limits),
         };
-        Self { controller: controller.into(), kind, group, workers, surroundings, state: Mutex::new(state) }
+        Self { controller: controller.into(), kind, group, workers, info, state: Mutex::new(state) }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -124,12 +124,14 @@ impl Tracer {
         if is_idle {
             return NewTrigger { trigger: change.trigger(), difference: change.difference() };
         }
-        Trigger { fields: change.fields(), ..change.trigger() }.into()
+        let mut trigger = change.trigger();
+        trigger.fields = change.fields();
+        trigger.into()
     }
 
     /// Records a trigger of a key and its time. Call it while holding the queue's lock under which the key is added.
     pub(crate) fn wanted(&self, key: &ObjectKey, trigger: impl Into<NewTrigger>, at: Timestamp) {
-        let NewTrigger { trigger, difference } = trigger.into();
+        let NewTrigger { mut trigger, difference } = trigger.into();
         // A key that is taken without a trigger and has not waited for a timer comes from the first list.
         if trigger.reason == Reason::InitialList {
             return;
@@ -139,8 +141,8 @@ impl Tracer {
             *overflowed = true;
             return;
         }
-        let waiting = &mut keys.entry(key.clone()).or_default().waiting;
-        waiting.add(NewTrigger { trigger: trigger.at(at), difference });
+        trigger.at = at;
+        keys.entry(key.clone()).or_default().waiting.add(NewTrigger { trigger, difference });
     }
 
     /// Takes the triggers of a key. Call it while holding the queue's lock under which the key is taken.
@@ -157,7 +159,9 @@ impl Tracer {
                 (false, _) if state.overflowed || taken.priority > LOW_PRIORITY => Reason::Unknown,
                 (false, _) => Reason::InitialList,
             };
-            triggers.add(Trigger::new(reason).at(now.wall).into());
+            let mut trigger = Trigger::new(reason);
+            trigger.at = now.wall;
+            triggers.add(trigger.into());
         }
         state.clean(&taken.key);
         triggers
@@ -182,15 +186,16 @@ impl Tracer {
 
     /// Stores the trace of a run. Call it while holding the queue's lock under which the key is marked as done.
     pub(crate) fn ended(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) {
+        let key = begun.key.clone();
         let trace = self.trace(begun, ended, notes, end, next);
         let mut state = self.state.lock();
         state.runs += 1;
         state.failures += u64::from(trace.end != End::Done);
-        if let Some(live) = state.keys.get_mut(&trace.object) {
+        if let Some(live) = state.keys.get_mut(&key) {
             live.running = None;
         }
-        state.clean(&trace.object);
-        state.ring.push(Arc::new(trace));
+        state.clean(&key);
+        state.ring.push(key, Arc::new(trace));
     }
 
     fn trace(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) -> Trace {
@@ -204,51 +209,37 @@ impl Tracer {
             End::Panicked { error } => End::Panicked { error: cut(error) },
             end => end,
         };
-        Trace {
-            controller: self.controller.clone(),
-            kind: self.kind.clone(),
-            object: key,
-            id,
-            attempt,
-            started: started.wall,
-            duration: ended.saturating_sub(started.monotonic),
-            queued,
-            held,
-            triggers: triggers.kept,
-            more_triggers: triggers.more,
-            reads: notes.reads,
-            more_reads: notes.more_reads,
-            writes: notes.writes,
-            more_writes: notes.more_writes,
-            events: notes.events,
-            more_events: notes.more_events,
-            end,
-            next,
-        }
+        let mut trace = Trace::default();
+        (trace.controller, trace.kind) = (self.controller.clone(), self.kind.clone());
+        (trace.object, trace.id, trace.attempt) = (key.to_string(), id, attempt);
+        (trace.started, trace.duration) = (started.wall, ended.saturating_sub(started.monotonic));
+        (trace.queued, trace.held) = (queued, held);
+        (trace.triggers, trace.more_triggers) = (triggers.kept, triggers.more);
+        (trace.reads, trace.more_reads) = (notes.reads, notes.more_reads);
+        (trace.writes, trace.more_writes) = (notes.writes, notes.more_writes);
+        (trace.events, trace.more_events) = (notes.events, notes.more_events);
+        (trace.end, trace.next) = (end, next);
+        trace
     }
 
     pub(super) fn summary(&self) -> Summary {
         // These take the queue's lock, so the tracer's must not be held.
-        let (ready, missing) = (self.surroundings.ready(), self.surroundings.missing());
+        let (ready, missing) = (self.info.ready(), self.info.missing());
         let state = self.state.lock();
         let count = |is: fn(&Live) -> bool| state.keys.values().filter(|live| is(live)).count();
-        Summary {
-            name: self.controller.to_string(),
-            kind: self.kind.clone(),
-            group: self.group.clone(),
-            phase: state.phase,
-            missing: if state.phase == Phase::Syncing { missing } else { Vec::new() },
-            workers: self.workers,
-            ready,
-            held: count(|live| live.held.is_some()),
-            running: count(|live| live.running.is_some()),
-            runs: state.runs,
-            failures: state.failures,
-            kept: state.ring.len(),
-            keys: state.ring.keys(),
-            bytes: state.ring.bytes(),
-            displaced: state.ring.displaced(),
+        let mut summary = Summary::new(&self.controller, self.kind.clone(), self.group.clone());
+        summary.phase = state.phase;
+        if state.phase == Phase::Syncing {
+            summary.missing = missing;
         }
+        summary.workers = self.workers;
+        summary.ready = ready;
+        summary.held = count(|live| live.held.is_some());
+        summary.running = count(|live| live.running.is_some());
+        (summary.runs, summary.failures) = (state.runs, state.failures);
+        (summary.kept, summary.keys) = (state.ring.len(), state.ring.keys());
+        (summary.bytes, summary.displaced) = (state.ring.bytes(), state.ring.displaced());
+        summary
     }
 
     pub(super) fn last(&self, most: usize) -> Vec<Arc<Trace>> {
@@ -261,14 +252,14 @@ impl Tracer {
 
     pub(super) fn page(&self, most: usize) -> ControllerPage {
         let runs = self.last(most).iter().map(|trace| trace.as_ref().clone()).collect();
-        ControllerPage { version: VERSION, time: self.surroundings.now().wall, controller: self.summary(), runs }
+        ControllerPage::new(self.info.now().wall, self.summary(), runs)
     }
 
     pub(super) fn key(&self, key: &ObjectKey) -> KeyPage {
-        let (now, exists, standing) =
-            (self.surroundings.now(), self.surroundings.exists(key), self.surroundings.standing(key));
-        let is_ours = self.surroundings.is_ours(key);
-        let controller = self.summary();
+        let key_state = self.info.key_state(key);
+        let is_ours = self.info.is_ours(key);
+        let mut page = KeyPage::new(self.info.now().wall, self.summary(), key.to_string());
+        page.exists = self.info.exists(key);
         let (running, held, mut waiting, runs) = {
             let state = self.state.lock();
             let live = state.keys.get(key);
@@ -277,7 +268,7 @@ impl Tracer {
             (running, live.and_then(|live| live.held), waiting, state.ring.of(key))
         };
         waiting.settle();
-        let present = match (running, held, standing) {
+        page.present = match (running, held, key_state) {
             (Some((since, id)), _, _) => Present::Running { since, id },
             (None, Some(since), KeyState::Parked) => Present::Held { since: since.wall },
             (None, ..) if !is_ours => Present::Elsewhere,
@@ -285,16 +276,9 @@ impl Tracer {
             (None, _, KeyState::Delayed(left)) => Present::Delayed { left },
             (None, _, KeyState::Idle) => Present::Idle,
         };
-        KeyPage {
-            version: VERSION,
-            time: now.wall,
-            controller,
-            object: key.clone(),
-            exists,
-            present,
-            waiting: waiting.kept,
-            runs: runs.iter().map(|trace| trace.as_ref().clone()).collect(),
-        }
+        page.waiting = waiting.kept;
+        page.runs = runs.iter().map(|trace| trace.as_ref().clone()).collect();
+        page
     }
 }
 

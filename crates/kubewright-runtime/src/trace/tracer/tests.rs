@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::MutexGuard;
 
 use super::*;
-use crate::trace::{Difference, samples};
+use crate::trace::Difference;
 
 struct Idle;
 
-impl Surroundings for Idle {
+impl ControllerInfo for Idle {
     fn now(&self) -> Now {
         moment()
     }
@@ -18,7 +18,7 @@ impl Surroundings for Idle {
         true
     }
 
-    fn standing(&self, _: &ObjectKey) -> KeyState {
+    fn key_state(&self, _: &ObjectKey) -> KeyState {
         KeyState::Ready
     }
 
@@ -36,7 +36,12 @@ impl Surroundings for Idle {
 }
 
 fn moment() -> Now {
-    Now { monotonic: Duration::ZERO, wall: samples::noon(0) }
+    Now { monotonic: Duration::ZERO, wall: Timestamp::UNIX_EPOCH }
+}
+
+/// Returns the trigger of an updated pod.
+fn updated(name: &str) -> Trigger {
+    Trigger::change(Reason::Updated, "Pod", format!("demo/{name}"))
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -73,7 +78,7 @@ impl Scene {
     }
 
     fn change(&self, name: &str, field: &str) -> Updated {
-        Updated { trigger: samples::trigger(Reason::Updated, name), difference: self.difference(field) }
+        Updated { trigger: updated(name), difference: self.difference(field) }
     }
 
     fn taken(&self, name: &str) -> Triggers {
@@ -134,7 +139,7 @@ const FIELDS: [&str; 3] = ["spec.first", "spec.second", "spec.third"];
 fn a_key_that_is_held_back_keeps_its_triggers_without_comparing() {
     let scene = Scene::new();
     let want = |field: &str| {
-        let NewTrigger { trigger, .. } = samples::trigger(Reason::Updated, "a").into();
+        let NewTrigger { trigger, .. } = updated("a").into();
         let trigger = NewTrigger { trigger, difference: Some(scene.difference(field)) };
         let _queue = scene.queue();
         scene.tracer.wanted(&key("a"), trigger, moment().wall);
@@ -156,7 +161,7 @@ fn differences_that_were_not_computed_are_bounded() {
     let mut triggers = Triggers::default();
     for number in 0..100 {
         let difference = Some(scene.difference(&format!("spec.field{number}")));
-        triggers.add(NewTrigger { trigger: samples::trigger(Reason::Updated, "a"), difference });
+        triggers.add(NewTrigger { trigger: updated("a"), difference });
     }
     triggers.settle();
     assert_eq!(scene.compared.load(Ordering::Relaxed), 8);

@@ -95,7 +95,7 @@ impl<K: Object> Defaulting<K> {
     async fn defaulted(&self, review: &Review) -> Result<AdmissionResponse, Denied> {
         let mut object: K = match decode(&review.object) {
             Ok(object) => object,
-            // The schema, which the API server asks next, says better what is wrong.
+            // The schema, which the API server checks next, has a better error message.
             Err(status) => {
                 return Ok(AdmissionResponse {
                     warnings: vec![format!("no defaults: {status}")],
@@ -130,7 +130,7 @@ impl<K: Object> Validating<K> {
             Operation::Create => Change::Create(decode(&review.object)?),
             Operation::Update => match decode(&review.old_object) {
                 Ok(old) => Change::Update(old, decode(&review.object)?),
-                // What is stored may be older than the type. It must be possible to mend it.
+                // The stored object may be older than the type. It must be possible to correct it.
                 Err(_) => Change::Create(decode(&review.object)?),
             },
             Operation::Delete => match decode(&review.old_object) {

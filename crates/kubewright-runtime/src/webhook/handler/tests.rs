@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::*;
 
-/// Sets `data.<key>` if it is missing.
-struct Sets(&'static str);
+/// A defaulter that sets `data.<key>` if it is missing.
+struct DefaultValue(&'static str);
 
-impl Defaulter<ConfigMap> for Sets {
+impl Defaulter<ConfigMap> for DefaultValue {
     async fn set_defaults(&self, config: &mut ConfigMap, request: &Request) -> Result<(), Denied> {
         if request.user.username.as_deref() == Some("mallory") {
             return Err(Denied::forbidden("not for mallory"));
@@ -24,13 +24,13 @@ impl Defaulter<ConfigMap> for Sets {
     }
 }
 
-/// Rejects `data.<key>`, and any change of `data.fixed`.
-struct Refuses(&'static str);
+/// A validator that rejects `data.<key>`, and any change of `data.fixed`.
+struct ForbiddenKey(&'static str);
 
-impl Validator<ConfigMap> for Refuses {
+impl Validator<ConfigMap> for ForbiddenKey {
     async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
         let mut errors = ValidationErrors::default();
-        errors.warn(format!("{} is looked for", self.0));
+        errors.warn(format!("{} is forbidden", self.0));
         if config.data.as_ref().is_some_and(|data| data.contains_key(self.0)) {
             errors.forbidden(format!("data.{}", self.0), "it is");
         }
@@ -74,11 +74,11 @@ fn config(data: Value) -> Value {
 }
 
 fn defaulting() -> Defaulting<ConfigMap> {
-    Defaulting(vec![Arc::new(Sets("a")), Arc::new(Sets("b"))])
+    Defaulting(vec![Arc::new(DefaultValue("a")), Arc::new(DefaultValue("b"))])
 }
 
 fn validating() -> Validating<ConfigMap> {
-    Validating(vec![Arc::new(Refuses("x")), Arc::new(Refuses("y"))])
+    Validating(vec![Arc::new(ForbiddenKey("x")), Arc::new(ForbiddenKey("y"))])
 }
 
 fn message(response: &AdmissionResponse) -> (u16, &str) {
@@ -86,7 +86,7 @@ fn message(response: &AdmissionResponse) -> (u16, &str) {
 }
 
 #[tokio::test]
-async fn defaults_are_a_patch_that_keeps_what_is_unknown() {
+async fn defaults_are_a_patch_that_keeps_unknown_fields() {
     for operation in ["CREATE", "UPDATE"] {
         let object = config(json!({"b": "own"}));
         let response = defaulting().handle(&review(operation, &object, &Value::Null)).await;
@@ -105,7 +105,7 @@ async fn a_defaulter_sees_the_old_object() {
 }
 
 #[tokio::test]
-async fn nothing_is_patched_the_second_time() {
+async fn a_defaulted_object_is_not_patched_again() {
     let object = config(json!({"a": "0", "b": "1"}));
     assert_eq!(defaulting().handle(&review("CREATE", &object, &Value::Null)).await, AdmissionResponse::allowed());
 }
@@ -133,7 +133,7 @@ async fn the_errors_of_all_validators_are_reported_at_once() {
         data.fixed: Invalid value: \"2\": field is immutable, data.y: Forbidden: it is, \
         data.fixed: Invalid value: \"2\": field is immutable]";
     assert_eq!(message(&response), (422, expected));
-    assert_eq!(response.warnings, ["x is looked for", "y is looked for"]);
+    assert_eq!(response.warnings, ["x is forbidden", "y is forbidden"]);
     let response = validating().handle(&review("CREATE", &config(json!({"fixed": "2"})), &Value::Null)).await;
     assert_eq!((message(&response).0, response.warnings.len()), (200, 2));
 }

@@ -39,15 +39,15 @@ use crate::{
 const BODY_LIMIT: usize = 7 * 1024 * 1024;
 /// The longest time that the API server waits for a webhook.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long the start waits for a certificate.
+/// The time for which the start waits for a certificate.
 const START: Duration = Duration::from_secs(5);
-/// How long reviews in flight may take when the server stops: the timeout in our configurations.
+/// The time limit of reviews in flight when the server stops: the timeout in our configurations.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long a connection may be idle. The API server closes idle connections after 90 seconds; if we closed them first, a
+/// The time after which an idle connection is closed. The API server closes idle connections after 90 seconds; if we closed them first, a
 /// review could be sent on a closing one.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// What a server uses of its manager.
+/// The parts of its manager that a server uses.
 pub(crate) struct Dependencies<'a> {
     pub(crate) client: &'a Client,
     pub(crate) clock: &'a SharedClock,
@@ -110,7 +110,7 @@ impl Running {
         // A URL that isn't from a flag is not checked here: the API server refuses an invalid one.
         let url = url.map(|url| (host(&url).unwrap_or_default(), url)).map(|(host, url)| (url, host));
         let (looked, has_looked) = oneshot::channel();
-        // After a timeout nobody waits any more.
+        // After a timeout there is no receiver.
         let looked = || looked.send(()).unwrap_or_default();
         let mut installed = None;
         let rotator = match options.certificates {

@@ -244,16 +244,16 @@ impl CreateApi {
     /// Returns the plural: the given one, that of the other versions, or the default. It is the same in all versions,
     /// and unique within the group.
     fn plural(&self, project: &Project, key: &Key<'_>) -> Result<String, ApiError> {
-        let said = self.plural.as_ref().map(ToString::to_string);
+        let given = self.plural.as_ref().map(ToString::to_string);
         let own = project.resource(key).map(|resource| resource.plural.clone());
         let elsewhere = project.other_versions(key).find(|resource| !resource.plural.is_empty());
         let known = elsewhere.map(|resource| resource.plural.clone()).or(own.filter(|own| !own.is_empty()));
-        if let (Some(said), Some(other)) = (&said, elsewhere)
-            && *said != other.plural
+        if let (Some(given), Some(other)) = (&given, elsewhere)
+            && *given != other.plural
         {
             return Err(self.versions(format!("the plural {}", other.plural), other, "omit --plural"));
         }
-        let plural = said.or(known).unwrap_or_else(|| self.kind.plural().to_string());
+        let plural = given.or(known).unwrap_or_else(|| self.kind.plural().to_string());
         let is_same = |other: &&Resource| {
             (other.group.as_str(), other.domain.as_str(), &other.plural) == (key.group, key.domain, &plural)
                 && other.kind != key.kind

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use kubewright_apimachinery::schema::{Kind, OBJECT_META, Schema, structural};
 use serde_json::Value;
 
-use super::status::holds;
+use super::{status::holds, strategy::CustomStrategy};
 use crate::{
     conversion::{Definition, Webhook},
     fields::{flag, has, int, list, text},
     group_version::{group_version, version_priority},
     registry::{
-        Cell, Column, DefaultStrategy, Resource, ResourceSchema, Scale, SelectableField, SelectableValue, Versions,
+        Cell, Column, Lifecycle, Resource, ResourceSchema, Scale, SelectableField, SelectableValue, Versions,
         builtin::{
             schemas::{definitions, reference},
             types::{is_builtin_resource, is_builtin_version},
@@ -20,8 +20,8 @@ use crate::{
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// The verbs while the CRD is being deleted: objects can't be created, but finalizers can be removed.
-const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The verbs in discovery while the CRD is being deleted. The others are still served, so that finalizers can be removed.
+const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 
 /// Returns the stored resource of a CRD.
 pub(super) fn storage(definition: &Value) -> String {
@@ -54,6 +54,8 @@ fn versions(definition: &Value) -> Versions {
             definitions: definitions(),
             name: schema_name(group, name, kind),
             custom: true,
+            served: None,
+            stored: None,
         };
         (group_version(group, name), Arc::new(schema))
     };
@@ -70,7 +72,9 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
     let (group, kind) = (text(definition, "/spec/group"), text(names, "/kind"));
     let name = text(version, "/name");
     let strings = |pointer| list(names, pointer).iter().filter_map(Value::as_str).map(String::from).collect();
-    let verbs = if holds(definition, "Terminating") { TERMINATING_VERBS } else { VERBS };
+    let terminating = holds(definition, "Terminating");
+    let verbs = if terminating { TERMINATING_VERBS } else { VERBS };
+    let scale = version.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(scale);
     Some(Resource {
         group: group.into(),
         version: name.into(),
@@ -86,9 +90,10 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
         stored_as: (group.into(), stored.into(), kind.into()),
         schema: versions.schema(&group_version(group, name))?.clone(),
         versions: Some(versions.clone()),
-        strategy: Arc::new(DefaultStrategy),
+        strategy: Arc::new(CustomStrategy { terminating, scale: scale.clone() }),
+        lifecycle: Lifecycle::custom(group, text(names, "/plural")),
         status: has(version, "/subresources/status"),
-        scale: version.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(scale),
+        scale,
         subresources: Vec::new(),
         columns: columns(version),
         selectable: list(version, "/selectableFields").iter().map(selectable).collect(),

@@ -6,6 +6,7 @@
 mod approval;
 mod entries;
 mod status;
+mod strategy;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -66,13 +67,6 @@ impl Strategy for CrdStrategy {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        within(object, "metadata", |metadata| {
-            let mut finalizers = list(metadata, "/finalizers").to_vec();
-            if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-                finalizers.push(CLEANUP.into());
-            }
-            set(metadata, "finalizers", finalizers);
-        });
         set(object, "status", json!({}));
         status::settle(object, &self.names.lock());
     }
@@ -81,7 +75,15 @@ impl Strategy for CrdStrategy {
         status::settle(new, &self.names.lock());
     }
 
+    /// Adds the finalizer of the controller that deletes the objects of the kind.
     fn prepare_delete(&self, object: &mut Value) {
+        within(object, "metadata", |metadata| {
+            let mut finalizers = list(metadata, "/finalizers").to_vec();
+            if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+                finalizers.push(CLEANUP.into());
+            }
+            set(metadata, "finalizers", finalizers);
+        });
         status::terminate(object);
     }
 

@@ -6,6 +6,18 @@ use crate::registry::ConnectionOptions;
 
 const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
+/// Returns the kind of the options of a connection to an object of a resource, if the subresource is one.
+pub(crate) fn options_kind(resource: &str, subresource: &str) -> Option<&'static str> {
+    Some(match (resource, subresource) {
+        ("pods", "attach") => "PodAttachOptions",
+        ("pods", "exec") => "PodExecOptions",
+        ("pods", "portforward") => "PodPortForwardOptions",
+        ("pods", "proxy") => "PodProxyOptions",
+        ("services", "proxy") => "ServiceProxyOptions",
+        _ => return None,
+    })
+}
+
 /// Returns the function that creates a subresource's options object from query parameters.
 pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     match subresource {

@@ -1,7 +1,10 @@
 //! The published defaults of pods and pod templates
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>).
 
-use crate::fields::{each, fill, list, present, set, text, within};
+use crate::{
+    fields::{each, fill, list, present, set, text, within},
+    registry::builtin::volume::default_source,
+};
 use serde_json::{Map, Value, json};
 
 /// The default mode of projected files: 0644.
@@ -34,12 +37,10 @@ fn mirror_service_account(spec: &mut Value) {
     }
 }
 
-/// Sets the fields that admission adds to new pods: service account, priority, and tolerations of failing nodes.
+/// Sets the fields that admission adds to new pods: service account, and tolerations of failing nodes.
 pub(super) fn admitted(spec: &mut Value) {
     fill(spec, "serviceAccountName", "default");
     mirror_service_account(spec);
-    fill(spec, "priority", 0);
-    fill(spec, "preemptionPolicy", "PreemptLowerPriority");
     fill(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = |toleration: &Value| ["", key].contains(&text(toleration, "/key"));
@@ -136,7 +137,7 @@ fn volume(volume: &mut Value) {
             present(source, "serviceAccountToken", |token| fill(token, "expirationSeconds", 3600));
         }
     });
-    present(volume, "hostPath", |path| fill(path, "type", ""));
+    default_source(volume);
     if let Some(claim) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec") {
         fill(claim, "volumeMode", "Filesystem");
     }

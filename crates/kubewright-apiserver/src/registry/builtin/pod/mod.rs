@@ -5,15 +5,18 @@ mod connect;
 mod defaults;
 mod validate;
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
-pub(super) use self::connect::connection;
+pub(super) use self::connect::{connection, options_kind};
 pub(super) use self::{
     columns::columns,
     defaults::spec as default_spec,
     validate::{spec as validate_spec, template as validate_template},
 };
+use super::priority::PriorityClasses;
 use crate::{
     fields::{entries, fill, has, int, list, set, text, within},
     registry::Strategy,
@@ -32,7 +35,9 @@ pub(super) const SELECTABLE: &[&str] = &[
 
 /// The strategy of pods.
 #[derive(Debug)]
-pub(super) struct PodStrategy;
+pub(super) struct PodStrategy {
+    pub(super) priorities: Arc<PriorityClasses>,
+}
 
 impl Strategy for PodStrategy {
     fn default(&self, object: &mut Value) {
@@ -47,6 +52,18 @@ impl Strategy for PodStrategy {
         within(object, "spec", defaults::admitted);
         let class = quality_of_service(object);
         set(object, "status", json!({"phase": "Pending", "qosClass": class}));
+    }
+
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        let Some(old) = old else { return self.priorities.admit(object) };
+        within(object, "spec", |spec| {
+            for field in ["priority", "preemptionPolicy"] {
+                if let Some(value) = old["spec"].get(field) {
+                    fill(spec, field, value.clone());
+                }
+            }
+        });
+        Ok(())
     }
 
     fn prepare_update(&self, _old: &Value, new: &mut Value) {
@@ -126,9 +143,13 @@ fn is_zero(amount: &Value) -> bool {
 mod tests {
     use super::*;
 
+    fn strategy() -> PodStrategy {
+        PodStrategy { priorities: Arc::default() }
+    }
+
     fn admitted(mut pod: Value) -> Value {
-        PodStrategy.default(&mut pod);
-        PodStrategy.prepare_create(&mut pod);
+        strategy().default(&mut pod);
+        strategy().prepare_create(&mut pod);
         pod
     }
 
@@ -163,7 +184,7 @@ mod tests {
             assert_eq!(pod["spec"][field], expect, "{field}");
         }
         assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
-        assert_eq!(PodStrategy.validate(None, &pod), []);
+        assert_eq!(strategy().validate(None, &pod), []);
     }
 
     #[test]
@@ -203,10 +224,10 @@ mod tests {
     #[test]
     fn pods_without_a_node_get_no_grace_period() {
         let mut pod = admitted(pod(json!({"name": "c", "image": "i"})));
-        assert_eq!(PodStrategy.grace_period(&pod), Some(0));
+        assert_eq!(strategy().grace_period(&pod), Some(0));
         pod["spec"]["nodeName"] = "node".into();
-        assert_eq!(PodStrategy.grace_period(&pod), Some(30));
+        assert_eq!(strategy().grace_period(&pod), Some(30));
         pod["status"]["phase"] = "Failed".into();
-        assert_eq!(PodStrategy.grace_period(&pod), Some(0));
+        assert_eq!(strategy().grace_period(&pod), Some(0));
     }
 }

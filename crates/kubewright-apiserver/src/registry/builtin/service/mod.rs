@@ -15,7 +15,7 @@ use self::allocate::Pool;
 pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
 use crate::{
-    fields::{each, fill, has, int, list, remove, set, text, within},
+    fields::{each, fill, fill_zero, has, int, list, remove, set, text, within},
     registry::Strategy,
 };
 
@@ -75,15 +75,19 @@ impl ServiceStrategy {
 impl Strategy for ServiceStrategy {
     fn default(&self, object: &mut Value) {
         within(object, "spec", |spec| {
-            fill(spec, "type", "ClusterIP");
-            fill(spec, "sessionAffinity", "None");
-            if text(spec, "/sessionAffinity") == "ClientIP" {
-                fill(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10_800}}));
+            fill_zero(spec, "type", "ClusterIP");
+            fill_zero(spec, "sessionAffinity", "None");
+            match text(spec, "/sessionAffinity") {
+                "None" => drop(remove(spec, "sessionAffinityConfig")),
+                "ClientIP" if !has(spec, "/sessionAffinityConfig/clientIP/timeoutSeconds") => {
+                    set(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10_800}}));
+                }
+                _ => {}
             }
             for port in each(spec, "ports") {
-                fill(port, "protocol", "TCP");
+                fill_zero(port, "protocol", "TCP");
                 if let Some(number) = port.get("port").cloned() {
-                    fill(port, "targetPort", number);
+                    fill_zero(port, "targetPort", number);
                 }
             }
             let kind = text(spec, "/type").to_owned();

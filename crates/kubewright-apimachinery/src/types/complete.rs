@@ -1,0 +1,78 @@
+//! Completion: the fields that Go always writes are added.
+
+use serde_json::{Map, Value};
+
+use super::{Field, Shape, Type, TypeId, Types, parse::default};
+
+impl Types {
+    /// Adds the declared defaults, and the fields that Go writes even if they have the zero value: structs that aren't
+    /// pointers, and fields without `omitempty`. Other values, and values of wrong types, are unchanged.
+    pub fn complete(&self, ty: TypeId, value: &mut Value) {
+        self.complete_as(self.get(ty), value);
+    }
+
+    fn complete_as(&self, ty: &Type, value: &mut Value) {
+        if !ty.grows {
+            return;
+        }
+        match (&ty.shape, value) {
+            (Shape::Struct(all), Value::Object(fields)) => {
+                for field in all.always() {
+                    if !fields.contains_key(field.name) {
+                        fields.insert(field.name.to_owned(), self.absent(field));
+                    }
+                }
+                for (name, value) in fields.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
+                    if let Some(field) = all.field(name) {
+                        self.complete_as(self.get(field.ty), value);
+                    }
+                }
+            }
+            (Shape::List(of) | Shape::SchemaOrArray(of), Value::Array(items)) => {
+                let of = self.get(*of);
+                items.iter_mut().for_each(|item| self.complete_as(of, item));
+            }
+            (Shape::Map(of), Value::Object(entries)) => {
+                let of = self.get(*of);
+                entries.values_mut().for_each(|entry| self.complete_as(of, entry));
+            }
+            (
+                Shape::SchemaOrArray(schema) | Shape::SchemaOrBool(schema) | Shape::SchemaOrStrings(schema),
+                schemas @ Value::Object(_),
+            ) => self.complete_as(self.get(*schema), schemas),
+            _ => {}
+        }
+    }
+
+    /// Returns the value that Go writes for a field that was not set.
+    fn absent(&self, field: &Field) -> Value {
+        match default(field) {
+            Some(default) => default.clone(),
+            None if field.pointer => Value::Null,
+            None => self.zero(self.get(field.ty)),
+        }
+    }
+
+    /// Returns the zero value. That of a struct has only the fields that Go always writes.
+    pub(super) fn zero(&self, ty: &Type) -> Value {
+        match &ty.shape {
+            Shape::String => Value::String(String::new()),
+            Shape::Bool | Shape::SchemaOrBool(_) => Value::Bool(false),
+            Shape::Int32 | Shape::Int64 | Shape::Float64 | Shape::IntOrString => Value::from(0),
+            Shape::Quantity => Value::String("0".to_owned()),
+            Shape::Bytes
+            | Shape::Time
+            | Shape::MicroTime
+            | Shape::Any
+            | Shape::SchemaOrArray(_)
+            | Shape::SchemaOrStrings(_)
+            | Shape::List(_)
+            | Shape::Map(_) => Value::Null,
+            // Structs contain themselves only through pointers, lists and maps.
+            Shape::Struct(all) => {
+                let fields = all.always().map(|field| (field.name.to_owned(), self.absent(field)));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+}

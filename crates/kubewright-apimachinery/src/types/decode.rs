@@ -1,0 +1,367 @@
+//! Decoding: an object is checked and rewritten as if it had passed through its Go struct.
+
+use std::fmt;
+
+use serde_json::{Map, Number, Value};
+
+use super::{
+    Field, Omit, Shape, Struct, Type, TypeId, Types, base64, quantity,
+    time::{self, Precision},
+};
+
+/// The maximum number of unknown fields that are reported.
+const UNKNOWN_LIMIT: usize = 100;
+
+/// The result of decoding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decoded {
+    /// The paths of the removed fields, which the type doesn't declare: `spec.foo`, `spec.containers[0].foo`.
+    pub unknown: Vec<String>,
+}
+
+impl Types {
+    /// Rewrites an object as Go would write it after reading it into the struct `ty`:
+    ///
+    /// * Fields that the struct doesn't declare are removed and reported.
+    /// * Times, quantities, base64 and numbers get their canonical form.
+    /// * A field that is null, or empty and not required, is removed: Go doesn't distinguish it from an absent one, unless
+    ///   it is a pointer. A null in a list or map becomes the zero value.
+    ///
+    /// Fields that Go writes although they were not sent are not added. [`Types::complete`] does this.
+    ///
+    /// # Errors
+    /// Returns the error of Go's decoder about the first value (by the order of names) of a wrong type, such as `json:
+    /// cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32`. The object is then
+    /// partly rewritten.
+    pub fn decode(&self, ty: TypeId, object: &mut Value) -> Result<Decoded, String> {
+        let mut decoder = Decoder { types: self, decoded: Decoded::default() };
+        decoder.value(self.get(ty), object, &Place::Root)?;
+        Ok(decoder.decoded)
+    }
+
+    /// Returns whether Go's field would have its zero value.
+    pub(super) fn is_zero(&self, ty: &Type, value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Bool(value) => !value,
+            Value::Number(number) => number.as_i64() == Some(0) || number.as_f64() == Some(0.0),
+            Value::String(text) => text.is_empty() || (matches!(ty.shape, Shape::Quantity) && text == "0"),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+        }
+    }
+}
+
+/// The position of a value.
+enum Place<'a> {
+    Root,
+    /// A field, and the struct that declares it.
+    Field(&'a Place<'a>, &'a Type, &'a str),
+    Item(&'a Place<'a>, usize),
+    Key(&'a Place<'a>, &'a str),
+}
+
+impl Place<'_> {
+    /// Returns the path in Go's messages, which consists of the fields of structs alone.
+    fn fields(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Item(parent, _) | Self::Key(parent, _) => parent.fields(),
+            Self::Field(parent, _, name) => match parent.fields() {
+                path if path.is_empty() => (*name).to_owned(),
+                path => format!("{path}.{name}"),
+            },
+        }
+    }
+
+    /// Returns the struct of the last field on the path.
+    fn owner(&self) -> Option<&Type> {
+        match self {
+            Self::Root => None,
+            Self::Item(parent, _) | Self::Key(parent, _) => parent.owner(),
+            Self::Field(_, owner, _) => Some(owner),
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, _, name) | Self::Key(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, _, name) | Self::Key(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+struct Decoder<'a> {
+    types: &'a Types,
+    decoded: Decoded,
+}
+
+impl Decoder<'_> {
+    fn value(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+        match (&ty.shape, &mut *value) {
+            (Shape::Struct(all), Value::Object(fields)) => self.fields(ty, all, fields, place),
+            (Shape::Map(of), Value::Object(entries)) => self.entries(*of, entries, place),
+            (Shape::List(of), Value::Array(items)) => self.items(*of, items, place),
+            (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) | (Shape::Any, _) => Ok(()),
+            (Shape::Int32 | Shape::Int64, Value::Number(number)) if fits(&ty.shape, number) => Ok(()),
+            (Shape::Float64, Value::Number(number)) => {
+                shorten(number);
+                Ok(())
+            }
+            (Shape::Time, Value::String(text)) => rewrite_time(value_of(text, Precision::Seconds)?, value),
+            (Shape::MicroTime, Value::String(text)) => rewrite_time(value_of(text, Precision::Micros)?, value),
+            (Shape::Quantity, _) => quantity(value),
+            (Shape::IntOrString, Value::String(_)) => Ok(()),
+            (Shape::IntOrString, Value::Number(number)) if fits(&Shape::Int32, number) => Ok(()),
+            (Shape::Bytes, Value::String(text)) => bytes(text),
+            (Shape::Bytes, Value::Array(items)) => {
+                *value = numbers(items, place)?;
+                Ok(())
+            }
+            (Shape::SchemaOrArray(schema), _) => self.schemas(*schema, value),
+            (Shape::SchemaOrBool(schema), _) => self.schema_or_bool(*schema, value),
+            (Shape::SchemaOrStrings(schema), _) => self.schema_or_strings(*schema, value),
+            // Null leaves Go's value unchanged.
+            (_, Value::Null) => Ok(()),
+            _ => Err(mismatch(ty, value, place)),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        ty: &Type,
+        all: &Struct,
+        fields: &mut Map<String, Value>,
+        place: &Place<'_>,
+    ) -> Result<(), String> {
+        let mut result = Ok(());
+        fields.retain(|name, value| {
+            if result.is_err() {
+                return true;
+            }
+            let place = Place::Field(place, ty, name);
+            let Some(field) = all.field(name) else {
+                if self.decoded.unknown.len() < UNKNOWN_LIMIT {
+                    self.decoded.unknown.push(place.to_string());
+                }
+                return false;
+            };
+            if value.is_null() {
+                return false;
+            }
+            let of = self.types.get(field.ty);
+            result = self.value(of, value, &place);
+            result.is_err() || !self.is_left_out(field, of, value)
+        });
+        result
+    }
+
+    /// Returns whether a field that was sent is equivalent to an absent one.
+    fn is_left_out(&self, field: &Field, ty: &Type, value: &Value) -> bool {
+        match value {
+            _ if field.pointer => false,
+            // Such as the zero time.
+            Value::Null => true,
+            // Empty lists and maps aren't stored.
+            Value::Array(items) => items.is_empty(),
+            Value::Object(entries) if matches!(ty.shape, Shape::Map(_)) => entries.is_empty(),
+            _ => (field.omit != Omit::Never || !field.required) && self.types.is_zero(ty, value),
+        }
+    }
+
+    fn items(&mut self, of: TypeId, items: &mut [Value], place: &Place<'_>) -> Result<(), String> {
+        let of = self.types.get(of);
+        for (index, item) in items.iter_mut().enumerate() {
+            self.element(of, item, &Place::Item(place, index))?;
+        }
+        Ok(())
+    }
+
+    fn entries(&mut self, of: TypeId, entries: &mut Map<String, Value>, place: &Place<'_>) -> Result<(), String> {
+        let of = self.types.get(of);
+        for (name, entry) in entries.iter_mut() {
+            self.element(of, entry, &Place::Key(place, name))?;
+        }
+        Ok(())
+    }
+
+    /// Decodes an item of a list or an entry of a map, in which null is the zero value.
+    fn element(&mut self, of: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+        if value.is_null() {
+            *value = match of.shape {
+                Shape::Struct(_) => Value::Object(Map::new()),
+                Shape::Bytes => Value::String(String::new()),
+                _ => self.types.zero(of),
+            };
+            return Ok(());
+        }
+        self.value(of, value, place)
+    }
+
+    /// Decodes a part that a Go type decodes by itself: unknown fields in it are removed, but not reported, and errors
+    /// begin with its own type.
+    fn apart(&mut self, ty: TypeId, value: &mut Value) -> Result<(), String> {
+        let known = self.decoded.unknown.len();
+        let result = self.value(self.types.get(ty), value, &Place::Root);
+        self.decoded.unknown.truncate(known);
+        result
+    }
+
+    fn schemas(&mut self, schema: TypeId, value: &mut Value) -> Result<(), String> {
+        match value {
+            Value::Object(_) => self.apart(schema, value),
+            Value::Array(items) if !items.is_empty() => {
+                for item in items {
+                    if item.is_null() {
+                        *item = Value::Object(Map::new());
+                    }
+                    self.apart(schema, item)?;
+                }
+                Ok(())
+            }
+            _ => {
+                *value = Value::Null;
+                Ok(())
+            }
+        }
+    }
+
+    fn schema_or_bool(&mut self, schema: TypeId, value: &mut Value) -> Result<(), String> {
+        match value {
+            Value::Object(_) => self.apart(schema, value),
+            Value::Bool(_) => Ok(()),
+            _ => Err("boolean or JSON schema expected".to_owned()),
+        }
+    }
+
+    fn schema_or_strings(&mut self, schema: TypeId, value: &mut Value) -> Result<(), String> {
+        match value {
+            Value::Object(_) => self.apart(schema, value),
+            Value::Array(items) if !items.is_empty() => {
+                for item in items {
+                    match item {
+                        Value::Null => *item = Value::String(String::new()),
+                        Value::String(_) => {}
+                        other => {
+                            let found = json_type(other);
+                            return Err(format!("json: cannot unmarshal {found} into Go value of type string"));
+                        }
+                    }
+                }
+                Ok(())
+            }
+            _ => {
+                *value = Value::Null;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn fits(shape: &Shape, number: &Number) -> bool {
+    number.as_i64().is_some_and(|number| !matches!(shape, Shape::Int32) || i32::try_from(number).is_ok())
+}
+
+/// Writes a whole number without a fraction, as Go does.
+fn shorten(number: &mut Number) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT)
+    {
+        #[expect(clippy::cast_possible_truncation, reason = "the number is whole and within the exact range")]
+        {
+            *number = Number::from(float as i64);
+        }
+    }
+}
+
+/// Returns the canonical form of a time, or `None` if it is canonical already.
+fn value_of(text: &str, precision: Precision) -> Result<Option<Value>, String> {
+    if time::is_canonical(text, precision) {
+        return Ok(None);
+    }
+    Ok(Some(time::canonical(text, precision)?.map_or(Value::Null, Value::String)))
+}
+
+fn rewrite_time(canonical: Option<Value>, value: &mut Value) -> Result<(), String> {
+    if let Some(canonical) = canonical {
+        *value = canonical;
+    }
+    Ok(())
+}
+
+fn quantity(value: &mut Value) -> Result<(), String> {
+    let canonical = match value {
+        Value::Null => return Ok(()),
+        Value::String(text) => match quantity::canonical(text)? {
+            canonical if canonical == *text => return Ok(()),
+            canonical => canonical.into_owned(),
+        },
+        Value::Number(number) => quantity::canonical(&number.to_string())?.into_owned(),
+        _ => return Err(quantity::FORMAT.to_owned()),
+    };
+    *value = Value::String(canonical);
+    Ok(())
+}
+
+fn bytes(text: &mut String) -> Result<(), String> {
+    match base64::canonical(text) {
+        Ok(canonical) if canonical == *text => Ok(()),
+        Ok(canonical) => {
+            *text = canonical.into_owned();
+            Ok(())
+        }
+        Err(at) => Err(format!("illegal base64 data at input byte {at}")),
+    }
+}
+
+/// Go also reads bytes from a list of numbers.
+fn numbers(items: &[Value], place: &Place<'_>) -> Result<Value, String> {
+    let byte = |(index, item): (usize, &Value)| match item.as_u64().and_then(|number| u8::try_from(number).ok()) {
+        Some(byte) => Ok(byte),
+        None if item.is_null() => Ok(0),
+        None => Err(unexpected(item, "uint8", &Place::Item(place, index))),
+    };
+    let bytes = items.iter().enumerate().map(byte).collect::<Result<Vec<_>, _>>()?;
+    Ok(Value::String(base64::encode(&bytes)))
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn mismatch(ty: &Type, value: &Value, place: &Place<'_>) -> String {
+    let wanted = match ty.shape {
+        // These types decode another type themselves.
+        Shape::Time | Shape::MicroTime => "string",
+        Shape::IntOrString => "int32",
+        _ => &ty.go,
+    };
+    unexpected(value, wanted, place)
+}
+
+fn unexpected(value: &Value, wanted: &str, place: &Place<'_>) -> String {
+    let is_integer = matches!(wanted, "int32" | "int64" | "uint8");
+    let found = match value {
+        Value::Number(number) if is_integer => format!("number {number}"),
+        other => json_type(other).to_owned(),
+    };
+    match place.owner() {
+        None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+        Some(owner) => {
+            let owner = owner.go.rsplit('.').next().unwrap_or_default();
+            format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", place.fields())
+        }
+    }
+}

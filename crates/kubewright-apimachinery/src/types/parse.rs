@@ -1,0 +1,406 @@
+//! Reads a table from text.
+//!
+//! Lines that begin with `#` are comments. All others declare:
+//!
+//! * `package NAME GROUP`: the package of the following types, by its OpenAPI name, and its API group (`core` for the
+//!   core group, `-` for none)
+//! * `alias NAME TYPE [VALUE,…]`: another name of a simple type, with its values in JSON if they are enumerated
+//! * `special NAME`: a type whose JSON form isn't that of its fields, such as `Time`
+//! * `struct NAME [map=atomic]`: a struct. Its fields follow, one a line:
+//! * `NUMBER NAME TYPE MARK…`: the protobuf number (`-` for none), the JSON name (`.` if the fields of the type belong
+//!   to the struct) with `?` for `omitempty` and `??` for `omitzero`, the type, and markers: `optional`, `required`,
+//!   `list=atomic`, `list=set`, `list=map:KEY,…`, `map=atomic`, `map=granular`, `patch=STRATEGY,…`, `key=KEY`,
+//!   `default=JSON`
+//!
+//! A type is `string`, `bool`, `int32`, `int64`, `float64`, `bytes`, `uid`, `any`, a name in the same package, or a full
+//! name; `*` before it marks a pointer, `[]` a list, `map[KEY]` a map.
+
+use std::collections::BTreeMap;
+
+use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types};
+
+/// A malformed table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the table of types: {why}")]
+pub struct ParseError {
+    line: usize,
+    why: String,
+}
+
+/// The number of types and of fields of a struct that fit an index.
+const MAX: usize = u16::MAX as usize;
+
+/// A named type before its fields are known.
+struct Declared {
+    package: &'static str,
+    line: usize,
+    text: &'static str,
+    fields: Vec<(usize, &'static str)>,
+}
+
+/// A field before embedded structs are resolved.
+struct Member {
+    number: Option<u32>,
+    field: Field,
+    embedded: bool,
+}
+
+impl Types {
+    /// Parses a table.
+    ///
+    /// # Errors
+    /// If a line is malformed or refers to an unknown type.
+    pub fn parse(text: &'static str) -> Result<Self, ParseError> {
+        let mut reader = Reader::default();
+        let declared = reader.declare(text)?;
+        for one in &declared {
+            reader.define(one)?;
+        }
+        reader.flatten()?;
+        reader.find_kinds();
+        let mut types = reader.types;
+        types.index();
+        Ok(types)
+    }
+
+    /// Computes what follows from the declarations.
+    fn index(&mut self) {
+        let is_struct: Vec<bool> = self.types.iter().map(|ty| ty.shape.is_struct()).collect();
+        for ty in &mut self.types {
+            if let Shape::Struct(all) = &mut ty.shape {
+                let always = |field: &Field| match field.omit {
+                    Omit::Never => true,
+                    Omit::Empty => !field.pointer && is_struct[usize::from(field.ty.0)],
+                    Omit::Zero => false,
+                };
+                let of = |wanted: &dyn Fn(&Field) -> bool| {
+                    let all = all.fields.iter().enumerate().filter(|(_, field)| wanted(field));
+                    all.filter_map(|(index, _)| u16::try_from(index).ok()).collect::<Vec<_>>()
+                };
+                let mut by_name = of(&|_| true);
+                by_name.sort_by_key(|index| all.fields[usize::from(*index)].name);
+                all.always = of(&|field| always(field) || default(field).is_some()).into();
+                all.by_name = by_name.into();
+            }
+        }
+        // Types are recursive, so this is repeated until nothing changes.
+        loop {
+            let grows = |id: &TypeId| self.get(*id).grows;
+            let grown: Vec<bool> = self
+                .types
+                .iter()
+                .map(|ty| match &ty.shape {
+                    Shape::List(id) | Shape::Map(id) => grows(id),
+                    Shape::SchemaOrArray(id) | Shape::SchemaOrBool(id) | Shape::SchemaOrStrings(id) => grows(id),
+                    Shape::Struct(all) => !all.always.is_empty() || all.fields.iter().any(|field| grows(&field.ty)),
+                    _ => false,
+                })
+                .collect();
+            let mut changed = false;
+            for (ty, grows) in self.types.iter_mut().zip(grown) {
+                changed |= ty.grows != grows;
+                ty.grows = grows;
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the default of a field, if it isn't the zero value.
+pub(super) fn default(field: &Field) -> Option<&serde_json::Value> {
+    field.marks.as_ref()?.default.as_ref().filter(|value| match value {
+        serde_json::Value::Null => false,
+        _ if field.pointer => true,
+        serde_json::Value::Bool(value) => *value,
+        serde_json::Value::Number(number) => number.as_f64() != Some(0.0),
+        serde_json::Value::String(text) => !text.is_empty(),
+        _ => true,
+    })
+}
+
+#[derive(Default)]
+struct Reader {
+    types: Types,
+    /// The unnamed types: lists and maps by the type of their values, with the key of a map.
+    unnamed: BTreeMap<(Option<String>, TypeId), TypeId>,
+    basic: BTreeMap<&'static str, TypeId>,
+    members: BTreeMap<TypeId, Vec<Member>>,
+    /// The API groups of packages.
+    groups: BTreeMap<&'static str, &'static str>,
+    line: usize,
+}
+
+impl Reader {
+    fn error<T>(&self, why: impl Into<String>) -> Result<T, ParseError> {
+        Err(ParseError { line: self.line, why: why.into() })
+    }
+
+    fn add(&mut self, ty: Type) -> Result<TypeId, ParseError> {
+        match u16::try_from(self.types.types.len()) {
+            Ok(id) => {
+                self.types.types.push(ty);
+                Ok(TypeId(id))
+            }
+            Err(_) => self.error("too many types"),
+        }
+    }
+
+    /// Registers all names.
+    fn declare(&mut self, text: &'static str) -> Result<Vec<Declared>, ParseError> {
+        let mut package = "";
+        let mut all: Vec<Declared> = Vec::new();
+        for (index, text) in text.lines().enumerate() {
+            self.line = index + 1;
+            let mut words = text.split(' ');
+            match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+                ("#" | "", _) => {}
+                ("package", name) => {
+                    package = name;
+                    match words.next() {
+                        None | Some("-") => {}
+                        Some("core") => drop(self.groups.insert(package, "")),
+                        Some(group) => drop(self.groups.insert(package, group)),
+                    }
+                }
+                ("alias" | "special" | "struct", name) => {
+                    let go = format!("{}.{name}", package.rsplit('.').next().unwrap_or_default());
+                    let full = format!("{package}.{name}");
+                    let shape = Shape::Any;
+                    let ty = Type { go: go.into(), name: full.into(), shape, values: Box::default(), grows: false };
+                    let id = self.add(ty)?;
+                    self.types.names.insert((package, name), id);
+                    all.push(Declared { package, line: self.line, text, fields: Vec::new() });
+                }
+                _ => match all.last_mut() {
+                    Some(declared) => declared.fields.push((self.line, text)),
+                    None => return self.error("a field without a struct"),
+                },
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads one type.
+    fn define(&mut self, declared: &Declared) -> Result<(), ParseError> {
+        self.line = declared.line;
+        let package = declared.package;
+        let mut words = declared.text.splitn(4, ' ');
+        let (what, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let Some(&id) = self.types.names.get(&(package, name)) else { return self.error("unknown type") };
+        let (shape, values) = match what {
+            "alias" => {
+                let of = words.next().unwrap_or_default();
+                let values = words.next().map_or(Ok(Vec::new()), serde_json::from_str);
+                let Ok(values) = values else { return self.error("the values are not a list of strings in JSON") };
+                (self.alias(package, of)?, values)
+            }
+            "special" => (self.special(package, name)?, Vec::new()),
+            _ => {
+                let atomic = words.next() == Some("map=atomic");
+                let members = declared.fields.iter().map(|(line, text)| {
+                    self.line = *line;
+                    self.member(package, text)
+                });
+                let members = members.collect::<Result<Vec<_>, _>>()?;
+                self.members.insert(id, members);
+                (Shape::Struct(Box::new(Struct { atomic, ..Struct::default() })), Vec::new())
+            }
+        };
+        let ty = &mut self.types.types[usize::from(id.0)];
+        ty.shape = shape;
+        ty.values = values.into();
+        Ok(())
+    }
+
+    /// Returns the shape of an alias.
+    fn alias(&mut self, package: &'static str, of: &'static str) -> Result<Shape, ParseError> {
+        let id = self.reference(package, of)?;
+        Ok(match self.types.get(id).shape {
+            Shape::String => Shape::String,
+            Shape::Bool => Shape::Bool,
+            Shape::Int32 => Shape::Int32,
+            Shape::Int64 => Shape::Int64,
+            Shape::List(id) => Shape::List(id),
+            Shape::Map(id) => Shape::Map(id),
+            // Another alias of a string, which may follow.
+            _ => Shape::String,
+        })
+    }
+
+    fn special(&mut self, package: &'static str, name: &str) -> Result<Shape, ParseError> {
+        let mut schema = || self.reference(package, "JSONSchemaProps");
+        Ok(match name {
+            "Time" => Shape::Time,
+            "MicroTime" => Shape::MicroTime,
+            "Quantity" => Shape::Quantity,
+            "IntOrString" => Shape::IntOrString,
+            "FieldsV1" | "RawExtension" | "JSON" => Shape::Any,
+            "JSONSchemaPropsOrArray" => Shape::SchemaOrArray(schema()?),
+            "JSONSchemaPropsOrBool" => Shape::SchemaOrBool(schema()?),
+            "JSONSchemaPropsOrStringArray" => Shape::SchemaOrStrings(schema()?),
+            _ => return self.error(format!("{name} is not a special type")),
+        })
+    }
+
+    fn member(&mut self, package: &'static str, text: &'static str) -> Result<Member, ParseError> {
+        let mut words = text.split(' ');
+        let (Some(number), Some(name), Some(ty)) = (words.next(), words.next(), words.next()) else {
+            return self.error("a field consists of a number, a name and a type");
+        };
+        let number = match (number, number.parse()) {
+            ("-", _) => None,
+            (_, Ok(number)) => Some(number),
+            _ => return self.error(format!("{number:?} is not a number")),
+        };
+        let (name, omit) = match (name.strip_suffix("??"), name.strip_suffix('?')) {
+            (Some(name), _) => (name, Omit::Zero),
+            (_, Some(name)) => (name, Omit::Empty),
+            _ => (name, Omit::Never),
+        };
+        let (ty, pointer) = ty.strip_prefix('*').map_or((ty, false), |ty| (ty, true));
+        let ty = self.reference(package, ty)?;
+        let (mut marks, mut required) = (Marks::default(), omit == Omit::Never);
+        for word in words {
+            match word.split_once('=') {
+                None if word == "optional" => required = false,
+                None if word == "required" => required = true,
+                Some(("list", "atomic")) => marks.list = Some(ListMark::Atomic),
+                Some(("list", "set")) => marks.list = Some(ListMark::Set),
+                Some(("list", keys)) if keys.starts_with("map:") => {
+                    marks.list = Some(ListMark::Map(keys["map:".len()..].split(',').map(str::to_owned).collect()));
+                }
+                Some(("map", kind)) => marks.atomic = Some(kind == "atomic"),
+                Some(("patch", names)) => marks.patch_strategy = names.split(',').map(str::to_owned).collect(),
+                Some(("key", key)) => marks.patch_merge_key = Some(key.to_owned()),
+                Some(("default", json)) => match serde_json::from_str(json) {
+                    Ok(value) => marks.default = Some(value),
+                    Err(error) => return self.error(format!("the default of {name}: {error}")),
+                },
+                _ => return self.error(format!("{word:?} is not a marker")),
+            }
+        }
+        let marks = (marks != Marks::default()).then(|| Box::new(marks));
+        Ok(Member { number, embedded: name == ".", field: Field { name, ty, pointer, omit, required, marks } })
+    }
+
+    /// Returns a type by its expression.
+    fn reference(&mut self, package: &'static str, text: &'static str) -> Result<TypeId, ParseError> {
+        if let Some(item) = text.strip_prefix("[]") {
+            let item = self.reference(package, item)?;
+            return self.composite(None, item);
+        }
+        if let Some((key, value)) = text.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
+            let key = if key == "string" {
+                key.to_owned()
+            } else {
+                let key = self.reference(package, key)?;
+                self.types.get(key).go.to_string()
+            };
+            let value = self.reference(package, value)?;
+            return self.composite(Some(key), value);
+        }
+        let shape = match text {
+            "string" | "uid" => Shape::String,
+            "bool" => Shape::Bool,
+            "int32" => Shape::Int32,
+            "int64" => Shape::Int64,
+            "float64" => Shape::Float64,
+            "bytes" => Shape::Bytes,
+            "any" => Shape::Any,
+            name => {
+                let (package, name) = name.rsplit_once('.').unwrap_or((package, name));
+                return match self.types.names.get(&(package, name)) {
+                    Some(id) => Ok(*id),
+                    None => self.error(format!("unknown type {name}")),
+                };
+            }
+        };
+        if let Some(id) = self.basic.get(text) {
+            return Ok(*id);
+        }
+        let go = match text {
+            "uid" => "types.UID",
+            "bytes" => "[]uint8",
+            "any" => "interface {}",
+            name => name,
+        };
+        let id = self.add(Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false })?;
+        self.basic.insert(text, id);
+        Ok(id)
+    }
+
+    /// Returns the type of a list or, with a key, of a map.
+    fn composite(&mut self, key: Option<String>, value: TypeId) -> Result<TypeId, ParseError> {
+        if let Some(id) = self.unnamed.get(&(key.clone(), value)) {
+            return Ok(*id);
+        }
+        let of = &self.types.get(value).go;
+        let (go, shape) = match &key {
+            None => (format!("[]{of}"), Shape::List(value)),
+            Some(key) => (format!("map[{key}]{of}"), Shape::Map(value)),
+        };
+        let ty = Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false };
+        let id = self.add(ty)?;
+        self.unnamed.insert((key, value), id);
+        Ok(id)
+    }
+
+    /// Gives each struct its fields, with those of embedded structs.
+    fn flatten(&mut self) -> Result<(), ParseError> {
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            let mut fields = Vec::new();
+            self.collect(id, &mut fields, 0)?;
+            if fields.len() > MAX {
+                return self.error("too many fields");
+            }
+            let mut numbers = Vec::new();
+            for member in &self.members[&id] {
+                let Some(number) = member.number else { continue };
+                let target = if member.embedded {
+                    Numbered::Embedded(member.field.ty)
+                } else {
+                    let index = fields.iter().position(|field: &Field| field.name == member.field.name);
+                    Numbered::Field(index.and_then(|index| u16::try_from(index).ok()).unwrap_or_default())
+                };
+                numbers.push((number, target));
+            }
+            numbers.sort_by_key(|(number, _)| *number);
+            if let Shape::Struct(all) = &mut self.types.types[usize::from(id.0)].shape {
+                all.fields = fields;
+                all.numbers = numbers.into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the types of objects, which begin with the fields of `TypeMeta`.
+    fn find_kinds(&mut self) {
+        let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (&(package, name), &id) in &self.types.names {
+            let Some(&group) = self.groups.get(package) else { continue };
+            let version = package.rsplit('.').next().unwrap_or_default();
+            let fields = self.types.get(id).as_struct().map(Struct::fields).unwrap_or_default();
+            if matches!(fields, [first, second, ..] if first.name == "kind" && second.name == "apiVersion") {
+                kinds.entry(name).or_default().push((group, version, id));
+            }
+        }
+        self.types.kinds = kinds;
+    }
+
+    fn collect(&self, id: TypeId, into: &mut Vec<Field>, depth: usize) -> Result<(), ParseError> {
+        // An embedded struct that contains itself has no finite form.
+        if depth > 8 {
+            return self.error(format!("{} embeds itself", self.types.get(id).go));
+        }
+        for member in self.members.get(&id).into_iter().flatten() {
+            if member.embedded {
+                self.collect(member.field.ty, into, depth + 1)?;
+            } else {
+                into.push(member.field.clone());
+            }
+        }
+        Ok(())
+    }
+}

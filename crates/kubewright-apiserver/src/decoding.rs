@@ -1,0 +1,32 @@
+//! Decoding of objects by their kind. Objects of built-in kinds pass through their Go types, those of custom kinds are
+//! pruned by their schema.
+
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::{object_meta, registry::Resource, schema_rules};
+
+/// Rewrites a sent object as its kind stores it, and returns the paths of the fields that it doesn't declare, which
+/// were removed.
+///
+/// # Errors
+/// Returns 400 for a value of a wrong type: anywhere in a built-in object, in the metadata of a custom one.
+pub(crate) fn decode(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Status> {
+    match resource.schema.served {
+        Some(ty) => match ty.decode(object) {
+            Ok(decoded) => Ok(decoded.unknown),
+            Err(why) => Err(schema_rules::unreadable(resource, &why)),
+        },
+        None => {
+            object_meta::check_types(resource, object)?;
+            Ok(schema_rules::prune(resource, object))
+        }
+    }
+}
+
+/// Adds the fields that Go always writes to an object of a built-in kind in its stored form.
+pub(crate) fn complete(resource: &Resource, object: &mut Value) {
+    if let Some(ty) = resource.schema.stored {
+        ty.complete(object);
+    }
+}

@@ -1,0 +1,78 @@
+//! `/proxy`: requests to pods and services through the API server.
+
+use std::num::NonZero;
+
+use http::{HeaderValue, Method, StatusCode, header};
+use kubewright_apimachinery::status::Status;
+use serde_json::json;
+
+use super::call::Call;
+use crate::{
+    admission::Operation,
+    body::Body,
+    proxy::{self, ProxyRequest},
+    registry::Subresource,
+    response::{self, Response},
+};
+
+/// The methods that are sent on.
+const METHODS: [Method; 7] =
+    [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
+
+/// Sends a request on to the object of a call.
+pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Response, Status> {
+    if !METHODS.contains(&call.parts.method) {
+        return Err(Status::method_not_allowed());
+    }
+    let (prefix, path) = split(&call);
+    let options = json!({"kind": subresource.kind.2, "apiVersion": "v1", "path": path.trim_start_matches('/')});
+    let admitted = call.admit_body(Operation::Connect, subresource, options.clone(), false).await?;
+    if admitted.object != options {
+        return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
+    }
+    let (store, storage) = (&call.state.store, &call.resource.storage);
+    let mut backend = (call.state.proxy_resolver)(store, storage, &call.namespace, &call.name)?;
+    // Browsers resolve the links of a page by its path.
+    if path.is_empty() && matches!(call.parts.method, Method::GET | Method::HEAD) {
+        return Ok(redirect(&call));
+    }
+    if let Some(count) = NonZero::new(backend.addresses.len() as u64) {
+        let first = usize::try_from(call.state.random.u64() % count).unwrap_or_default();
+        backend.addresses.rotate_left(first);
+    }
+    let query = call.parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let target = if path.is_empty() { format!("/{query}") } else { format!("{path}{query}") };
+    let request = ProxyRequest { prefix, target, body: call.body, parts: call.parts };
+    let mut response = proxy::forward(request, &backend).await?;
+    response::add_warnings(&mut response, &admitted.warnings);
+    Ok(response)
+}
+
+/// Splits the path of a request after `/proxy`. The rest isn't decoded.
+fn split(call: &Call) -> (String, String) {
+    let path = call.parts.uri.path();
+    // `api`, `v1`, `namespaces`, the namespace, the resource, the name, `proxy`.
+    let mut left = 7;
+    let mut inside = false;
+    for (index, byte) in path.bytes().enumerate() {
+        if byte == b'/' && inside {
+            left -= 1;
+            if left == 0 {
+                return (path[..index].to_owned(), path[index..].to_owned());
+            }
+        }
+        inside = byte != b'/';
+    }
+    (path.to_owned(), String::new())
+}
+
+fn redirect(call: &Call) -> Response {
+    let uri = &call.parts.uri;
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::try_from(format!("{}/{query}", uri.path())) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}

@@ -1,0 +1,323 @@
+//! The reverse proxy behind `pods/proxy` and `services/proxy`: one connection for each request.
+//!
+//! Responses are streamed. Nothing is spawned for a request that isn't upgraded: its connection is driven while its
+//! response is read.
+
+mod tls;
+
+use std::{
+    net::SocketAddr,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt, Stream,
+    future::{BoxFuture, OptionFuture},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header, request::Parts, uri::PathAndQuery};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use kubewright_apimachinery::status::Status;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, copy_bidirectional},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    body::{Body, BoxError},
+    response::Response,
+    storage::Store,
+    websocket::ConnectionTasks,
+};
+
+/// The time limit of connecting to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Headers that belong to one connection (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The backend of a proxied request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Backend {
+    /// The addresses, any of which can be used.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// True if the backend speaks HTTPS.
+    pub(crate) tls: bool,
+}
+
+/// Resolves the identifier of an object, such as `web`, `web:http` or `https:web:443`, to the backend of requests for it.
+/// The arguments are the store, the stored resource, the namespace and the identifier.
+pub(crate) type ProxyResolver = fn(&Store, &str, &str, &str) -> Result<Backend, Status>;
+
+/// A request to be sent on.
+pub(crate) struct ProxyRequest {
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    /// The path and query at the backend.
+    pub(crate) target: String,
+    /// The path up to that of the backend, such as `/api/v1/namespaces/default/pods/web/proxy`.
+    pub(crate) prefix: String,
+}
+
+/// Sends a request to the first of several addresses that accepts a connection, and returns its response.
+///
+/// # Errors
+/// Returns 503 if the backend can't be reached or doesn't speak HTTP.
+pub(crate) async fn forward(request: ProxyRequest, backend: &Backend) -> Result<Response, Status> {
+    let stream = connect(backend).await?;
+    let ProxyRequest { mut parts, body, target, prefix } = request;
+    let upgrade = upgrade_protocol(&parts.headers);
+    let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<ConnectionTasks>());
+    parts.uri = target
+        .parse::<PathAndQuery>()
+        .map(Uri::from)
+        .map_err(|error| Status::bad_request(format!("invalid path {target:?}: {error}")))?;
+    parts.version = http::Version::HTTP_11;
+    prepare(&mut parts.headers, &prefix, parts.uri.path(), upgrade.as_ref());
+    parts.extensions.clear();
+    let request = Request::from_parts(parts, Full::new(body));
+    let host = request.headers().get(header::HOST).cloned();
+
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
+    let mut connection: BoxFuture<'static, ()> = Box::pin(connection.with_upgrades().map(|ended| {
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a proxied connection failed");
+        }
+    }));
+    let mut response = pin!(sender.send_request(request));
+    let mut ended = false;
+    let response = loop {
+        tokio::select! {
+            biased;
+            response = &mut response => break response.map_err(unreachable)?,
+            () = &mut connection, if !ended => ended = true,
+        }
+    };
+    let (mut parts, incoming) = response.into_parts();
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        let backend = parts.extensions.remove::<OnUpgrade>();
+        let (Some(backend), Some((client, tasks)), Some(protocol)) = (backend, client, upgrade) else {
+            return Err(unavailable("invalid upgrade response: the request can't be upgraded"));
+        };
+        spawn_tunnel(tasks, client, backend, (!ended).then_some(connection));
+        clean(&mut parts.headers);
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        parts.headers.insert(header::UPGRADE, protocol);
+        return Ok(http::Response::from_parts(parts, Body::empty()));
+    }
+    clean(&mut parts.headers);
+    rewrite_location(&mut parts.headers, &prefix, host.as_ref());
+    let body = Driven { connection: (!ended).then_some(connection), incoming };
+    Ok(http::Response::from_parts(parts, Body::stream(body)))
+}
+
+/// A connection to a backend.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+async fn connect(backend: &Backend) -> Result<Box<dyn Connection>, Status> {
+    let mut failure = unavailable("no endpoints available");
+    for address in &backend.addresses {
+        let why = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) if !backend.tls => return Ok(Box::new(stream)),
+            Ok(Ok(stream)) => match timeout(HANDSHAKE_TIMEOUT, tls::connect(stream, address.ip())).await {
+                Ok(Ok(stream)) => return Ok(Box::new(stream)),
+                Ok(Err(error)) => format!("tls: {error}"),
+                Err(_) => "net/http: TLS handshake timeout".to_owned(),
+            },
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                format!("dial tcp {address}: connect: connection refused")
+            }
+            Ok(Err(error)) => format!("dial tcp {address}: {error}"),
+            Err(_) => format!("dial tcp {address}: i/o timeout"),
+        };
+        failure = unreachable(why);
+    }
+    Err(failure)
+}
+
+fn unavailable(message: impl Into<String>) -> Status {
+    Status::new(503, "ServiceUnavailable", message)
+}
+
+fn unreachable(why: impl std::fmt::Display) -> Status {
+    unavailable(format!("error trying to reach service: {why}"))
+}
+
+/// Returns the protocol that a request asks to continue with.
+fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_lowercase().contains("upgrade");
+    let asked = headers.get_all(header::CONNECTION).iter().any(asked);
+    headers.get(header::UPGRADE).filter(|_| asked).cloned()
+}
+
+/// Removes headers that belong to the connection to the client, and those that prove its identity.
+fn prepare(headers: &mut HeaderMap, prefix: &str, path: &str, upgrade: Option<&HeaderValue>) {
+    clean(headers);
+    headers.remove(header::AUTHORIZATION);
+    let impersonation: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in impersonation {
+        headers.remove(name);
+    }
+    if let Ok(original) = HeaderValue::try_from(format!("{prefix}{path}")) {
+        headers.insert("x-forwarded-uri", original);
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
+}
+
+/// Removes the headers that belong to one connection.
+fn clean(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Makes a redirect within the backend lead through the proxy.
+fn rewrite_location(headers: &mut HeaderMap, prefix: &str, host: Option<&HeaderValue>) {
+    let Some(location) = headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) else { return };
+    let Ok(uri) = location.parse::<Uri>() else { return };
+    let same_host = uri.authority().is_none_or(|to| host.is_some_and(|host| host.as_bytes() == to.as_str().as_bytes()));
+    let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if same_host
+        && path.starts_with('/')
+        && !path.starts_with(prefix)
+        && let Ok(value) = HeaderValue::try_from(format!("{prefix}{path}"))
+    {
+        headers.insert(header::LOCATION, value);
+    }
+}
+
+/// Copies bytes between the client and the backend until one of them closes its connection.
+fn spawn_tunnel(
+    tasks: ConnectionTasks,
+    client: OnUpgrade,
+    backend: OnUpgrade,
+    connection: Option<BoxFuture<'static, ()>>,
+) {
+    let ConnectionTasks { tracker, closing, abort: _, permit } = tasks;
+    tracker.spawn(async move {
+        let _permit = permit;
+        let tunnel = async {
+            let connection = OptionFuture::from(connection);
+            let (upgraded, _) = tokio::join!(async { tokio::try_join!(client, backend) }, connection);
+            let copied = match upgraded {
+                Ok((client, backend)) => {
+                    copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(backend)).await.map(drop)
+                }
+                Err(error) => return tracing::debug!(%error, "a proxied connection wasn't upgraded"),
+            };
+            if let Err(error) = copied {
+                tracing::debug!(%error, "a proxied connection failed");
+            }
+        };
+        tokio::select! {
+            () = tunnel => {}
+            () = closing.cancelled() => {}
+        }
+    });
+}
+
+/// The body of a response, and the connection that it arrives on.
+struct Driven {
+    /// `None` after the connection has ended.
+    connection: Option<BoxFuture<'static, ()>>,
+    incoming: Incoming,
+}
+
+impl Stream for Driven {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(connection) = &mut self.connection
+            && connection.poll_unpin(context).is_ready()
+        {
+            self.connection = None;
+        }
+        loop {
+            return match Pin::new(&mut self.incoming).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => Poll::Ready(Some(Ok(data))),
+                    // Trailers belong to the connection.
+                    Err(_) => continue,
+                },
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn headers_of_the_connection_and_credentials_are_removed() {
+        let mut sent = headers(&[
+            ("connection", "keep-alive, X-Mine"),
+            ("x-mine", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("authorization", "Bearer secret"),
+            ("impersonate-user", "jane"),
+            ("accept", "text/html"),
+        ]);
+        prepare(&mut sent, "/api/v1/namespaces/n/pods/p/proxy", "/a", None);
+        let forwarded = ("x-forwarded-uri", "/api/v1/namespaces/n/pods/p/proxy/a");
+        assert_eq!(sent, headers(&[("accept", "text/html"), forwarded]));
+        let mut sent = headers(&[("connection", "Upgrade"), ("upgrade", "websocket")]);
+        let protocol = upgrade_protocol(&sent);
+        prepare(&mut sent, "/p", "/", protocol.as_ref());
+        assert_eq!((&sent["connection"], &sent["upgrade"]), (&HeaderValue::from_static("Upgrade"), &protocol.unwrap()));
+    }
+
+    #[test]
+    fn redirects_lead_through_the_proxy() {
+        let check = |location: &str, expect: &str| {
+            let mut headers = headers(&[("location", location)]);
+            rewrite_location(&mut headers, "/p/proxy", Some(&HeaderValue::from_static("localhost:6443")));
+            assert_eq!(headers["location"], expect, "{location}");
+        };
+        check("/login?a=b", "/p/proxy/login?a=b");
+        check("/p/proxy/login", "/p/proxy/login");
+        check("https://localhost:6443/login", "/p/proxy/login");
+        check("https://example.com/login", "https://example.com/login");
+    }
+}

@@ -1,0 +1,102 @@
+//! Updates and deletions of built-in kinds, where they differ from kind to kind. The lists follow the storage and the
+//! strategies in Kubernetes' `pkg/registry`.
+
+use crate::registry::{Dependents, Lifecycle};
+
+/// The group and plural name of a kind.
+type Kind = (&'static str, &'static str);
+
+/// The kinds whose updates need `metadata.resourceVersion`.
+const CONDITIONAL: &[Kind] = &[
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("certificates.k8s.io", "clustertrustbundles"),
+    ("certificates.k8s.io", "podcertificaterequests"),
+    ("coordination.k8s.io", "leasecandidates"),
+    ("coordination.k8s.io", "leases"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("policy", "poddisruptionbudgets"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "volumeattachments"),
+];
+
+/// The kinds whose deletion answers the removed object.
+const RETURN_DELETED: &[Kind] = &[
+    ("", "namespaces"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "pods"),
+    ("", "podtemplates"),
+    ("", "resourcequotas"),
+    ("", "serviceaccounts"),
+    ("", "services"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+    ("resource.k8s.io", "resourceslices"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+];
+
+/// The kinds whose objects a controller removes, when nothing is left in their scope.
+const REMOVED_BY_CONTROLLER: &[Kind] = &[("", "namespaces"), ("apiextensions.k8s.io", "customresourcedefinitions")];
+
+/// The metadata that an update of the status keeps, for kinds that keep any.
+const STATUS_KEEPS: &[(Kind, &[&str])] = &[
+    (("", "pods"), &["ownerReferences"]),
+    (("admissionregistration.k8s.io", "validatingadmissionpolicies"), ALL),
+    (("apiregistration.k8s.io", "apiservices"), ALL),
+    (("apps", "deployments"), &["labels"]),
+    (("flowcontrol.apiserver.k8s.io", "flowschemas"), ALL),
+    (("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), ALL),
+    (("networking.k8s.io", "servicecidrs"), ALL),
+    (("resource.k8s.io", "resourceclaims"), ALL),
+    (("storage.k8s.io", "volumeattachments"), ALL),
+];
+
+const ALL: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// The kinds whose objects are stored under a name other than the plural.
+const REGISTRY_PATHS: &[(Kind, &str)] = &[
+    (("", "endpoints"), "services/endpoints"),
+    (("", "nodes"), "minions"),
+    (("", "replicationcontrollers"), "controllers"),
+    (("", "services"), "services/specs"),
+    (("apiextensions.k8s.io", "customresourcedefinitions"), "apiextensions.k8s.io/customresourcedefinitions"),
+    (("apiregistration.k8s.io", "apiservices"), "apiregistration.k8s.io/apiservices"),
+    (("networking.k8s.io", "ingresses"), "ingress"),
+];
+
+const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
+                           to remove them or set propagationPolicy=Orphan to suppress this warning";
+
+/// Returns the rules of a built-in kind, which may be served in another group than its objects are stored in.
+pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
+    let kind = (group, plural);
+    let path = REGISTRY_PATHS.iter().find(|(of, _)| *of == kind).map_or(plural, |(_, path)| path);
+    Lifecycle {
+        unconditional_update: !CONDITIONAL.contains(&kind),
+        status_keeps: STATUS_KEEPS.iter().find(|(of, _)| *of == kind).map_or(&[], |(_, fields)| fields),
+        qualified_finalizers: !matches!(group, "admissionregistration.k8s.io" | "apiextensions.k8s.io"),
+        returns_deleted: RETURN_DELETED.contains(&kind),
+        removed_by_controller: REMOVED_BY_CONTROLLER.contains(&kind),
+        dependents: match kind {
+            ("", "replicationcontrollers") | ("batch", "jobs") => Dependents::Orphan,
+            ("" | "events.k8s.io", "events") => Dependents::Unsupported,
+            _ => Dependents::Delete,
+        },
+        propagation_warning: (kind == ("batch", "jobs")).then_some(JOB_WARNING),
+        registry_path: path.into(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Network policies, endpoints and endpoint slices.
+
+use serde_json::{Value, json};
+
+use crate::{
+    fields::{each, fill, fill_zero, list, set, within},
+    registry::Strategy,
+};
+
+/// The strategy of network policies.
+#[derive(Debug)]
+pub(super) struct NetworkPolicyStrategy;
+
+impl Strategy for NetworkPolicyStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            if list(spec, "/policyTypes").is_empty() {
+                let both = !list(spec, "/egress").is_empty();
+                set(spec, "policyTypes", if both { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+            }
+            for direction in ["ingress", "egress"] {
+                for rule in each(spec, direction) {
+                    each(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+                }
+            }
+        });
+    }
+}
+
+/// The strategy of endpoints.
+#[derive(Debug)]
+pub(super) struct EndpointsStrategy;
+
+impl Strategy for EndpointsStrategy {
+    fn default(&self, object: &mut Value) {
+        for subset in each(object, "subsets") {
+            each(subset, "ports").for_each(|port| fill_zero(port, "protocol", "TCP"));
+        }
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// The strategy of endpoint slices.
+#[derive(Debug)]
+pub(super) struct EndpointSliceStrategy;
+
+impl Strategy for EndpointSliceStrategy {
+    fn default(&self, object: &mut Value) {
+        for port in each(object, "ports") {
+            fill(port, "name", "");
+            fill(port, "protocol", "TCP");
+        }
+    }
+
+    /// Labels count, too, since they name the service.
+    fn increments_generation(&self, old: &Value, new: &Value, changed: bool) -> bool {
+        changed || old["metadata"]["labels"] != new["metadata"]["labels"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_policy_gets_its_published_defaults() {
+        let check = |mut spec: Value, expect: Value| {
+            let mut object = json!({"spec": spec.take()});
+            NetworkPolicyStrategy.default(&mut object);
+            assert_eq!(object["spec"], expect);
+        };
+        check(json!({}), json!({"policyTypes": ["Ingress"]}));
+        let egress = json!([{"ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "UDP"}]}]);
+        check(
+            json!({"egress": [{"ports": [{"port": 1}, {"port": 2, "protocol": "UDP"}]}]}),
+            json!({"policyTypes": ["Ingress", "Egress"], "egress": egress}),
+        );
+        check(json!({"policyTypes": ["Egress"]}), json!({"policyTypes": ["Egress"]}));
+    }
+
+    #[test]
+    fn ports_of_endpoints_and_slices_have_a_protocol() {
+        let mut endpoints = json!({"subsets": [{"ports": [{"port": 1}]}]});
+        EndpointsStrategy.default(&mut endpoints);
+        assert_eq!(endpoints["subsets"][0]["ports"][0], json!({"port": 1, "protocol": "TCP"}));
+        let mut slice = json!({"ports": [{"port": 1}]});
+        EndpointSliceStrategy.default(&mut slice);
+        assert_eq!(slice["ports"][0], json!({"name": "", "port": 1, "protocol": "TCP"}));
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+        assert!(EndpointSliceStrategy.increments_generation(&json!({}), &labelled, false));
+    }
+}

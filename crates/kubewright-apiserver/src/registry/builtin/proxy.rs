@@ -1,0 +1,202 @@
+//! The addresses that requests to `pods/proxy` and `services/proxy` are sent to.
+
+use std::net::{IpAddr, SocketAddr};
+
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::{
+    fields::{list, text},
+    proxy::Backend,
+    storage::{Key, Store},
+};
+
+/// Returns the backend of an object. The port in its identifier may be a number, a name, or absent.
+///
+/// # Errors
+/// Returns the errors of kube-apiserver: 404, 400, or 503 if there is no endpoint.
+pub(crate) fn proxy_backend(
+    store: &Store,
+    storage: &str,
+    namespace: &str,
+    identifier: &str,
+) -> Result<Backend, Status> {
+    let parts: Vec<_> = identifier.split(':').collect();
+    let (scheme, name, port) = match *parts.as_slice() {
+        [name] => ("", name, ""),
+        [name, port] => ("", name, port),
+        [scheme, name, port] => (scheme, name, port),
+        _ => ("", "", ""),
+    };
+    let kind = if storage == "/pods" { "pod" } else { "service" };
+    if name.is_empty() || !matches!(scheme, "" | "http" | "https") {
+        return Err(Status::bad_request(format!("invalid {kind} request {identifier:?}")));
+    }
+    let tls = scheme == "https";
+    let key = Key::new(namespace, name);
+    let addresses = match storage {
+        "/pods" => pod(store, &key, port, if tls { 443 } else { 80 }).map(|address| vec![address]),
+        _ => service(store, &key, port, identifier),
+    };
+    Ok(Backend { addresses: addresses?, tls })
+}
+
+fn pod(store: &Store, key: &Key, port: &str, default_port: u16) -> Result<SocketAddr, Status> {
+    let pod = store.get("/pods", key).ok_or_else(|| Status::not_found("", "pods", &key.name))?.value();
+    let declared = || {
+        let containers = list(&pod, "/spec/containers").iter();
+        let port = containers.flat_map(|container| list(container, "/ports")).next()?;
+        u16::try_from(port["containerPort"].as_u64()?).ok()
+    };
+    let port = match port {
+        "" => declared().unwrap_or(default_port),
+        "http" => 80,
+        "https" => 443,
+        port => port.parse().map_err(|_| unreachable(&format!("lookup tcp/{port}: unknown port")))?,
+    };
+    let address = text(&pod, "/status/podIP").parse().ok().filter(is_allowed);
+    Ok(SocketAddr::new(address.ok_or_else(|| Status::bad_request("address not allowed"))?, port))
+}
+
+fn service(store: &Store, key: &Key, port: &str, identifier: &str) -> Result<Vec<SocketAddr>, Status> {
+    let name = &*key.name;
+    let service = store.get("/services", key).ok_or_else(|| Status::not_found("", "services", name))?.value();
+    let port_name = match port.parse::<u64>() {
+        Err(_) => port.to_owned(),
+        Ok(number) => {
+            let declared = list(&service, "/spec/ports").iter().find(|one| one["port"] == number);
+            let why = format!("no service port {number} found for service {name:?}");
+            text(declared.ok_or_else(|| unavailable(why))?, "/name").to_owned()
+        }
+    };
+    let slices = store.snapshot("discovery.k8s.io/endpointslices").objects;
+    let from = Key::new(&key.namespace, "");
+    let here = slices.range(from..).take_while(|(slice, _)| slice.namespace == key.namespace);
+    let mut addresses = Vec::new();
+    let mut any_endpoint = false;
+    for (_, stored) in here.filter(|(_, stored)| stored.label("kubernetes.io/service-name") == Some(name)) {
+        let slice = stored.value();
+        any_endpoint |= !list(&slice, "/endpoints").is_empty();
+        let named = |one: &&Value| text(one, "/name") == port_name;
+        let port = list(&slice, "/ports").iter().find(named).and_then(|one| u16::try_from(one["port"].as_u64()?).ok());
+        let Some(port) = port else { continue };
+        let ready = list(&slice, "/endpoints").iter().filter(|one| one["conditions"]["ready"] != false);
+        for endpoint in ready.filter(|one| text(one, "/targetRef/kind") == "Pod") {
+            let hosts = list(endpoint, "/addresses").iter().filter_map(|host| host.as_str()?.parse().ok());
+            let pod = store.get("/pods", &Key::new(&key.namespace, text(endpoint, "/targetRef/name")));
+            let pod = pod.map(|stored| stored.value());
+            // Other addresses than those of pods aren't allowed: users may write endpoints.
+            let of_pod = |host: &IpAddr| pod.as_ref().is_some_and(|pod| has_address(pod, host));
+            addresses.extend(hosts.filter(of_pod).filter(is_allowed).map(|host| SocketAddr::new(host, port)));
+        }
+    }
+    if addresses.is_empty() {
+        // A port without endpoints is reported with the whole identifier.
+        let what = if any_endpoint { identifier } else { name };
+        return Err(unavailable(format!("no endpoints available for service {what:?}")));
+    }
+    Ok(addresses)
+}
+
+fn has_address(pod: &Value, host: &IpAddr) -> bool {
+    let own = [text(pod, "/status/podIP")].into_iter();
+    let all = own.chain(list(pod, "/status/podIPs").iter().map(|address| text(address, "/ip")));
+    all.filter_map(|address| address.parse::<IpAddr>().ok()).any(|address| address == *host)
+}
+
+/// Returns whether requests may be sent to an address. Kubernetes excludes loopback addresses, too; here they are those of
+/// pods.
+fn is_allowed(address: &IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !address.is_unspecified() && !address.is_multicast() && !link_local
+}
+
+fn unavailable(message: String) -> Status {
+    Status::new(503, "ServiceUnavailable", message)
+}
+
+fn unreachable(why: &str) -> Status {
+    unavailable(format!("error trying to reach service: dial tcp: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::{Limits, Mutation};
+
+    fn put(store: &Store, storage: &str, object: Value) {
+        let key = Key::new(text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
+        let mut object = Some(object);
+        let decide = |_: Option<&_>| Ok::<_, Infallible>(Mutation::Put(object.take().unwrap()));
+        store.transact(&storage.into(), &key, decide, |_, _| {}).unwrap();
+    }
+
+    fn metadata(name: &str) -> Value {
+        json!({"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}})
+    }
+
+    fn store() -> Store {
+        let store = Store::new(Limits::default());
+        let ports = json!([{"ports": []}, {"ports": [{"containerPort": 8080}]}]);
+        put(
+            &store,
+            "/pods",
+            json!({"metadata": metadata("p"), "spec": {"containers": ports}, "status": {"podIP": "127.1.0.1"}}),
+        );
+        put(&store, "/pods", json!({"metadata": metadata("pending"), "status": {}}));
+        put(&store, "/pods", json!({"metadata": metadata("meta"), "status": {"podIP": "169.254.169.254"}}));
+        let ports = json!([{"name": "http", "port": 80}, {"name": "admin", "port": 81}]);
+        put(&store, "/services", json!({"metadata": metadata("web"), "spec": {"ports": ports}}));
+        let target = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+        let slice = json!({
+            "metadata": metadata("web-1"), "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [
+                {"addresses": ["127.1.0.1"], "conditions": {"ready": true}, "targetRef": target},
+                {"addresses": ["127.1.0.2"], "conditions": {"ready": true}, "targetRef": target},
+                {"addresses": ["127.1.0.1"], "conditions": {"ready": true}},
+            ],
+        });
+        put(&store, "discovery.k8s.io/endpointslices", slice);
+        store
+    }
+
+    #[test]
+    fn objects_are_resolved_to_the_addresses_of_pods() {
+        let store = store();
+        let check = |storage: &str, identifier: &str, expect: Result<&str, (u16, &str)>| {
+            let result = proxy_backend(&store, storage, "default", identifier);
+            let shown = result.map(|backend| {
+                let addresses: Vec<_> = backend.addresses.iter().map(ToString::to_string).collect();
+                format!("{}{}", if backend.tls { "https " } else { "" }, addresses.join(" "))
+            });
+            let expect = expect.map(str::to_owned).map_err(|(code, message)| (code, message.to_owned()));
+            assert_eq!(shown.map_err(|status| (status.code, status.message)), expect, "{storage} {identifier}");
+        };
+        check("/pods", "p", Ok("127.1.0.1:8080"));
+        check("/pods", "p:81", Ok("127.1.0.1:81"));
+        check("/pods", "p:https", Ok("127.1.0.1:443"));
+        let unknown = "error trying to reach service: dial tcp: lookup tcp/metrics: unknown port";
+        check("/pods", "p:metrics", Err((503, unknown)));
+        check("/pods", "pending", Err((400, "address not allowed")));
+        check("/pods", "meta", Err((400, "address not allowed")));
+        check("/pods", "q", Err((404, "pods \"q\" not found")));
+        check("/services", "web:http", Ok("127.1.0.1:8080"));
+        check("/services", "web:80", Ok("127.1.0.1:8080"));
+        check("/services", "web", Err((503, "no endpoints available for service \"web\"")));
+        check("/services", "web:81", Err((503, "no endpoints available for service \"web:81\"")));
+        check("/services", "http:web:http", Ok("127.1.0.1:8080"));
+        check("/services", "https:web:http", Ok("https 127.1.0.1:8080"));
+        check("/services", "ftp:web:80", Err((400, "invalid service request \"ftp:web:80\"")));
+        check("/pods", "a:b:c:d", Err((400, "invalid pod request \"a:b:c:d\"")));
+        check("/services", "web:82", Err((503, "no service port 82 found for service \"web\"")));
+        check("/services", "none:82", Err((404, "services \"none\" not found")));
+        check("/services", "none", Err((404, "services \"none\" not found")));
+    }
+}

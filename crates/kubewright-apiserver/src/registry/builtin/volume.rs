@@ -1,0 +1,129 @@
+//! Persistent volumes and the claims to them.
+
+use kubewright_apimachinery::status::Cause;
+use serde_json::{Value, json};
+
+use crate::{
+    fields::{fill, fill_zero, list, present, set, text, within},
+    registry::Strategy,
+};
+
+/// The strategy of persistent volumes.
+#[derive(Debug)]
+pub(super) struct VolumeStrategy;
+
+impl Strategy for VolumeStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            fill_zero(spec, "persistentVolumeReclaimPolicy", "Retain");
+            fill(spec, "volumeMode", "Filesystem");
+            default_source(spec);
+        });
+        within(object, "status", |status| fill_zero(status, "phase", "Pending"));
+    }
+
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        protect(old, object, "kubernetes.io/pv-protection");
+        Ok(())
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        let now = text(object, "/metadata/creationTimestamp").to_owned();
+        set(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// Sets the defaults of a volume's source, which is a field of a volume or of a pod's volume.
+pub(super) fn default_source(volume: &mut Value) {
+    present(volume, "hostPath", |path| fill(path, "type", ""));
+    present(volume, "iscsi", |iscsi| fill_zero(iscsi, "iscsiInterface", "default"));
+    present(volume, "rbd", |rbd| {
+        fill_zero(rbd, "pool", "rbd");
+        fill_zero(rbd, "user", "admin");
+        fill_zero(rbd, "keyring", "/etc/ceph/keyring");
+    });
+    present(volume, "azureDisk", |disk| {
+        fill(disk, "cachingMode", "ReadWrite");
+        fill(disk, "fsType", "ext4");
+        fill(disk, "readOnly", false);
+        fill(disk, "kind", "Shared");
+    });
+    present(volume, "scaleIO", |scale| {
+        fill_zero(scale, "storageMode", "ThinProvisioned");
+        fill_zero(scale, "fsType", "xfs");
+    });
+}
+
+/// The strategy of persistent volume claims.
+#[derive(Debug)]
+pub(super) struct ClaimStrategy;
+
+impl Strategy for ClaimStrategy {
+    fn default(&self, object: &mut Value) {
+        default_claim(object);
+    }
+
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        protect(old, object, "kubernetes.io/pvc-protection");
+        Ok(())
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        within(object, "status", |status| fill(status, "phase", "Pending"));
+    }
+
+    fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// Sets the defaults of a claim, including that in a template.
+pub(super) fn default_claim(claim: &mut Value) {
+    within(claim, "spec", |spec| fill(spec, "volumeMode", "Filesystem"));
+    within(claim, "status", |status| fill_zero(status, "phase", "Pending"));
+}
+
+/// Adds the finalizer that keeps a new volume or claim while it is in use. A controller removes it.
+fn protect(old: Option<&Value>, object: &mut Value, finalizer: &str) {
+    let mut finalizers = list(object, "/metadata/finalizers").to_vec();
+    if old.is_none() && !finalizers.iter().any(|present| present == finalizer) {
+        finalizers.push(finalizer.into());
+        within(object, "metadata", |metadata| set(metadata, "finalizers", finalizers));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_get_their_published_defaults() {
+        let mut volume = json!({"metadata": {"creationTimestamp": "T"}, "spec": {"hostPath": {"path": "/x"}}});
+        Strategy::default(&VolumeStrategy, &mut volume);
+        let spec = json!({
+            "hostPath": {"path": "/x", "type": ""}, "persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem",
+        });
+        assert_eq!((&volume["spec"], &volume["status"]), (&spec, &json!({"phase": "Pending"})));
+        VolumeStrategy.prepare_create(&mut volume);
+        assert_eq!(volume["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": "T"}));
+    }
+
+    #[test]
+    fn only_new_objects_are_protected() {
+        let mut claim = json!({"metadata": {"finalizers": ["a/b"]}});
+        ClaimStrategy.admit(None, &mut claim).unwrap();
+        assert_eq!(claim["metadata"]["finalizers"], json!(["a/b", "kubernetes.io/pvc-protection"]));
+        let old = claim.clone();
+        claim["metadata"]["finalizers"] = json!([]);
+        ClaimStrategy.admit(Some(&old), &mut claim).unwrap();
+        assert_eq!(claim["metadata"]["finalizers"], json!([]));
+    }
+}

@@ -1,0 +1,51 @@
+//! The rules of a kind for updates and deletions of its objects.
+
+use std::sync::Arc;
+
+/// The rules of a kind for updates and deletions, apart from its content.
+#[derive(Clone, Debug)]
+pub struct Lifecycle {
+    /// True if an update without `metadata.resourceVersion` replaces the object whatever its version is.
+    pub unconditional_update: bool,
+    /// The fields of the metadata that an update of the status doesn't change.
+    pub status_keeps: &'static [&'static str],
+    /// True if every finalizer needs a domain, except for those of Kubernetes itself.
+    pub qualified_finalizers: bool,
+    /// True if the response to a deletion is the removed object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// True if a deletion only marks the object, and a controller removes it later.
+    pub removed_by_controller: bool,
+    /// The treatment of dependents by a deletion without a propagation policy.
+    pub dependents: Dependents,
+    /// The warning about a deletion without a propagation policy.
+    pub propagation_warning: Option<&'static str>,
+    /// The path below `/registry` under which Kubernetes stores the objects in etcd. Errors contain it.
+    pub registry_path: Arc<str>,
+}
+
+/// The treatment of dependents by a deletion without a propagation policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependents {
+    /// The garbage collector deletes them after their owner.
+    Delete,
+    /// The garbage collector removes their owner reference.
+    Orphan,
+    /// Objects of the kind have no dependents, and ignore propagation policies.
+    Unsupported,
+}
+
+impl Lifecycle {
+    /// Returns the rules of custom kinds.
+    pub fn custom(group: &str, plural: &str) -> Self {
+        Self {
+            unconditional_update: false,
+            status_keeps: &[],
+            qualified_finalizers: false,
+            returns_deleted: false,
+            removed_by_controller: false,
+            dependents: Dependents::Delete,
+            propagation_warning: None,
+            registry_path: format!("{group}/{plural}").into(),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Versions of the past and the future, and parameters of lists that can't be understood.
+
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{PostParams, WatchEvent, WatchParams},
+};
+use serde_json::json;
+
+use crate::{
+    raw::{get, send},
+    start,
+};
+
+const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn config(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_the_future_waits_for_it() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let version = api.create(&PostParams::default(), &config("a")).await.unwrap().metadata.resource_version.unwrap();
+    let future = (version.parse::<u64>().unwrap() + 1).to_string();
+    let params = WatchParams::default().timeout(30);
+    let mut events = std::pin::pin!(api.watch(&params, &future).await.unwrap());
+    let quiet = tokio::time::timeout(Duration::from_secs(20), events.try_next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    api.create(&PostParams::default(), &config("b")).await.unwrap();
+    api.create(&PostParams::default(), &config("c")).await.unwrap();
+    let Some(WatchEvent::Added(seen)) = events.try_next().await.unwrap() else { panic!("no event") };
+    assert_eq!(seen.metadata.name.as_deref(), Some("c"), "b is at the version of the watch");
+    // Without a change it ends quietly.
+    let far = api.watch(&WatchParams::default().timeout(30), "1000000").await.unwrap();
+    assert_eq!(far.try_collect::<Vec<_>>().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn the_beginning_of_the_server_has_been_compacted() {
+    let (api, client) = start();
+    let configs: Api<ConfigMap> = Api::default_namespaced(client);
+    let mut events = std::pin::pin!(configs.watch(&WatchParams::default(), "1").await.unwrap());
+    let Some(WatchEvent::Error(status)) = events.try_next().await.unwrap() else { panic!("no error") };
+    assert!(status.code == 410 && status.message.starts_with("too old resource version: 1 ("), "{status:?}");
+    let path = format!("{CONFIGS}?resourceVersion=1&resourceVersionMatch=Exact");
+    let answer = get(&api, &path, "application/json").await.expect_code(410).json();
+    assert_eq!(answer["message"], "The resourceVersion for the provided list is too old.");
+}
+
+#[tokio::test]
+async fn continue_tokens_are_checked() {
+    let (api, client) = start();
+    let configs: Api<ConfigMap> = Api::default_namespaced(client);
+    for name in ["a", "b", "c"] {
+        configs.create(&PostParams::default(), &config(name)).await.unwrap();
+    }
+    let page = get(&api, &format!("{CONFIGS}?limit=1"), "application/json").await.json();
+    let text = URL_SAFE_NO_PAD.decode(page["metadata"]["continue"].as_str().unwrap()).unwrap();
+    let token: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((&token["v"], &token["start"]), (&json!("meta.k8s.io/v1"), &json!("/a\0")));
+    let all = get(&api, "/api/v1/configmaps?limit=1", "application/json").await.json();
+    let next = format!("/api/v1/configmaps?continue={}", all["metadata"]["continue"].as_str().unwrap());
+    assert_eq!(get(&api, &next, "application/json").await.json()["items"].as_array().unwrap().len(), 2);
+    let check = async |token: &str, expect: &str| {
+        let path = format!("{CONFIGS}?limit=1&continue={token}");
+        let answer = get(&api, &path, "application/json").await.expect_code(400).json();
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            message.starts_with(&format!("invalid continue token: continue key is not valid: {expect}")),
+            "{message}"
+        );
+    };
+    let encode = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    check("!", "illegal base64 data at input byte 0").await;
+    check(&URL_SAFE_NO_PAD.encode("x"), "").await;
+    check(&encode(json!({"v": "v2"})), "server does not recognize this encoded version v2").await;
+    check(&encode(json!({"v": "meta.k8s.io/v1"})), "incorrect encoded start resourceVersion").await;
+    check(&encode(json!({"v": "meta.k8s.io/v1", "rv": 7})), "encoded start key empty").await;
+    check(&encode(json!({"v": "meta.k8s.io/v1", "rv": 7, "start": "../x"})), "../x").await;
+}
+
+#[tokio::test]
+async fn versions_that_are_no_numbers_are_refused() {
+    let (api, _) = start();
+    let why = "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax";
+    let listed = format!("invalid resource version: {why}");
+    for (path, code, expect) in [("?watch=1&", 500, why), ("?", 400, &listed), ("/a?", 500, why)] {
+        let answer = get(&api, &format!("{CONFIGS}{path}resourceVersion=abc"), "application/json").await;
+        assert_eq!((answer.code, &answer.json()["message"]), (code, &json!(expect)));
+    }
+    let answer = get(&api, &format!("{CONFIGS}?limit=abc"), "application/json").await.expect_code(400);
+    assert_eq!(answer.json()["message"], "strconv.ParseInt: parsing \"abc\": invalid syntax");
+}
+
+#[tokio::test]
+async fn unknown_fields_of_selectors_are_refused_in_the_words_of_the_kind() {
+    let (api, _) = start();
+    let check = async |path: &str, selector: &str, expect: &str| {
+        let line = format!("GET {path}?fieldSelector={selector}");
+        let answer = send(&api, &line, &[], "").await.expect_code(400).json();
+        assert_eq!(answer["message"], expect);
+    };
+    let generic = "\"data.k\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
+    check(CONFIGS, "data.k%3Dx", generic).await;
+    let generic = "\"status.replicas\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
+    check("/apis/apps/v1/replicasets", "status.replicas%3D1", generic).await;
+    check("/api/v1/pods", "spec.x%3Dx", "field label not supported: spec.x").await;
+    check("/api/v1/nodes", "metadata.namespace%3Dx", "field label not supported: metadata.namespace").await;
+    check("/apis/batch/v1/jobs", "spec.x%3Dx", "field label \"spec.x\" not supported for Job").await;
+}

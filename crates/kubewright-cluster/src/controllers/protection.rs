@@ -1,0 +1,115 @@
+//! The finalizers of persistent volumes and claims, which protect them while they are in use
+//! (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
+//!
+//! The API server adds them. This controller removes that of a deleted claim when no pod on a node uses it, and that of a
+//! deleted volume when no claim is bound to it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use kubewright_apiserver::{Change, ChangeKind};
+use serde_json::{Value, json};
+
+use super::{
+    kind::Kind,
+    reconcile::{Controller, Key, Plan, Step},
+    value::{is_deleting, list, text},
+};
+use crate::object_client::ObjectPath;
+
+const CLAIM: Kind = Kind { group: "", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };
+const VOLUME: Kind = Kind { group: "", kind: "PersistentVolume", plural: "persistentvolumes" };
+const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+
+/// The controller of the finalizers. Volumes have keys without a namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Protection {
+    /// The deleted volumes and claims that are protected.
+    waiting: BTreeMap<Key, Arc<Value>>,
+    /// The claims that each pod on a node uses.
+    used: BTreeMap<Key, BTreeSet<String>>,
+}
+
+impl Protection {
+    fn set(&mut self, key: Key, object: &Arc<Value>, finalizer: &str, gone: bool) -> Vec<Key> {
+        let protected = list(object, "/metadata/finalizers").iter().any(|name| name == finalizer);
+        if gone || !protected || !is_deleting(object) {
+            self.waiting.remove(&key);
+            return Vec::new();
+        }
+        self.waiting.insert(key.clone(), object.clone());
+        vec![key]
+    }
+
+    /// Returns whether a pod of the same namespace uses a claim.
+    fn is_used(&self, claim: &Key) -> bool {
+        let pods = self.used.range(Key::first_of(&claim.namespace)..);
+        let mut pods = pods.take_while(|(pod, _)| pod.namespace == claim.namespace);
+        pods.any(|(_, claims)| claims.contains(&claim.name))
+    }
+}
+
+/// Returns the names of the claims that a pod uses; none before a node has it.
+fn claims_of(pod: &Value) -> BTreeSet<String> {
+    if text(pod, "/spec/nodeName").is_empty() {
+        return BTreeSet::new();
+    }
+    let volumes = list(pod, "/spec/volumes").iter();
+    let claims = volumes.filter_map(|volume| {
+        let named = text(volume, "/persistentVolumeClaim/claimName");
+        // The claim of an ephemeral volume is named after the pod and the volume.
+        let ephemeral = volume.get("ephemeral").is_some_and(|source| !source.is_null());
+        let own = || format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name"));
+        if named.is_empty() { ephemeral.then(own) } else { Some(named.to_owned()) }
+    });
+    claims.collect()
+}
+
+impl Controller for Protection {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    fn take(&mut self, change: &Change) -> Vec<Key> {
+        let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
+        if VOLUME.is_of(change) {
+            let key = Key { namespace: String::new(), name: text(object, "/metadata/name").into() };
+            return self.set(key, object, VOLUME_FINALIZER, gone);
+        }
+        let Some(key) = Key::of(object) else { return Vec::new() };
+        if CLAIM.is_of(change) {
+            return self.set(key, object, CLAIM_FINALIZER, gone);
+        }
+        if !Kind::POD.is_of(change) {
+            return Vec::new();
+        }
+        let claims = if gone { BTreeSet::new() } else { claims_of(object) };
+        let before = if claims.is_empty() { self.used.remove(&key) } else { self.used.insert(key.clone(), claims) };
+        let before = before.into_iter().flatten();
+        before.map(|name| Key { namespace: key.namespace.clone(), name }).collect()
+    }
+
+    fn decide(&self, key: &Key, _now: Timestamp) -> Plan {
+        let Some(object) = self.waiting.get(key) else { return Plan::default() };
+        let (kind, finalizer, used) = match &*key.namespace {
+            "" => (VOLUME, VOLUME_FINALIZER, text(object, "/status/phase") == "Bound"),
+            _ => (CLAIM, CLAIM_FINALIZER, self.is_used(key)),
+        };
+        let mut plan = Plan::of(&kind, object);
+        if !used {
+            let metadata = &object["metadata"];
+            let others: Vec<_> =
+                list(object, "/metadata/finalizers").iter().filter(|name| *name != finalizer).collect();
+            let patch = json!({"metadata": {
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": others,
+            }});
+            let namespace = Some(&*key.namespace).filter(|namespace| !namespace.is_empty());
+            plan.steps.push(Step::Merge(ObjectPath::core(kind.plural, namespace, &key.name), "", patch));
+        }
+        plan
+    }
+}
