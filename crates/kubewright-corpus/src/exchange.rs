@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     answer::Answer,
     corpus::{Case, Header, Verb},
+    normalize::{hide_addresses, hide_suffix},
 };
 
 /// The namespace of all requests.
@@ -71,9 +72,12 @@ pub async fn prepare(transport: &impl Transport, header: &Header, cases: &[Case]
 /// Returns an error if there is no answer.
 pub async fn exchange(transport: &impl Transport, header: &Header, case: &Case) -> Result<Answer> {
     if case.verb == Verb::Create {
-        let body = case.change.apply(&header.base).to_string();
+        let object = case.change.apply(&header.base);
         let path = format!("{}?dryRun=All", header.path);
-        return Ok(Answer::read(&transport.send(RawRequest { method: "POST", path, body }).await?));
+        let create = RawRequest { method: "POST", path, body: object.to_string() };
+        let mut answer = transport.send(create).await?;
+        hide_suffix(&mut answer.body, &object);
+        return Ok(Answer::read(&answer));
     }
     let name = header.base["metadata"]["name"].as_str().context("the valid object has no name")?;
     let path = format!("{}/{name}", header.path);
@@ -84,7 +88,8 @@ pub async fn exchange(transport: &impl Transport, header: &Header, case: &Case) 
         let object: Value = serde_json::from_str(&read.body).with_context(|| format!("read {path}: {}", read.body))?;
         let body = case.change.apply(&object).to_string();
         let update = RawRequest { method: "PUT", path: format!("{path}?dryRun=All"), body };
-        let answer = transport.send(update).await?;
+        let mut answer = transport.send(update).await?;
+        hide_addresses(&mut answer.body, &object);
         if answer.code != 409 || attempts == ATTEMPTS {
             return Ok(Answer::read(&answer));
         }

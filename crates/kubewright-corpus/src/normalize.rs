@@ -1,5 +1,7 @@
 //! Removal of what differs between two servers, or two runs of one.
 
+use serde_json::Value;
+
 /// Replaces UIDs, times and address ranges in a message by placeholders, and cuts it at its first line break: what
 /// follows is a difference in Go's notation.
 pub(crate) fn normalize(text: &str) -> String {
@@ -51,9 +53,50 @@ fn token(text: &str, pattern: &str) -> Option<usize> {
     fits.then_some(pattern.len())
 }
 
+/// The length of the random suffix of a generated name, and its characters.
+const SUFFIX: (usize, &str) = (5, "bcdfghjklmnpqrstvwxz2456789");
+
+/// Replaces the random suffix in the name of a created object that has only a `generateName`.
+pub(crate) fn hide_suffix(text: &mut String, object: &Value) {
+    let (length, characters) = SUFFIX;
+    let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default();
+    if prefix.is_empty() || object["metadata"]["name"].is_string() {
+        return;
+    }
+    let mut parts = text.split(prefix);
+    let mut hidden = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let suffix = part.get(..length).filter(|suffix| suffix.chars().all(|c| characters.contains(c)));
+        hidden += prefix;
+        hidden += if suffix.is_some() { "{suffix}" } else { "" };
+        hidden += &part[suffix.map_or(0, str::len)..];
+    }
+    *text = hidden;
+}
+
+/// Replaces the cluster IPs that the server allocated to an object.
+pub(crate) fn hide_addresses(text: &mut String, object: &Value) {
+    for address in object["spec"]["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        // Quoted, within a JSON string.
+        *text = text.replace(&format!("\\\"{address}\\\""), "\\\"{cluster IP}\\\"");
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn random_values_are_replaced() {
+        let mut text = "\"A-\" and \"A-5vxnl\"".to_owned();
+        hide_suffix(&mut text, &json!({"metadata": {"generateName": "A-"}}));
+        assert_eq!(text, "\"A-\" and \"A-{suffix}\"");
+        let mut text = r#"{"message": "\"10.0.0.1\" but 10.0.0.12"}"#.to_owned();
+        hide_addresses(&mut text, &json!({"spec": {"clusterIPs": ["10.0.0.1"]}}));
+        assert_eq!(text, r#"{"message": "\"{cluster IP}\" but 10.0.0.12"}"#);
+    }
 
     #[test]
     fn what_differs_is_replaced() {

@@ -7,6 +7,7 @@ mod builtin_kinds;
 mod conversion;
 mod conversion_lies;
 mod conversion_owners;
+mod corpus;
 mod custom;
 mod deletion;
 mod history;
