@@ -53,8 +53,8 @@ pub struct Context<K> {
     views: LiveViews,
     tracker: WriteTracker,
     cancel: CancellationToken,
-    /// The status that this run wrote last.
-    written_status: Mutex<Option<Value>>,
+    /// The status that this run wrote last, and the object's version since.
+    written_status: Mutex<Option<(Value, Option<String>)>>,
 }
 
 impl<K> fmt::Debug for Context<K> {

@@ -3,7 +3,10 @@
 //! All of them use [`Context::client`], which tracks them. The methods here add the reconciled object, its namespace and the
 //! cache.
 
-use kube::{api::Patch, core::object::HasStatus};
+use kube::{
+    api::Patch,
+    core::{PartialObjectMeta, object::HasStatus},
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +17,9 @@ use crate::{
     object::{KindName, Object, ObjectKey},
     owner::{controller_of, is_controlled_by, set_controller_reference},
 };
+
+/// How often a status is sent while the object changes at the same time.
+const STATUS_TRIES: u32 = 5;
 
 impl<K: Object> Context<K> {
     /// The client for all requests of the API, typed and dynamic, with the wrappers of [`Client`]. It has the controller's field
@@ -291,26 +297,44 @@ impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
     /// Sets the status of the reconciled object. If it is unchanged, no request is made.
     ///
     /// The request is one merge patch of the status subresource: the whole new status, and `null` for fields that are no longer
-    /// set. It has the object's UID as a precondition but not its version, so it can't conflict with a change of the spec, and can't
-    /// write to another object of the same name. The status should have one writer: fields of the type that others set are removed
-    /// at the next write; fields that the type doesn't have are kept.
+    /// set. It has the object's resource version as a precondition, so it can't write to another object of the same name; a UID
+    /// would not do, since Kubernetes ignores it in status patches of custom objects. If the object has changed since it was read,
+    /// its metadata is read from the API server, and the patch is sent again with the new version if the UID is the same: a change
+    /// of the spec doesn't make the write fail. The status should have one writer: fields of the type that others set are removed at
+    /// the next write; fields that the type doesn't have are kept.
     ///
     /// # Errors
-    /// If the API server rejects the request or doesn't respond; in the latter case the status may be written.
+    /// If the API server rejects the request or doesn't respond; in the latter case the status may be written. 409 (`Conflict`) if
+    /// the object was created again under the same name, or changes all the time.
     pub async fn set_status(&self, status: K::Status) -> Result<(), ClientError> {
         let Some(object) = &self.object else { return Ok(()) };
         let encode = |status: Option<&K::Status>| serde_json::to_value(status).unwrap_or_default();
         let wanted = encode(Some(&status));
-        let known = self.written_status.lock().clone().unwrap_or_else(|| encode(object.status()));
+        let written = self.written_status.lock().clone();
+        let (known, mut version) =
+            written.unwrap_or_else(|| (encode(object.status()), object.meta().resource_version.clone()));
         if known == wanted {
             return Ok(());
         }
-        let patch = json!({
-            "apiVersion": K::api_version(&()), "kind": K::kind(&()),
-            "metadata": {"uid": object.meta().uid}, "status": replacement(&known, &wanted),
-        });
-        self.client().kind::<K>().status().patch::<K, _>(&self.key, &Patch::Merge(patch)).await?;
-        *self.written_status.lock() = Some(wanted);
+        let client = self.client();
+        for tries_left in (0..STATUS_TRIES).rev() {
+            let patch = json!({
+                "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+                "metadata": {"resourceVersion": version}, "status": replacement(&known, &wanted),
+            });
+            match client.kind::<K>().status().patch::<PartialObjectMeta<K>, _>(&self.key, &Patch::Merge(patch)).await {
+                Ok(patched) => {
+                    *self.written_status.lock() = Some((wanted, patched.metadata.resource_version));
+                    return Ok(());
+                }
+                Err(conflict) if conflict.is_conflict() && tries_left > 0 => {
+                    let current = client.metadata::<K>().get(&self.key).await?;
+                    let current = current.filter(|current| current.metadata.uid == object.meta().uid);
+                    version = current.ok_or(conflict)?.metadata.resource_version;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Resource,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    Api, Resource,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use kubewright_runtime::{
     action::Action,
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::world::{Fleet, FleetStatus, World, pass, run, until};
+use crate::world::{self, Fleet, FleetStatus, World, pass, run, until};
 
 /// Records the time of each run, whether or not the object exists. The object's name determines the result.
 #[derive(Clone, Default)]
@@ -306,5 +306,49 @@ async fn a_controllers_client_can_be_wrapped() {
     assert_eq!(*seen.lock(), expected, "once, for nothing has changed");
     assert!(world.ship_names().await.is_empty());
     assert_eq!(world.fleets().get("a").await.expect("it exists").status, None);
+    manager.stop().await;
+}
+
+/// Changes the fleet between the read and the write of a run: its spec in the first run, and then its identity.
+struct Interrupted {
+    fleets: Api<Fleet>,
+    results: Arc<Mutex<Vec<Result<(), bool>>>>,
+}
+
+impl Reconciler<Fleet> for Interrupted {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
+        let run = self.results.lock().len();
+        match run {
+            0 => {
+                let larger = Patch::Merge(json!({"spec": {"size": 2}}));
+                self.fleets.patch("a", &PatchParams::default(), &larger).await?;
+            }
+            1 => {
+                self.fleets.delete("a", &DeleteParams::default()).await?;
+                self.fleets.create(&PostParams::default(), &world::fleet("a", 3)).await?;
+            }
+            _ => return Ok(Action::await_change()),
+        }
+        let written = ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await;
+        self.results.lock().push(written.map_err(|error| error.is_conflict()));
+        Ok(Action::requeue_after(Duration::ZERO))
+    }
+}
+
+/// Kubernetes ignores the UID in status patches of custom objects, so only the version can tell the objects apart.
+#[tokio::test(start_paused = true)]
+async fn a_status_survives_edits_and_never_reaches_a_recreated_object() {
+    let world = World::new().await;
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let interrupted = Interrupted { fleets: world.fleets(), results: results.clone() };
+    let manager = run(world.manager().controller(Controller::new(interrupted)));
+    world.create_fleet("a", 1).await;
+    until("both have been written", || async { results.lock().len() == 2 }).await;
+    pass(10).await;
+    assert_eq!(*results.lock(), [Ok(()), Err(true)], "the object of the second write is gone");
+    let fleet = world.fleets().get("a").await.expect("it exists");
+    assert_eq!((fleet.spec.size, fleet.status), (3, None));
     manager.stop().await;
 }
