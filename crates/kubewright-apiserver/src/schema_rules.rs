@@ -24,10 +24,14 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
 }
 
 /// Validates an object that is new or replaces `old`. Returns the errors of its fields. A built-in object, whose types
-/// were checked when it was decoded, is only checked for required fields; the strategy of the kind checks the rest.
+/// were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also checks
+/// the rest.
 pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     // `object_meta` checks the metadata, by rules that the schema of the kind doesn't contain.
     let has_rule = |path: &str| CHECKED_BY_RULE.iter().any(|list| path.starts_with(list));
+    if resource.strategy.has_own_validation() {
+        return Vec::new();
+    }
     if let Some(ty) = resource.schema.served {
         let missing = ty.missing(object).into_iter().filter(|path| !has_rule(path));
         return missing.map(|path| Cause::required(path, "")).collect();

@@ -43,6 +43,8 @@ pub(super) struct Call {
     pub(super) body: Bytes,
     /// Warnings for a response that denies the request.
     pub(super) warnings: Warnings,
+    /// Warnings about the valid object of the request.
+    pub(super) advice: Warnings,
     /// The object in the versions in which other managers own fields of it.
     pub(super) conversions: Conversions,
 }

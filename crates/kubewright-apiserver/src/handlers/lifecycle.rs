@@ -49,11 +49,6 @@ impl Call {
         Ok(DecodedBody { object, warnings: problems })
     }
 
-    /// Returns the warnings about a valid object that is new or replaces `old`.
-    pub(super) fn warnings_about(&self, old: Option<&Value>, object: &Value) -> Vec<String> {
-        if self.resource.schema.custom { object_meta::finalizer_warnings(old, object) } else { Vec::new() }
-    }
-
     fn check_kind(&self, object: &mut Value) -> Result<(), Status> {
         let Resource { group, version, kind, .. } = &*self.resource;
         let expected = group_version(group, version);
@@ -184,6 +179,7 @@ impl Call {
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
+        self.advise(None, &object);
         resource.strategy.check_access(&self.requester(), None, &object)?;
         Ok(object)
     }
@@ -219,13 +215,28 @@ impl Call {
         decoding::complete(resource, &mut object);
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(object_meta::check_update(old, &object));
-        causes.extend(resource.strategy.validate(Some(old), &object));
+        causes.extend(match part {
+            Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
+            Part::Status => resource.strategy.validate_status(old, &object),
+        });
         self.check_causes(&object, causes)?;
+        if part == Part::Main {
+            self.advise(Some(old), &object);
+        }
         resource.strategy.check_access(&self.requester(), Some(old), &object)?;
         set_generation(resource, old, &mut object);
         let object = manager.track(resource, Some(old_served), object);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
+    }
+
+    /// Determines the warnings about a valid object that is new or replaces `old`.
+    fn advise(&self, old: Option<&Value>, object: &Value) {
+        *self.advice.lock() = if self.resource.schema.custom {
+            object_meta::finalizer_warnings(old, object)
+        } else {
+            self.resource.strategy.warnings(old, object)
+        };
     }
 
     /// Returns 403 for an object that a rule of its kind doesn't admit.

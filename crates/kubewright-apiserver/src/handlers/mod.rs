@@ -102,7 +102,7 @@ where
         query.select_watch(name.take().as_deref());
     }
     let name = name.unwrap_or_default();
-    let (deprecation, warnings) = (resource.deprecated.clone(), Warnings::default());
+    let (deprecation, warnings, advice) = (resource.deprecated.clone(), Warnings::default(), Warnings::default());
     let call = Call {
         state,
         resource,
@@ -115,6 +115,7 @@ where
         parts,
         body,
         warnings: warnings.clone(),
+        advice: advice.clone(),
         conversions: Conversions::default(),
     };
     let mut response = dispatch(call).await.unwrap_or_else(|status| {
@@ -123,6 +124,7 @@ where
         response
     });
     response::add_warnings(&mut response, deprecation.as_slice());
+    response::add_warnings(&mut response, &advice.lock());
     Ok(response)
 }
 

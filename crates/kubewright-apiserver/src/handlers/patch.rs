@@ -138,9 +138,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
         let received = call.receive(decoded, patch.options.field_validation);
-        let mut incoming = received.map_err(|status| patch.refused(&call.resource, &manager, served, status))?;
-        incoming.warnings.extend(call.warnings_about(Some(served), &incoming.object));
-        Ok(incoming)
+        received.map_err(|status| patch.refused(&call.resource, &manager, served, status))
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;

@@ -23,9 +23,7 @@ pub(super) async fn update(call: &Call, part: Part) -> Result<Response, Status> 
     let manager = call.manager(&manager, part.subresource());
     let desired = |old: &Value| {
         call.check_uid(old, &object)?;
-        let mut warnings = warnings.clone();
-        warnings.extend(call.warnings_about(Some(old), &object));
-        Ok(DecodedBody { object: object.clone(), warnings })
+        Ok(DecodedBody { object: object.clone(), warnings: warnings.clone() })
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &options, part.subresource()).await?;

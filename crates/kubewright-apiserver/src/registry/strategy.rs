@@ -40,6 +40,22 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Checks an update of the status.
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        self.validate(Some(old), new)
+    }
+
+    /// Returns whether [`Self::validate`] checks everything that the schema requires. If so, the schema only determines
+    /// the types of fields, as in Kubernetes.
+    fn has_own_validation(&self) -> bool {
+        false
+    }
+
+    /// Returns warnings about a valid object. `old` is set on update.
+    fn warnings(&self, _old: Option<&Value>, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the rule for `metadata.name`, which maps a name to its errors.
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
         name::dns1123_subdomain

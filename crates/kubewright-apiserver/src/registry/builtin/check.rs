@@ -1,7 +1,6 @@
 //! Validation shared by several kinds, in Kubernetes' wording.
 
-use crate::fields::entries;
-use kubewright_apimachinery::{selector::LabelSelector, status::Cause};
+use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
 /// The message for changes of immutable fields.
@@ -55,35 +54,4 @@ pub(super) fn immutable(old: &Value, new: &Value, pointer: &str, causes: &mut Ve
         let field = pointer.trim_start_matches('/').replace('/', ".");
         causes.push(Cause::invalid(field, after.unwrap_or(&Value::Null), IMMUTABLE));
     }
-}
-
-/// Checks that a workload has a valid selector, which matches the labels of its template.
-pub(super) fn selects_template(object: &Value, kind: &str, causes: &mut Vec<Cause>) {
-    let selector = &object["spec"]["selector"];
-    if selector.is_null() {
-        causes.push(Cause::required("spec.selector", ""));
-        return;
-    }
-    if !has_requirement(selector) {
-        causes.push(Cause::invalid("spec.selector", selector, &format!("empty selector is invalid for {kind}")));
-        return;
-    }
-    match LabelSelector::from_object(selector) {
-        Err(error) => causes.push(Cause::invalid("spec.selector", selector, &error.to_string())),
-        Ok(parsed) => {
-            let labels = &object["spec"]["template"]["metadata"]["labels"];
-            if !parsed.matches_labels(labels) {
-                let why = "`selector` does not match template `labels`";
-                let shown = if labels.is_null() { &EMPTY } else { labels };
-                causes.push(Cause::invalid("spec.template.metadata.labels", shown, why));
-            }
-        }
-    }
-}
-
-static EMPTY: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| serde_json::json!({}));
-
-fn has_requirement(selector: &Value) -> bool {
-    entries(selector, "/matchLabels").next().is_some()
-        || selector["matchExpressions"].as_array().is_some_and(|list| !list.is_empty())
 }

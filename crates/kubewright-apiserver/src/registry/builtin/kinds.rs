@@ -26,11 +26,11 @@ use super::{
     priority::{self, PriorityClassStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
-    volume::{ClaimStrategy, VolumeStrategy},
+    storage::{ClaimStrategy, VolumeStrategy},
     webhook::{self, WebhookStrategy},
     workload::{
-        self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, ReplicationControllerStrategy,
-        StatefulSetStrategy,
+        self, ControllerRevisionStrategy, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy,
+        ReplicationControllerStrategy, StatefulSetStrategy,
     },
 };
 use crate::{
@@ -116,7 +116,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
 fn workload_groups() -> Vec<Entry> {
     vec![
         Entry::of::<apps::ControllerRevision>()
-            .strategy(BasicStrategy::WITHOUT_GENERATION)
+            .strategy(ControllerRevisionStrategy)
             .columns(workload::controller_revision_columns()),
         Entry::of::<apps::DaemonSet>()
             .short(&["ds"])

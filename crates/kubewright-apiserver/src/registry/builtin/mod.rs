@@ -25,8 +25,10 @@ mod review;
 mod roles;
 mod schemas;
 mod service;
+mod storage;
 mod types;
-mod volume;
+#[allow(dead_code, reason = "further kinds are validated soon")]
+mod validation;
 mod webhook;
 mod workload;
 

@@ -3,7 +3,7 @@
 
 use crate::{
     fields::{each, fill, list, present, set, text, within},
-    registry::builtin::volume::default_source,
+    registry::builtin::storage::default_source,
 };
 use serde_json::{Map, Value, json};
 

@@ -11,12 +11,8 @@ use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
 pub(super) use self::connect::{connection, options_kind};
-pub(super) use self::{
-    columns::columns,
-    defaults::spec as default_spec,
-    validate::{spec as validate_spec, template as validate_template},
-};
-use super::priority::PriorityClasses;
+pub(super) use self::{columns::columns, defaults::spec as default_spec, validate::*};
+use super::{priority::PriorityClasses, validation::Errors};
 use crate::{
     fields::{entries, fill, has, int, list, set, text, within},
     registry::Strategy,
@@ -72,12 +68,23 @@ impl Strategy for PodStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let spec = &new["spec"];
-        let mut causes = validate_spec(spec, "spec");
-        if let Some(old) = old {
-            causes.extend(validate::update(&old["spec"], spec));
-        }
-        causes
+        Errors::collect(|errors| match old {
+            None => validate::validate_create(new, errors),
+            Some(old) => validate::validate_update(old, new, errors),
+        })
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        // As in Kubernetes, updates aren't worth the time, since controllers make them.
+        if old.is_some() { Vec::new() } else { warnings(new) }
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     /// Returns no grace period for a pod that isn't scheduled or has terminated, since no node would confirm its

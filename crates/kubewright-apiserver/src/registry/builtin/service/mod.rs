@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use self::allocate::Pool;
 pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
+use super::validation::Errors;
 use crate::{
     fields::{each, fill, fill_zero, has, int, list, remove, set, text, within},
     registry::Strategy,
@@ -119,7 +120,41 @@ impl Strategy for ServiceStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = validate::service(old, new);
+        let causes = Errors::collect(|errors| validate::validate_service(old, new, errors));
+        // Addresses and ports are allocated to valid services only.
+        if causes.is_empty() { self.validate_allocation(old, new) } else { causes }
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::dns1123_label
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        let address = |service: Option<&Value>| {
+            service.and_then(|service| address_bits(text(service, "/spec/clusterIP"))).into_iter().collect::<Vec<_>>()
+        };
+        self.addresses.lock().replace(&address(before), &address(after));
+        let ports = |service: Option<&Value>| service.map(node_ports_of).unwrap_or_default();
+        self.node_ports.lock().replace(&ports(before), &ports(after));
+    }
+}
+
+impl ServiceStrategy {
+    /// Checks that the address and the ports that the client chose can be allocated.
+    fn validate_allocation(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
         // Numbers of the old object don't conflict, however often they are in use.
         let addresses = self.addresses.lock();
         let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
@@ -137,30 +172,18 @@ impl Strategy for ServiceStrategy {
         let node_ports = self.node_ports.lock();
         let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
         for (index, port) in list(new, "/spec/ports").iter().enumerate() {
-            let number = node_port(port);
-            if number.is_some_and(|number| !had.contains(&number) && node_ports.is_used(number)) {
-                let field = format!("spec.ports[{index}].nodePort");
+            let field = format!("spec.ports[{index}].nodePort");
+            let Some(number) = node_port(port).filter(|number| !had.contains(number)) else { continue };
+            if !NODE_PORTS.contains(&number) {
+                let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+                let range = format!("The range of valid ports is {first}-{last}");
+                let why = format!("provided port is not in the valid range. {range}");
+                causes.push(Cause::invalid(field, &port["nodePort"], &why));
+            } else if node_ports.is_used(number) {
                 causes.push(Cause::invalid(field, &port["nodePort"], "provided port is already allocated"));
             }
         }
         causes
-    }
-
-    fn name_rule(&self) -> fn(&str) -> Vec<String> {
-        name::dns1035_label
-    }
-
-    fn has_generation(&self) -> bool {
-        false
-    }
-
-    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
-        let address = |service: Option<&Value>| {
-            service.and_then(|service| address_bits(text(service, "/spec/clusterIP"))).into_iter().collect::<Vec<_>>()
-        };
-        self.addresses.lock().replace(&address(before), &address(after));
-        let ports = |service: Option<&Value>| service.map(node_ports_of).unwrap_or_default();
-        self.node_ports.lock().replace(&ports(before), &ports(after));
     }
 }
 

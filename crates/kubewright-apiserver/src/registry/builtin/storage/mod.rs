@@ -1,12 +1,20 @@
-//! Persistent volumes and the claims to them.
+//! Persistent volumes and the claims for them.
+
+mod claim;
+mod volume;
 
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+pub(super) use self::claim::{validate_claim_spec, validate_claim_template};
+use super::validation::{Errors, Path, strings};
 use crate::{
     fields::{fill, fill_zero, list, present, set, text, within},
     registry::Strategy,
 };
+
+/// The values of `volumeMode`.
+const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 
 /// The strategy of persistent volumes.
 #[derive(Debug)]
@@ -30,6 +38,21 @@ impl Strategy for VolumeStrategy {
     fn prepare_create(&self, object: &mut Value) {
         let now = text(object, "/metadata/creationTimestamp").to_owned();
         set(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| match old {
+            None => volume::validate_volume(new, errors),
+            Some(old) => volume::validate_volume_update(old, new, errors),
+        })
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -76,8 +99,19 @@ impl Strategy for ClaimStrategy {
         within(object, "status", |status| fill(status, "phase", "Pending"));
     }
 
-    fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| match old {
+            None => claim::validate_claim(new, errors),
+            Some(old) => claim::validate_claim_update(old, new, errors),
+        })
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -97,6 +131,23 @@ fn protect(old: Option<&Value>, object: &mut Value, finalizer: &str) {
     if old.is_none() && !finalizers.iter().any(|present| present == finalizer) {
         finalizers.push(finalizer.into());
         within(object, "metadata", |metadata| set(metadata, "finalizers", finalizers));
+    }
+}
+
+/// Checks the values of `accessModes`.
+fn validate_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let path = path.child("accessModes");
+    let (mut exclusive, mut shared) = (false, false);
+    for mode in strings(spec, "accessModes") {
+        if !MODES.contains(&mode) {
+            errors.not_supported(&path, mode, MODES);
+        }
+        exclusive |= mode == "ReadWriteOncePod";
+        shared |= mode != "ReadWriteOncePod" && MODES.contains(&mode);
+    }
+    if exclusive && shared {
+        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
     }
 }
 

@@ -1,18 +1,23 @@
 //! Deployments, replica sets, replication controllers, stateful sets, daemon sets and controller revisions.
 
+mod validate;
+
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
 use super::{
-    check::{at_least, immutable, one_of, selects_template},
     columns::{age, integer, labels, of_template, ratio, string},
-    pod::{default_spec, validate_template},
-    volume::default_claim,
+    pod::{default_spec, template_warnings},
+    storage::default_claim,
+    validation::{Errors, Path},
 };
 use crate::{
-    fields::{each, fill, fill_zero, has, int, present, set, text, within},
+    fields::{each, fill, fill_zero, int, present, set, text, within},
     registry::{Column, Strategy},
 };
+
+/// The path of the pod template, in warnings.
+const TEMPLATE: Path<'static> = Path::new("spec.template");
 
 /// The strategy of deployments.
 #[derive(Debug)]
@@ -30,35 +35,19 @@ impl Strategy for DeploymentStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = validate_workload(old, new, "deployment");
-        let spec = &new["spec"];
-        for field in ["revisionHistoryLimit", "progressDeadlineSeconds", "minReadySeconds"] {
-            at_least(spec, "spec", field, 0, &mut causes);
-        }
-        if has(spec, "/progressDeadlineSeconds")
-            && int(spec, "/progressDeadlineSeconds") <= int(spec, "/minReadySeconds")
-        {
-            let why = "must be greater than minReadySeconds";
-            causes.push(Cause::invalid("spec.progressDeadlineSeconds", &spec["progressDeadlineSeconds"], why));
-        }
-        rollout(&spec["strategy"], &mut causes);
-        causes
+        Errors::collect(|errors| validate::validate_deployment(old, new, errors))
     }
-}
 
-/// Checks `spec.strategy` of a deployment.
-fn rollout(strategy: &Value, causes: &mut Vec<Cause>) {
-    one_of(strategy, "spec.strategy", "type", &["Recreate", "RollingUpdate"], causes);
-    if text(strategy, "/type") == "Recreate" && has(strategy, "/rollingUpdate") {
-        let why = "may not be specified when strategy `type` is 'Recreate'";
-        causes.push(Cause::forbidden("spec.strategy.rollingUpdate", why));
-        return;
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
     }
-    let field = "spec.strategy.rollingUpdate.maxUnavailable";
-    let unavailable = &strategy["rollingUpdate"]["maxUnavailable"];
-    let is_zero = |value: &Value| value == 0 || value == "0%";
-    if is_zero(unavailable) && is_zero(&strategy["rollingUpdate"]["maxSurge"]) {
-        causes.push(Cause::invalid(field, unavailable, "may not be 0 when `maxSurge` is 0"));
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -79,7 +68,19 @@ impl Strategy for ReplicaSetStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        validate_workload(old, new, "replicaset")
+        Errors::collect(|errors| validate::validate_replica_set(old, new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -112,11 +113,19 @@ impl Strategy for ReplicationControllerStrategy {
     }
 
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let selector = &new["spec"]["selector"];
-        let selector = if has_entries(selector) { json!({"matchLabels": selector}) } else { Value::Null };
-        let mut with_selector = new.clone();
-        within(&mut with_selector, "spec", |spec| set(spec, "selector", selector));
-        validate_workload(None, &with_selector, "replicationcontroller")
+        Errors::collect(|errors| validate::validate_replication_controller(new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -158,9 +167,19 @@ impl Strategy for StatefulSetStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = validate_workload(old, new, "statefulset");
-        one_of(&new["spec"], "spec", "podManagementPolicy", &["OrderedReady", "Parallel"], &mut causes);
-        causes
+        Errors::collect(|errors| validate::validate_stateful_set(old, new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -204,7 +223,37 @@ impl Strategy for DaemonSetStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        validate_workload(old, new, "daemonset")
+        Errors::collect(|errors| validate::validate_daemon_set(old, new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+}
+
+/// The strategy of controller revisions.
+#[derive(Debug)]
+pub(super) struct ControllerRevisionStrategy;
+
+impl Strategy for ControllerRevisionStrategy {
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_controller_revision(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn has_generation(&self) -> bool {
+        false
     }
 }
 
@@ -229,28 +278,6 @@ fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
             }
         });
     });
-}
-
-/// Checks the rules common to all kinds that run pods from a template.
-fn validate_workload(old: Option<&Value>, new: &Value, kind: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    at_least(&new["spec"], "spec", "replicas", 0, &mut causes);
-    at_least(&new["spec"], "spec", "minReadySeconds", 0, &mut causes);
-    selects_template(new, kind, &mut causes);
-    let template = &new["spec"]["template"];
-    causes.extend(validate_template(template, "spec.template"));
-    let policy = &template["spec"]["restartPolicy"];
-    if policy.as_str().is_some_and(|policy| ["OnFailure", "Never"].contains(&policy)) {
-        causes.push(Cause::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
-    }
-    if has(template, "/spec/activeDeadlineSeconds") {
-        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
-        causes.push(Cause::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
-    }
-    if let Some(old) = old {
-        immutable(old, new, "/spec/selector", &mut causes);
-    }
-    causes
 }
 
 pub(super) fn deployment_columns() -> Vec<Column> {
@@ -374,7 +401,8 @@ mod tests {
     fn selectors_are_required_immutable_and_match_the_template() {
         let mut object = sound();
         object["spec"]["selector"] = Value::Null;
-        check(&object, None, &["spec.selector: Required value"]);
+        let unmatched = "spec.template.metadata.labels: Invalid value: {\"app\":\"x\"}: `selector` does not match template `labels`";
+        check(&object, None, &["spec.selector: Required value", unmatched]);
         object["spec"]["selector"] = json!({});
         check(&object, None, &["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]);
         object["spec"]["selector"] = json!({"matchLabels": {"app": "y"}});

@@ -1,13 +1,16 @@
 //! Jobs and cron jobs.
 
+mod schedule;
+mod validate;
+
 use jiff::Timestamp;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Map, Value};
 
 use super::{
-    check::{at_least, immutable, one_of, selects_template},
     columns::{NONE, age, boolean, integer, of_template, string, value_or},
-    pod::validate_template,
+    pod::template_warnings,
+    validation::{Errors, Path},
     workload::default_template,
 };
 use crate::{
@@ -60,20 +63,22 @@ impl Strategy for JobStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        selects_template(new, "job", &mut causes);
-        causes.extend(validate_spec(&new["spec"], "spec"));
-        if let Some(old) = old {
-            immutable(old, new, "/spec/selector", &mut causes);
-            immutable(old, new, "/spec/completionMode", &mut causes);
-            if text(new, "/spec/completionMode") != "Indexed" {
-                immutable(old, new, "/spec/completions", &mut causes);
-            }
-            if !flag(old, "/spec/suspend") {
-                immutable(old, new, "/spec/template", &mut causes);
-            }
-        }
-        causes
+        Errors::collect(|errors| match old {
+            None => validate::validate_job(new, errors),
+            Some(old) => validate::validate_update(old, new, errors),
+        })
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        template_warnings(&new["spec"]["template"], &Path::new("spec.template"))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -93,28 +98,9 @@ fn default_spec(spec: &mut Value) {
     fill(spec, "manualSelector", false);
 }
 
-/// Checks the spec of a job at `path`.
-fn validate_spec(spec: &Value, path: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for field in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
-        at_least(spec, path, field, 0, &mut causes);
-    }
-    one_of(spec, path, "completionMode", &["Indexed", "NonIndexed"], &mut causes);
-    causes.extend(validate_template(&spec["template"], &format!("{path}.template")));
-    let policy = &spec["template"]["spec"]["restartPolicy"];
-    if policy == "Always" {
-        let field = format!("{path}.template.spec.restartPolicy");
-        causes.push(Cause::not_supported(field, policy, &["OnFailure", "Never"]));
-    }
-    causes
-}
-
 /// The strategy of cron jobs.
 #[derive(Debug)]
 pub(super) struct CronJobStrategy;
-
-/// The maximum length of a name in characters. The names of the jobs are eleven characters longer.
-const CRON_JOB_NAME_LIMIT: usize = 52;
 
 impl Strategy for CronJobStrategy {
     fn default(&self, object: &mut Value) {
@@ -129,21 +115,20 @@ impl Strategy for CronJobStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        if old.is_none() && text(new, "/metadata/name").len() > CRON_JOB_NAME_LIMIT {
-            let why = format!("must be no more than {CRON_JOB_NAME_LIMIT} characters");
-            causes.push(Cause::invalid("metadata.name", &new["metadata"]["name"], &why));
-        }
-        let spec = &new["spec"];
-        if text(spec, "/schedule").is_empty() {
-            causes.push(Cause::required("spec.schedule", ""));
-        }
-        one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &mut causes);
-        for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-            at_least(spec, "spec", field, 0, &mut causes);
-        }
-        causes.extend(validate_spec(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec"));
-        causes
+        Errors::collect(|errors| schedule::validate_cron_job(old, new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        let template = &new["spec"]["jobTemplate"]["spec"]["template"];
+        template_warnings(template, &Path::new("spec.jobTemplate.spec.template"))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 }
 
@@ -250,7 +235,7 @@ mod tests {
     #[test]
     fn jobs_forbid_restart_policy_always_and_template_changes() {
         let always = JobStrategy.validate(None, &job(template("Always")));
-        let expect = "spec.template.spec.restartPolicy: Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"";
+        let expect = "spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"";
         assert_eq!(always[0].to_string(), expect);
         let changed = JobStrategy.validate(Some(&job(template("OnFailure"))), &job(template("Never")));
         assert_eq!(changed[0].field, "spec.template");

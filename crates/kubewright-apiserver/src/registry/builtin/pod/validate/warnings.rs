@@ -1,0 +1,300 @@
+//! Warnings about pods and pod templates that are valid but hardly intended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kubewright_apimachinery::name;
+use serde_json::Value;
+
+use super::visit_containers;
+use crate::registry::builtin::validation::{
+    Path, Quantity, entries, entry, field, int, items, optional_int, optional_string, string, strings,
+};
+
+/// The maximum number of warnings. Further ones would not reach the client anyway.
+const LIMIT: usize = 100;
+
+/// Returns the warnings about a new pod.
+pub(in crate::registry::builtin) fn warnings(pod: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let wrong = name::dns1123_label(string(&pod["metadata"], "name"));
+    if !wrong.is_empty() {
+        warnings.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    of_template(pod, &Path::new(""), &mut warnings);
+    warnings.truncate(LIMIT);
+    warnings
+}
+
+/// Returns the warnings about a pod template.
+pub(in crate::registry::builtin) fn template_warnings(template: &Value, path: &Path<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    of_template(template, path, &mut warnings);
+    warnings.truncate(LIMIT);
+    warnings
+}
+
+/// Returns what to use instead of a label of nodes that is deprecated.
+fn deprecated_label(key: &str) -> Option<&'static str> {
+    match key {
+        "beta.kubernetes.io/arch" => Some("deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+        "beta.kubernetes.io/os" => Some("deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+        "failure-domain.beta.kubernetes.io/region" => {
+            Some("deprecated since v1.17; use \"topology.kubernetes.io/region\" instead")
+        }
+        "failure-domain.beta.kubernetes.io/zone" => {
+            Some("deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead")
+        }
+        "beta.kubernetes.io/instance-type" => {
+            Some("deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead")
+        }
+        "app.kubernetes.io/created-by" => Some("deprecated since v1.9"),
+        "scheduler.alpha.kubernetes.io/preferAvoidPods" => {
+            Some("deprecated since v1.22; use Taints and Tolerations instead")
+        }
+        "node-role.kubernetes.io/master" => Some("use \"node-role.kubernetes.io/control-plane\" instead"),
+        _ => None,
+    }
+}
+
+fn of_template(template: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let (metadata, spec) = (&template["metadata"], &template["spec"]);
+    let (meta_path, path) = (path.child("metadata"), path.child("spec"));
+    let selector = path.child("nodeSelector");
+    for (key, _) in entries(spec, "nodeSelector") {
+        warnings.extend(deprecated_label(key).map(|why| format!("{}: {why}", selector.key(key))));
+    }
+    of_node_affinity(&spec["affinity"]["nodeAffinity"], &path, warnings);
+    let constraints = path.child("topologySpreadConstraints");
+    for (index, constraint) in items(spec, "topologySpreadConstraints").iter().enumerate() {
+        let path = constraints.index(index);
+        let key = string(constraint, "topologyKey");
+        if let Some(why) = deprecated_label(key) {
+            warnings.push(format!("{}: {key} is {why}", path.child("topologyKey")));
+        }
+        null_selector(constraint, &path, warnings);
+    }
+    of_annotations(metadata, &meta_path.child("annotations"), warnings);
+    of_volumes(spec, &path.child("volumes"), warnings);
+    of_repeated_values(spec, &path, warnings);
+    let overhead = path.child("overhead");
+    for name in ["memory", "ephemeral-storage"] {
+        fractional(&spec["overhead"], name, &overhead, warnings);
+    }
+    of_containers(spec, &path, warnings);
+    of_ports(spec, &path, warnings);
+    if optional_int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        let why = "must be >= 0; negative values are invalid and will be treated as 1";
+        warnings.push(format!("{}: {why}", path.child("terminationGracePeriodSeconds")));
+    }
+    of_pod_affinity(spec, &path.child("affinity"), warnings);
+    let config = path.child("dnsConfig");
+    let servers = config.child("nameservers");
+    for (index, server) in strings(&spec["dnsConfig"], "nameservers").enumerate() {
+        of_address(server, &servers.index(index), warnings);
+    }
+    let aliases = path.child("hostAliases");
+    for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
+        let path = aliases.index(index);
+        of_address(string(alias, "ip"), &path.child("ip"), warnings);
+    }
+}
+
+fn of_node_affinity(affinity: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let path = path.child("affinity");
+    let path = path.child("nodeAffinity");
+    let required = path.child(REQUIRED);
+    let required = required.child("nodeSelectorTerms");
+    for (index, term) in items(&affinity[REQUIRED], "nodeSelectorTerms").iter().enumerate() {
+        let path = required.index(index);
+        of_requirements(term, false, &path, warnings);
+    }
+    let preferred = path.child(PREFERRED);
+    for (index, term) in items(affinity, PREFERRED).iter().enumerate() {
+        let path = preferred.index(index);
+        of_requirements(&term["preference"], true, &path.child("preference"), warnings);
+    }
+}
+
+fn of_requirements(term: &Value, is_preference: bool, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let path = path.child("matchExpressions");
+    for (index, requirement) in items(term, "matchExpressions").iter().enumerate() {
+        let path = path.index(index);
+        let key = string(requirement, "key");
+        if let Some(why) = deprecated_label(key) {
+            warnings.push(format!("{}: {key} is {why}", path.child("key")));
+        }
+        let values = path.child("values");
+        for (index, value) in strings(requirement, "values").enumerate().filter(|_| is_preference) {
+            for why in name::label_value(value) {
+                warnings.push(format!("{}: {value} is invalid, {why}", values.index(index)));
+            }
+        }
+    }
+}
+
+fn null_selector(object: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    if field(object, "labelSelector").is_none() {
+        let path = path.child("labelSelector");
+        warnings.push(format!("{path}: a null labelSelector results in matching no pod"));
+    }
+}
+
+fn of_pod_affinity(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let (affinity, path) = (&spec["affinity"][kind], path.child(kind));
+        let required = path.child("requiredDuringSchedulingIgnoredDuringExecution");
+        for (index, term) in items(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+            null_selector(term, &required.index(index), warnings);
+        }
+        let preferred = path.child("preferredDuringSchedulingIgnoredDuringExecution");
+        for (index, term) in items(affinity, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+            let path = preferred.index(index);
+            null_selector(&term["podAffinityTerm"], &path.child("podAffinityTerm"), warnings);
+        }
+    }
+}
+
+fn of_annotations(metadata: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    for (key, instead, version) in [
+        ("scheduler.alpha.kubernetes.io/critical-pod", "priorityClassName", "1.16"),
+        ("security.alpha.kubernetes.io/sysctls", "sysctls", "1.11"),
+        ("security.alpha.kubernetes.io/unsafe-sysctls", "sysctls", "1.11"),
+    ] {
+        if entry(metadata, "annotations", key).is_some() {
+            let path = path.key(key);
+            warnings.push(format!("{path}: non-functional in v{version}+; use the \"{instead}\" field instead"));
+        }
+    }
+}
+
+fn of_volumes(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    const DEPRECATED: &[(&str, &str, &str)] = &[
+        ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+        ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+        ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+        ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+        ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+        ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+        ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+        ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+        ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+    ];
+    for (index, volume) in items(spec, "volumes").iter().enumerate() {
+        let path = path.index(index);
+        for (kind, shown, why) in DEPRECATED {
+            if field(volume, kind).is_some() {
+                warnings.push(format!("{}: {why}", path.child(shown)));
+            }
+        }
+    }
+}
+
+/// Warns of elements of lists that patches confuse with each other.
+fn of_repeated_values(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    for (list, key, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
+        let path = path.child(list);
+        let mut seen = BTreeSet::new();
+        for (index, item) in items(spec, list).iter().enumerate() {
+            let value = string(item, key);
+            if !seen.insert(value) {
+                let path = path.index(index);
+                warnings.push(format!("{}: duplicate {what} {value:?}", path.child(key)));
+            }
+        }
+    }
+    let path = path.child("imagePullSecrets");
+    for (index, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
+        if string(secret, "name").is_empty() {
+            let path = path.index(index);
+            warnings.push(format!("{}: invalid empty name \"\"", path.child("name")));
+        }
+    }
+}
+
+/// Warns of an amount of bytes that is no whole number.
+fn fractional(amounts: &Value, name: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let Some(amount) = field(amounts, name) else { return };
+    if !Quantity::read(amount).is_whole() {
+        let shown = amount.as_str().map_or_else(|| amount.to_string(), String::from);
+        let path = path.key(name);
+        warnings.push(format!("{path}: fractional byte value {shown:?} is invalid, must be an integer"));
+    }
+}
+
+fn of_containers(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    visit_containers(spec, path, |container, path| {
+        let resources = path.child("resources");
+        for name in ["memory", "ephemeral-storage"] {
+            for side in ["limits", "requests"] {
+                fractional(&container["resources"][side], name, &resources.child(side), warnings);
+            }
+        }
+        let path = path.child("env");
+        let mut names = BTreeSet::new();
+        for (index, variable) in items(container, "env").iter().enumerate() {
+            let name = string(variable, "name");
+            let refers = string(variable, "value").contains(&format!("$({name})"));
+            let is_only_reference = string(variable, "value") == format!("$({name})");
+            let hides = field(variable, "valueFrom").is_some() || !refers || is_only_reference;
+            if !names.insert(name) && hides {
+                let path = path.index(index);
+                let why = "which may be dropped when using apply";
+                warnings.push(format!("{path}: hides previous definition of {name:?}, {why}"));
+            }
+        }
+    });
+}
+
+/// Warns of ports that are defined twice.
+fn of_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let mut ports: BTreeMap<(i64, String), Vec<(String, String, i64)>> = BTreeMap::new();
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    let mut about_names = Vec::new();
+    visit_containers(spec, path, |container, path| {
+        let path = path.child("ports");
+        for (index, port) in items(container, "ports").iter().enumerate() {
+            let at = path.index(index).to_string();
+            let (address, host_port) = (string(port, "hostIP").to_owned(), int(port, "hostPort"));
+            let others = ports.entry((int(port, "containerPort"), string(port, "protocol").into())).or_default();
+            // The first definitions suffice to explain the conflict.
+            for (other, other_address, other_port) in others.iter().take(LIMIT) {
+                if (&address, host_port) == (other_address, *other_port) {
+                    warnings.push(format!("{at}: duplicate port definition with {other}"));
+                } else if host_port == 0 || *other_port == 0 {
+                    warnings.push(format!("{at}: overlapping port definition with {other}"));
+                } else if host_port == *other_port && address.is_empty() != other_address.is_empty() {
+                    warnings.push(format!("{at}: dangerously ambiguous port definition with {other}"));
+                }
+            }
+            others.push((at.clone(), address, host_port));
+            let Some(name) = optional_string(port, "name").filter(|name| !name.is_empty()) else { continue };
+            match names.get(name) {
+                Some(other) => about_names.push(format!(
+                    "{at}: duplicate port name {name:?} with {other}, services and probes that select ports by name will \
+                     use {other}"
+                )),
+                None => {
+                    names.insert(name.into(), at);
+                }
+            }
+            warnings.truncate(LIMIT);
+        }
+    });
+    warnings.extend(about_names);
+}
+
+/// Warns of an address that is not in its canonical form.
+fn of_address(text: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
+    if let Ok(address) = text.parse::<std::net::Ipv6Addr>()
+        && address.to_string() != text
+    {
+        let canonical = address.to_string();
+        warnings.push(format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format ({canonical:?})"));
+    }
+}

@@ -1,0 +1,14 @@
+//! The building blocks of validation, in Kubernetes' wording and order.
+//!
+//! A validation is a function of a part of an object and its [`Path`], named like its counterpart in Kubernetes, which
+//! adds its causes to [`Errors`]. It runs after defaulting, on objects whose fields have the right types.
+
+mod errors;
+mod meta;
+mod path;
+mod quantity;
+mod shown;
+mod text;
+mod value;
+
+pub(super) use self::{errors::Errors, meta::*, path::Path, quantity::Quantity, shown::Shown, text::*, value::*};
