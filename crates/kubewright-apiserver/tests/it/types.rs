@@ -103,14 +103,14 @@ async fn only_set_fields_have_an_owner() {
 async fn values_are_stored_in_canonical_form() {
     let (api, _) = start();
     let limits =
-        json!({"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": 2_147_483_648_u64, "example.com/a": 1.5});
+        json!({"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": 2_147_483_648_u64, "example.com/a": 2.0});
     let container = json!({
         "command": [], "env": [{"name": "A", "value": ""}], "resources": {"limits": limits.clone(), "requests": {"cpu": "0.5"}},
     });
     let created = send(&api, &format!("POST {CORE}/pods"), &[], pod("p", container).to_string()).await;
     let created = created.expect_code(201).json();
     let container = &created["spec"]["containers"][0];
-    let expect = json!({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2147483648", "example.com/a": "1500m"});
+    let expect = json!({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "2147483648", "example.com/a": "2"});
     assert_eq!(container["resources"]["limits"], expect);
     assert_eq!(container["resources"]["requests"]["cpu"], "500m");
     assert_eq!((container.get("command"), &container["env"]), (None, &json!([{"name": "A"}])));

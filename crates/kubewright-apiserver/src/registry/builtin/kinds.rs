@@ -17,6 +17,7 @@ use super::{
     component::{self, ComponentStatusStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
+    disruption::DisruptionBudgetStrategy,
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
     job::{self, CronJobStrategy, JobStrategy},
@@ -163,7 +164,10 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
             .short(&["netpol"])
             .strategy(NetworkPolicyStrategy)
             .columns(other::network_policy_columns()),
-        Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]).columns(other::disruption_budget_columns()),
+        Entry::of::<policy::PodDisruptionBudget>()
+            .short(&["pdb"])
+            .strategy(DisruptionBudgetStrategy)
+            .columns(other::disruption_budget_columns()),
         Entry::of::<rbac::ClusterRoleBinding>().strategy(binding(Scope::Cluster)).columns(access::binding_columns()),
         Entry::of::<rbac::ClusterRole>().strategy(role(Scope::Cluster)),
         Entry::of::<rbac::RoleBinding>().strategy(binding(Scope::Namespace)).columns(access::binding_columns()),

@@ -11,6 +11,7 @@ mod columns;
 mod component;
 mod config;
 mod crd;
+mod disruption;
 mod entry;
 mod event;
 mod job;

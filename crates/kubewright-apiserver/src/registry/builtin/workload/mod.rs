@@ -5,6 +5,7 @@ mod validate;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+pub(super) use self::validate::{validate_not_more_than_whole, validate_positive_int_or_percent};
 use super::{
     columns::{age, integer, labels, of_template, ratio, string},
     pod::{default_spec, template_warnings},

@@ -53,6 +53,8 @@ fn visit_containers(spec: &Value, path: &Path<'_>, mut visit: impl FnMut(&Value,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -68,9 +70,10 @@ mod tests {
             },
         });
         change(&mut pod);
-        PodStrategy.default(&mut pod);
-        PodStrategy.prepare_create(&mut pod);
-        PodStrategy.validate(None, &pod).iter().map(ToString::to_string).collect()
+        let strategy = PodStrategy { priorities: Arc::default() };
+        strategy.default(&mut pod);
+        strategy.prepare_create(&mut pod);
+        strategy.validate(None, &pod).iter().map(ToString::to_string).collect()
     }
 
     #[test]
