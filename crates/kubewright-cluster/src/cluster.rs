@@ -18,6 +18,7 @@ use crate::{
         aggregation::Aggregation,
         deletion,
         deployment::Deployments,
+        disruption::{Disruptions, stale::StaleDisruptions},
         endpoints::Endpoints,
         event_ttl, garbage,
         job::Jobs,
@@ -283,6 +284,8 @@ impl Cluster {
         self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), self.endpoints.certificate()));
         self.control("clusterrole-aggregation-controller", clock, Aggregation::default());
         self.control("deployment-controller", clock, Deployments::default());
+        self.control("disruption-controller", clock, Disruptions::new(api.clone()));
+        self.control("stale-disruption-controller", clock, StaleDisruptions::default());
         self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
         self.control("job-controller", clock, Jobs::default());
         self.control("persistentvolume-protection-controller", clock, Protection::default());

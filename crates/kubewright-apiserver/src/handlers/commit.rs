@@ -9,28 +9,39 @@ use super::call::Call;
 use crate::{
     decoding, meta, object_size,
     registry::Resource,
+    state::State,
     storage::{Committed, Key, Mutation, Stored},
 };
 
+/// Commits a decision about an object of a resource.
+///
+/// # Errors
+/// Returns the errors of the decision, and 500 for an object that is too large to be stored.
+pub(super) fn commit(
+    state: &State,
+    resource: &Resource,
+    key: &Key,
+    mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+) -> Result<Committed, Status> {
+    let decide = |present: Option<&Arc<Value>>| match decide(present)? {
+        Mutation::Put(mut object) => {
+            decoding::complete(resource, &mut object);
+            object_size::limit(object).map(Mutation::Put)
+        }
+        other => Ok(other),
+    };
+    let Resource { storage, strategy, .. } = resource;
+    state.store.transact(storage, key, decide, |before, after| strategy.committed(before, after))
+}
+
 impl Call {
-    /// Commits a decision about an object of this resource.
-    ///
-    /// # Errors
-    /// Returns the errors of the decision, and 500 for an object that is too large to be stored.
+    /// Commits a decision about an object of this resource, like [`commit`].
     pub(super) fn commit(
         &self,
         key: &Key,
-        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+        decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
     ) -> Result<Committed, Status> {
-        let decide = |present: Option<&Arc<Value>>| match decide(present)? {
-            Mutation::Put(mut object) => {
-                decoding::complete(&self.resource, &mut object);
-                object_size::limit(object).map(Mutation::Put)
-            }
-            other => Ok(other),
-        };
-        let Resource { storage, strategy, .. } = &*self.resource;
-        self.state.store.transact(storage, key, decide, |before, after| strategy.committed(before, after))
+        commit(&self.state, &self.resource, key, decide)
     }
 
     /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns the stored

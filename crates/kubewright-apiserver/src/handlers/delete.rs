@@ -49,8 +49,10 @@ pub(super) struct DeleteOptions {
     /// The value of the deprecated option from which the propagation policy was read.
     orphan: Option<bool>,
     uid: Option<String>,
-    version: Option<String>,
-    dry_run: bool,
+    /// The resource version that the object must have.
+    pub(super) version: Option<String>,
+    /// Whether nothing is deleted.
+    pub(super) dry_run: bool,
 }
 
 impl DeleteOptions {
@@ -119,9 +121,9 @@ impl DeleteOptions {
         })
     }
 
-    /// Returns whether the deletion is a dry run.
-    pub(super) fn dry_run(&self) -> bool {
-        self.dry_run
+    /// Returns the options for the deletion of an object in this state.
+    pub(super) fn at_version(&self, object: &Value) -> Self {
+        Self { version: Some(meta::text(object, "resourceVersion").to_owned()), ..self.clone() }
     }
 
     /// Returns the options as an object, for webhooks.
@@ -145,7 +147,7 @@ impl DeleteOptions {
     }
 
     /// Checks the preconditions.
-    fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
+    pub(super) fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
         let (uid, version) = (meta::text(object, "uid"), meta::text(object, "resourceVersion"));
         let differs = |wanted: &Option<String>, found: &str| wanted.clone().filter(|wanted| wanted != found);

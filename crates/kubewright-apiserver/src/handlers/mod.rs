@@ -7,6 +7,7 @@ mod create;
 mod decode;
 mod delete;
 mod edit;
+mod eviction;
 mod exchange;
 mod filters;
 mod info;

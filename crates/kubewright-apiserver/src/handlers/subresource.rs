@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{
     call::Call,
     decode::{self, Format},
-    delete::{self, DeleteOptions},
     edit::Admitted,
+    eviction,
     part::Part,
     patch, proxy,
     query::WriteOptions,
@@ -54,7 +54,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     match (subresource.operation, &call.parts.method) {
         (Some(Operation::Finalize), &Method::PUT) => update::update(&call, Part::Finalizers).await,
         (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
-        (Some(Operation::Evict), &Method::POST) => evict(&call, subresource).await,
+        (Some(Operation::Evict), &Method::POST) => eviction::evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
         (Some(Operation::Read), &Method::GET) => call.get().await,
         (Some(Operation::Read), &Method::PUT | &Method::PATCH) => {
@@ -182,17 +182,5 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
         call.resource.strategy.bind(&mut object, node, &time).map_err(conflict)?;
         Ok(object)
     })?;
-    Ok(call.created(&warnings))
-}
-
-/// Evicts an object by deleting it. Disruption budgets are not enforced.
-async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
-    let eviction = call.body_of_kind(&["Eviction"])?;
-    let dry_run = DeleteOptions::read(&eviction["deleteOptions"])?.dry_run();
-    let Admitted { object: eviction, warnings } =
-        call.admit_body(admission::Operation::Create, subresource, eviction, dry_run).await?;
-    let options = DeleteOptions::read(&eviction["deleteOptions"])?;
-    // Webhooks that admitted the eviction aren't called again for the deletion.
-    delete::remove_directly(call, &call.key(), &options, |_| true)?;
     Ok(call.created(&warnings))
 }

@@ -7,6 +7,7 @@
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
 //! * [`deployment`], [`replicaset`], [`job`]: the workloads
+//! * [`disruption`]: the status of pod disruption budgets
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
@@ -20,6 +21,7 @@ pub(crate) mod batch;
 mod controller_refs;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
+pub(crate) mod disruption;
 pub(crate) mod endpoints;
 pub(crate) mod event_ttl;
 pub(crate) mod garbage;

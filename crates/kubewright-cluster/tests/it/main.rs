@@ -2,6 +2,7 @@
 
 mod crds;
 mod deployment;
+mod disruption;
 mod drop;
 mod endpoints;
 mod event_ttl;

@@ -14,6 +14,7 @@ mod crd;
 mod disruption;
 mod entry;
 mod event;
+pub(crate) mod eviction;
 mod job;
 mod kinds;
 mod lifecycle;
