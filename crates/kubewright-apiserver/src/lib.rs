@@ -48,6 +48,7 @@ mod server_certificate;
 mod state;
 mod storage;
 mod strconv;
+pub mod streaming;
 pub mod table;
 mod tls;
 mod version;

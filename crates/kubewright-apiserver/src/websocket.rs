@@ -140,6 +140,60 @@ impl Upgrade {
     }
 }
 
+/// An accepted connection, which becomes a WebSocket when the response has been sent.
+pub(crate) struct PendingSocket {
+    upgraded: OnUpgrade,
+    pub(crate) tasks: ConnectionTasks,
+    /// The selected subprotocol, empty for none.
+    pub(crate) protocol: String,
+}
+
+/// A WebSocket of a client.
+pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+impl Upgrade {
+    /// Accepts a connection with the first subprotocol of the client's that is supported; without one if the client asks
+    /// for none. Returns the response to send, and the connection unless the handshake is refused.
+    pub(crate) fn negotiate(self, supported: &[&str]) -> (Response, Option<PendingSocket>) {
+        let selected = offer(&self.method, &self.headers).and_then(|Offer { accept, protocols }| {
+            let none = protocols.is_empty().then(String::new);
+            let protocol = none.or_else(|| protocols.into_iter().find(|name| supported.contains(&name.as_str())));
+            Ok(Accepted { accept, protocol: protocol.ok_or(Refusal::Forbidden)?, framing: Framing::Binary })
+        });
+        match selected {
+            Ok(accepted) => {
+                let response = accepted.response();
+                let Self { upgraded, tasks, .. } = self;
+                (response, Some(PendingSocket { upgraded, tasks, protocol: accepted.protocol }))
+            }
+            Err(refusal) => (refusal.response(), None),
+        }
+    }
+}
+
+impl PendingSocket {
+    /// Waits until the connection is a WebSocket. Returns `None` if it ends before.
+    pub(crate) async fn open(self, max_message: usize) -> Option<Socket> {
+        match self.upgraded.await {
+            Ok(stream) => Some(socket(stream, max_message).await),
+            Err(error) => {
+                tracing::debug!(%error, "a connection ended before it became a WebSocket");
+                None
+            }
+        }
+    }
+}
+
+/// Messages are written at once.
+async fn socket(stream: Upgraded, max_message: usize) -> Socket {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(4 << 10)
+        .write_buffer_size(0)
+        .max_message_size(Some(max_message))
+        .max_frame_size(Some(max_message));
+    WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, Some(config)).await
+}
+
 /// Returns whether a request asks to continue as WebSocket.
 pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
@@ -180,22 +234,11 @@ fn protocols(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn handshake(method: &Method, headers: &HeaderMap, content: Content) -> Result<Accepted, Refusal> {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
-    if method != Method::GET {
-        return Err(Refusal::Method);
-    }
-    let key = text(header::SEC_WEBSOCKET_KEY);
-    if key.is_empty() {
-        return Err(Refusal::Key);
-    }
-    if text(header::SEC_WEBSOCKET_VERSION) != "13" {
-        return Err(Refusal::Version);
-    }
-    let mut protocols = protocols(headers);
-    protocols.retain(|protocol| !protocol.starts_with(BEARER_PREFIX));
+    let Offer { accept, mut protocols } = offer(method, headers)?;
+    let origin = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (protocol, framing) = match content {
         Content::Events => {
-            if !is_origin(text(header::ORIGIN)) {
+            if !is_origin(origin) {
                 return Err(Refusal::Forbidden);
             }
             if protocols.len() > 1 {
@@ -213,10 +256,35 @@ fn handshake(method: &Method, headers: &HeaderMap, content: Content) -> Result<A
             protocols.into_iter().find_map(supported).ok_or(Refusal::Forbidden)?
         }
     };
+    Ok(Accepted { accept, protocol, framing })
+}
+
+/// A well-formed handshake.
+struct Offer {
+    /// The response to the client's key.
+    accept: String,
+    /// The subprotocols that the client supports.
+    protocols: Vec<String>,
+}
+
+fn offer(method: &Method, headers: &HeaderMap) -> Result<Offer, Refusal> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
+    if method != Method::GET {
+        return Err(Refusal::Method);
+    }
+    let key = text(header::SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return Err(Refusal::Key);
+    }
+    if text(header::SEC_WEBSOCKET_VERSION) != "13" {
+        return Err(Refusal::Version);
+    }
+    let mut protocols = protocols(headers);
+    protocols.retain(|protocol| !protocol.starts_with(BEARER_PREFIX));
     let mut digest = ring::digest::Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key.as_bytes());
     digest.update(GUID);
-    Ok(Accepted { accept: STANDARD.encode(digest.finish()), protocol, framing })
+    Ok(Offer { accept: STANDARD.encode(digest.finish()), protocols })
 }
 
 /// Returns whether an origin is a URL with a scheme, or an absolute path. Every such origin is accepted.
@@ -267,17 +335,11 @@ impl Refusal {
 
 /// Sends a body as messages until it ends, the client closes the connection, or the server shuts down.
 async fn serve(upgraded: OnUpgrade, body: Body, framing: Framing, closing: &CancellationToken) {
-    let stream = match upgraded.await {
-        Ok(stream) => TokioIo::new(stream),
+    let mut socket = match upgraded.await {
+        // Nothing but control frames arrives.
+        Ok(stream) => socket(stream, MAX_RECEIVED).await,
         Err(error) => return tracing::debug!(%error, "a connection ended before it became a WebSocket"),
     };
-    // Messages are written at once, and nothing but control frames arrives.
-    let config = WebSocketConfig::default()
-        .read_buffer_size(4 << 10)
-        .write_buffer_size(0)
-        .max_message_size(Some(MAX_RECEIVED))
-        .max_frame_size(Some(MAX_RECEIVED));
-    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
     let mut messages = std::pin::pin!(messages(body, framing));
     let code = loop {
         tokio::select! {
@@ -308,9 +370,7 @@ async fn serve(upgraded: OnUpgrade, body: Body, framing: Framing, closing: &Canc
             },
         }
     };
-    if timeout(CLOSE_TIMEOUT, close(&mut socket, code)).await.is_err() {
-        tracing::debug!("a WebSocket client didn't answer the close frame");
-    }
+    close(&mut socket, code).await;
 }
 
 /// Returns the body as messages.
@@ -352,9 +412,16 @@ fn close_code(error: &Error) -> Option<CloseCode> {
     }
 }
 
+/// Closes a connection. Waits for the client, but not for long.
+pub(crate) async fn close(socket: &mut Socket, code: CloseCode) {
+    if timeout(CLOSE_TIMEOUT, answer_close(socket, code)).await.is_err() {
+        tracing::debug!("a WebSocket client didn't answer the close frame");
+    }
+}
+
 /// Sends a close frame, and waits until the client has answered it or has closed the connection. Data that the client has
 /// sent is read, since a connection that is closed with unread data is reset, and the close frame could be lost.
-async fn close(socket: &mut WebSocketStream<TokioIo<Upgraded>>, code: CloseCode) {
+async fn answer_close(socket: &mut Socket, code: CloseCode) {
     let frame = CloseFrame { code, reason: Default::default() };
     if let Err(error) = socket.close(Some(frame)).await {
         return tracing::debug!(%error, "failed to close a WebSocket");

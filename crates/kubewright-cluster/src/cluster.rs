@@ -32,6 +32,7 @@ use crate::{
     node::{
         self, ImageTable, NODE_NAME, NodeContext, WRITES,
         address::Addresses,
+        exec::{ExecAction, RunningContainers},
         log::{LogAction, LogStore},
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
@@ -132,6 +133,7 @@ impl ClusterBuilder {
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = LogStore::default();
+        let containers = RunningContainers::default();
         let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
@@ -139,6 +141,9 @@ impl ClusterBuilder {
         if self.pods != Pods::None {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.action("", "v1", "pods", "log", action).component("scheduler");
+        }
+        if self.pods == Pods::Run {
+            api = api.action("", "v1", "pods", "exec", Arc::new(ExecAction::new(containers.clone())));
         }
         let api = api.build();
         let mut cluster = Cluster {
@@ -156,7 +161,7 @@ impl ClusterBuilder {
             Pods::Run => {
                 let capacity = Capacity::of_host();
                 cluster.register(&clock, capacity).await?;
-                cluster.start_node(&clock, &random, self.images, logs, capacity)?;
+                cluster.start_node(&clock, &random, self.images, (logs, containers), capacity)?;
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
@@ -310,7 +315,7 @@ impl Cluster {
         clock: &SharedClock,
         random: &Random,
         images: ImageTable,
-        logs: LogStore,
+        (logs, containers): (LogStore, RunningContainers),
         capacity: Capacity,
     ) -> Result<(), StartError> {
         raise_open_files();
@@ -325,6 +330,7 @@ impl Cluster {
             processes: self.processes.clone(),
             addresses: Addresses::from_somewhere(random),
             logs,
+            containers,
             events: self.recorder("kubelet", NODE_NAME, clock),
             server: self.endpoints.address(),
             endpoints: self.endpoints.clone(),

@@ -19,7 +19,7 @@ use crate::{
     admission, meta,
     registry::{Operation, Subresource},
     response::{self, Response},
-    websocket::Content,
+    websocket::{self, Content},
 };
 
 /// Handles a request for a subresource.
@@ -35,6 +35,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         _ => {}
     }
     if let Some(action) = call.state.actions.find(&resource, name) {
+        call.authorize_upgrade(name)?;
         let (call, warnings) = call.admit_action(name).await?;
         let mut response = action.call(call.into_action(name)?).await?;
         if action.streams_bytes() && response.status() == StatusCode::OK {
@@ -67,6 +68,17 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
 }
 
 impl Call {
+    /// Authorizes a WebSocket client for `create`, too: its request is a GET, but a connection isn't a read.
+    fn authorize_upgrade(&self, name: &str) -> Result<(), Status> {
+        let is_connection = |subresource: &&Subresource| subresource.name == name && subresource.connection.is_some();
+        if websocket::is_requested(&self.parts.headers)
+            && self.resource.subresources.iter().any(|one| is_connection(&one))
+        {
+            return self.authorize("create");
+        }
+        Ok(())
+    }
+
     /// Runs admission for a connection, or for an object that is sent to an action. Webhooks aren't called for reads.
     async fn admit_action(mut self, name: &str) -> Result<(Self, Vec<String>), Status> {
         let resource = self.resource.clone();

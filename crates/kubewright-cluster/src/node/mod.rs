@@ -4,7 +4,8 @@
 //! * [`pod`]: the lifecycle of a pod
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
 //! * [`token_volume`]: the service account token of a container
-//! * [`process`]: process groups
+//! * [`process`] and [`process_streams`]: process groups, and their streams
+//! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
 //! * [`proxy`] and [`service_env`]: the routing and discovery of services
 //! * [`object`]: the Node object and its lease
@@ -14,12 +15,14 @@
 pub(crate) mod address;
 mod backoff;
 mod environment;
+pub(crate) mod exec;
 mod image;
 pub(crate) mod log;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
 pub(crate) mod process;
+mod process_streams;
 pub(crate) mod proxy;
 mod resource;
 mod service_env;
@@ -49,6 +52,7 @@ use tokio_util::task::TaskTracker;
 pub use self::image::{ImageTable, Program};
 use self::{
     address::Addresses,
+    exec::RunningContainers,
     log::LogStore,
     object::Capacity,
     pod::worker::{Message, Worker},
@@ -73,6 +77,7 @@ pub(crate) struct NodeContext {
     pub(crate) processes: Processes,
     pub(crate) addresses: Addresses,
     pub(crate) logs: LogStore,
+    pub(crate) containers: RunningContainers,
     pub(crate) events: Recorder,
     /// The address at which the API server listens; `None` until it does.
     pub(crate) server: watch::Receiver<Option<SocketAddr>>,

@@ -9,13 +9,15 @@ use std::{
     env, io,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
-    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
+    process::{self, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
 use tokio::signal::unix::{SignalKind, signal as signal_stream};
+
+use super::process_streams::Streams;
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,54 @@ pub(crate) enum SpawnError {
 
 /// The variable that marks the processes of a node.
 const MARK: &str = "KUBEWRIGHT_NODE";
+
+/// Returns the command of a line, without streams.
+fn command(line: &CommandLine) -> Result<Command, SpawnError> {
+    let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
+    let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
+    let mut command = Command::new(program);
+    command
+        .arg0(name)
+        .args(&line.argv[1..])
+        .env_clear()
+        .envs(line.environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(&line.directory);
+    Ok(command)
+}
+
+fn failed(line: &CommandLine, source: io::Error) -> SpawnError {
+    SpawnError::Failed { program: line.argv.first().cloned().unwrap_or_default(), source }
+}
+
+/// A child process.
+#[derive(Debug)]
+enum Child {
+    Piped(process::Child),
+    InTerminal(tokio::process::Child),
+}
+
+impl Child {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Piped(child) => child.id(),
+            // A child has an ID until it is reaped.
+            Self::InTerminal(child) => child.id().unwrap_or_default(),
+        }
+    }
+
+    /// Waits until the child has ended, and reaps it.
+    fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Self::Piped(child) => child.wait(),
+            Self::InTerminal(child) => {
+                if let Some(pid) = child.id().and_then(pid) {
+                    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+                }
+                child.try_wait()?.ok_or_else(|| io::Error::other("the process hasn't ended"))
+            }
+        }
+    }
+}
 
 /// All living process groups of a node, so that one call can kill them all.
 #[derive(Clone, Debug)]
@@ -78,35 +128,59 @@ impl Processes {
 
     /// Starts a process with its standard input closed, and returns its output streams.
     pub(crate) fn spawn(&self, line: &CommandLine) -> Result<(Process, ChildStdout, ChildStderr), SpawnError> {
-        let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
-        let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
-        let mut command = Command::new(program);
-        command
-            .arg0(name)
-            .args(&line.argv[1..])
-            .env_clear()
-            .envs(line.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&line.directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let failed = |source| SpawnError::Failed { program: name.clone(), source };
+        let mut command = command(line)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut pipes = None;
+        let process = self.start(line, |mark| {
+            let mut child = command.env(MARK, mark).spawn()?;
+            pipes = child.stdout.take().zip(child.stderr.take());
+            Ok(Child::Piped(child))
+        })?;
+        match pipes {
+            Some((stdout, stderr)) => Ok((process, stdout, stderr)),
+            None => Err(failed(line, io::Error::other("its output is not connected"))),
+        }
+    }
+
+    /// Starts a process whose streams can be read and written: pipes, or a terminal.
+    pub(crate) fn spawn_with_streams(
+        &self,
+        line: &CommandLine,
+        stdin: bool,
+        tty: bool,
+    ) -> Result<(Process, Streams), SpawnError> {
+        let mut command = command(line)?;
+        let mut streams = None;
+        let process = self.start(line, |mark| {
+            command.env(MARK, mark);
+            if tty {
+                let (terminal, child) = Streams::in_terminal(command, stdin)?;
+                streams = Some(terminal);
+                return Ok(Child::InTerminal(child));
+            }
+            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
+            streams = Some(Streams::of_pipes(&mut child)?);
+            Ok(Child::Piped(child))
+        })?;
+        match streams {
+            Some(streams) => Ok((process, streams)),
+            None => Err(failed(line, io::Error::other("its streams are not connected"))),
+        }
+    }
+
+    /// Starts a child, unless the node is shutting down.
+    fn start(&self, line: &CommandLine, start: impl FnOnce(&str) -> io::Result<Child>) -> Result<Process, SpawnError> {
         let mut living = self.0.lock();
         if living.closed {
             return Err(SpawnError::Closed);
         }
         living.used = true;
-        let mut child = command.env(MARK, &living.id).spawn().map_err(failed)?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let child = start(&living.id).map_err(|error| failed(line, error))?;
         let id = child.id();
         living.children.insert(id, child);
         drop(living);
-        let process = Process { id, processes: self.clone() };
-        match (stdout, stderr) {
-            (Some(stdout), Some(stderr)) => Ok((process, stdout, stderr)),
-            _ => Err(failed(io::Error::other("its output is not connected"))),
-        }
+        Ok(Process { id, processes: self.clone() })
     }
 
     /// Kills every group, waits until it is gone, and prevents new ones from starting. Blocks for as long as the host
@@ -122,7 +196,7 @@ impl Processes {
         }
         for (_, mut child) in children {
             if let Err(error) = child.wait() {
-                tracing::warn!(pid = child.id(), %error, "failed to reap a process");
+                tracing::warn!(%error, "failed to reap a process");
             }
         }
         if let Some(id) = id {

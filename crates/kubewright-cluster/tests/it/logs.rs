@@ -1,22 +1,14 @@
 //! `kubectl logs`.
 
-use std::sync::Arc;
-
 use futures::AsyncReadExt as _;
 use kube::api::LogParams;
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
 use serde_json::json;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt},
-    net::TcpStream,
-};
-use tokio_rustls::TlsConnector;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::{create, is_running, phase, pod, pods, running, until, waiting_reason};
+use crate::{
+    create, is_running, phase, pod, pods, running, until, waiting_reason,
+    wire::{WEBSOCKET, listen, request},
+};
 
 #[tokio::test]
 async fn logs_have_all_lines() {
@@ -109,29 +101,11 @@ async fn logs_are_followed_over_websocket() {
     let command = format!("echo first; while ! test -e {}; do sleep 0.02; done; echo last", go.display());
     create(&cluster, &pod("socket", &command, json!({}))).await;
     until(&cluster, "socket", is_running).await;
-    let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(endpoint.authority().as_bytes()).expect("PEM")).expect("a certificate");
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("supported versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let stream = TcpStream::connect(endpoint.address()).await.expect("it listens");
-    let name = ServerName::try_from("localhost").expect("a name");
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
-    let request = format!(
-        "GET /api/v1/namespaces/default/pods/socket/log?follow=true HTTP/1.1\r\nHost: localhost\r\n\
-         Authorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: base64.binary.k8s.io\r\n\r\n",
-        endpoint.token()
-    );
-    stream.write_all(request.as_bytes()).await.expect("written");
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.expect("a response"));
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    let endpoint = listen(&cluster).await;
+    let headers: Vec<_> = WEBSOCKET.iter().copied().chain(["Sec-WebSocket-Protocol: base64.binary.k8s.io"]).collect();
+    let line = "GET /api/v1/namespaces/default/pods/socket/log?follow=true";
+    let (mut stream, head) = request(&endpoint, endpoint.token(), line, &headers).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     // An empty text message shows that the stream is open.
     assert_eq!(message(&mut stream).await, (0x81, Vec::new()));
     assert_eq!(message(&mut stream).await, (0x81, b"Zmlyc3QK".to_vec()));

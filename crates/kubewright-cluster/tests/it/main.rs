@@ -6,6 +6,7 @@ mod disruption;
 mod drop;
 mod endpoints;
 mod event_ttl;
+mod exec;
 mod garbage;
 mod job;
 mod lag;
@@ -22,6 +23,7 @@ mod replicaset;
 mod scheduler;
 mod simulate;
 mod volumes;
+mod wire;
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ impl LogAction {
             return Err(Status::new(405, "MethodNotAllowed", "logs can only be read"));
         }
         let query = query(request, self.clock.now())?;
-        let container = container(request)?;
+        let container = requested_container(request)?;
         let previous = request.flag("previous");
         let pod = (request.namespace.clone(), request.name.clone());
         let body = match self.logs.find(&pod, &container, previous) {
@@ -85,7 +85,7 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
 }
 
 /// Returns the requested container, or the only one.
-fn container(request: &ActionRequest) -> Result<String, Status> {
+pub(crate) fn requested_container(request: &ActionRequest) -> Result<String, Status> {
     let spec = &request.object["spec"];
     let names = |field: &str| -> Vec<String> {
         let list = spec[field].as_array().into_iter().flatten();

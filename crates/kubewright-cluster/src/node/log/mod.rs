@@ -23,7 +23,11 @@ use tokio::{
     sync::watch,
 };
 
-pub(crate) use self::{action::LogAction, read::Query, store::LogStore};
+pub(crate) use self::{
+    action::{LogAction, requested_container},
+    read::Query,
+    store::LogStore,
+};
 
 /// The size at which a file is rotated: the default of the kubelet's `containerLogMaxSize`.
 const LONGEST_FILE: u64 = 10 << 20;

@@ -18,6 +18,7 @@ use tokio::{
     sync::mpsc,
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     machine::{Event, StartFailure},
@@ -28,6 +29,7 @@ use crate::{
     node::{
         NodeContext,
         environment::{Reference, expand, references, variables},
+        exec::RunningContainer,
         image::ImageError,
         log::{Log, Stream},
         process::{CommandLine, Process, exit_code},
@@ -86,6 +88,13 @@ pub(crate) async fn run_container(
     if run == 0 {
         mounts_event(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
     }
+    let running = RunningContainer {
+        uid,
+        processes: host.processes.clone(),
+        line: line.clone(),
+        ended: CancellationToken::new(),
+    };
+    let _running = host.containers.add([name.0, name.1, container.name.clone()], running);
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
     let started = {
