@@ -75,7 +75,13 @@ const CONFIG_KEY: Rule = Rule {
     examples: &["key.name", "KEY_NAME", "key-name"],
 };
 
+/// The message about a long name. Like Kubernetes, it counts bytes as characters, which are the same in valid names.
 fn too_long(limit: usize) -> String {
+    format!("must be no more than {limit} characters")
+}
+
+/// The message about a long part of a label. Kubernetes words it otherwise than that about a name.
+fn too_many_bytes(limit: usize) -> String {
     format!("must be no more than {limit} bytes")
 }
 
@@ -169,13 +175,20 @@ pub fn label_key(key: &str) -> Vec<String> {
     }
     match prefix {
         Some("") => wrong.push("prefix part must be non-empty".into()),
-        Some(prefix) => wrong.extend(dns1123_subdomain(prefix).iter().map(|why| format!("prefix part {why}"))),
+        Some(prefix) => {
+            if prefix.len() > SUBDOMAIN_LIMIT {
+                wrong.push(format!("prefix part {}", too_many_bytes(SUBDOMAIN_LIMIT)));
+            }
+            if !is_dns_subdomain(prefix) {
+                wrong.push(format!("prefix part {}", DNS1123_SUBDOMAIN.message()));
+            }
+        }
         None => {}
     }
     if name.is_empty() {
         wrong.push("name part must be non-empty".into());
     } else if name.len() > LABEL_LIMIT {
-        wrong.push(format!("name part {}", too_long(LABEL_LIMIT)));
+        wrong.push(format!("name part {}", too_many_bytes(LABEL_LIMIT)));
     }
     if !is_label_text(name) {
         wrong.push(format!("name part {}", LABEL_KEY.message()));
@@ -187,7 +200,7 @@ pub fn label_key(key: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_LIMIT {
-        wrong.push(too_long(LABEL_LIMIT));
+        wrong.push(too_many_bytes(LABEL_LIMIT));
     }
     if !value.is_empty() && !is_label_text(value) {
         wrong.push(LABEL_VALUE.message());

@@ -3,7 +3,7 @@
 //! Messages have kube-apiserver's wording, since users and tools search for them
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/>).
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -157,10 +157,14 @@ impl Status {
 
     /// 422: the object is invalid, for the given causes.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
-        let list = match causes.as_slice() {
+        // The message contains each cause once.
+        let mut seen = BTreeSet::new();
+        let mut texts: Vec<_> = causes.iter().map(ToString::to_string).collect();
+        texts.retain(|text| seen.insert(text.clone()));
+        let list = match texts.as_slice() {
             [] => String::new(),
             [one] => format!(": {one}"),
-            many => format!(": [{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            many => format!(": [{}]", many.join(", ")),
         };
         let message = format!("{} {name:?} is invalid{list}", qualified(kind, group));
         let mut status = Self::about(422, "Invalid", group, kind, name, message);

@@ -164,11 +164,20 @@ fn check_owners(owners: &Value, causes: &mut Vec<Cause>) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {name}"
                     );
-                    causes.push(Cause::invalid(FIELD, owners, &why));
+                    let shown = owners.as_array().into_iter().flatten().map(shown_owner).collect::<Vec<_>>().join(",");
+                    let message = format!("Invalid value: [{shown}]: {why}");
+                    causes.push(Cause::new("FieldValueInvalid", FIELD, message));
                 }
             }
         }
     }
+}
+
+/// Returns an owner reference as JSON with its fields in their declared order.
+fn shown_owner(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let fields = fields.iter().filter_map(|name| Some(format!("{name:?}:{}", owner.get(*name)?)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
 fn check_finalizers(resource: &Resource, finalizers: &[&str], causes: &mut Vec<Cause>) {

@@ -252,7 +252,9 @@ impl Call {
         if causes.is_empty() {
             return Ok(());
         }
-        let causes = if self.resource.schema.custom { causes } else { without_repetitions(causes) };
+        let Resource { schema, strategy, .. } = &*self.resource;
+        let complete = schema.custom || strategy.has_own_validation();
+        let causes = if complete { causes } else { without_repetitions(causes) };
         let name = meta::text(object, "name");
         Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
     }

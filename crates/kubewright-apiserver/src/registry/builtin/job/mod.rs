@@ -4,17 +4,16 @@ mod schedule;
 mod validate;
 
 use jiff::Timestamp;
-use kubewright_apimachinery::status::Cause;
+use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Map, Value};
 
 use super::{
     columns::{NONE, age, boolean, integer, of_template, string, value_or},
-    pod::template_warnings,
     validation::{Errors, Path},
-    workload::default_template,
+    workload::{default_template, warnings_if_changed},
 };
 use crate::{
-    fields::{fill, fill_zero, flag, has, int, list, present, set, text, within},
+    fields::{fill, fill_zero, flag, has, int, list, set, text, within},
     registry::{Column, Strategy},
     table::{age_of, human_duration},
 };
@@ -73,13 +72,28 @@ impl Strategy for JobStrategy {
         Vec::new()
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &Path::new("spec.template"))
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        let mut warnings = name_warning(old, new);
+        warnings.extend(warnings_if_changed(old, new, &new["spec"]["template"], &Path::new("spec.template")));
+        warnings
     }
 
     fn has_own_validation(&self) -> bool {
         true
     }
+}
+
+/// Returns the warning about the name of a new object, from which those of its pods are derived.
+fn name_warning(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let wrong = name::dns1123_label(text(new, "/metadata/name"));
+    if old.is_some() || wrong.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is \
+         recommended: [{}]",
+        wrong.join(" ")
+    )]
 }
 
 /// Sets the defaults of a job's spec.
@@ -110,7 +124,7 @@ impl Strategy for CronJobStrategy {
             fill(spec, "successfulJobsHistoryLimit", 3);
             fill(spec, "failedJobsHistoryLimit", 1);
             // As in Kubernetes, the other defaults of the job are set when it is created.
-            present(spec, "jobTemplate", |template| within(template, "spec", default_template));
+            within(spec, "jobTemplate", |template| within(template, "spec", default_template));
         });
     }
 
@@ -122,9 +136,17 @@ impl Strategy for CronJobStrategy {
         Vec::new()
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
         let template = &new["spec"]["jobTemplate"]["spec"]["template"];
-        template_warnings(template, &Path::new("spec.jobTemplate.spec.template"))
+        let mut warnings = name_warning(old, new);
+        let path = Path::new("spec.jobTemplate.spec.template");
+        warnings.extend(warnings_if_changed(old, new, template, &path));
+        if old.is_some() && text(new, "/spec/schedule").contains("TZ") {
+            let page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/";
+            let why = format!("use timeZone instead, see {page} for more details");
+            warnings.push(format!("cannot use TZ or CRON_TZ in spec.spec.schedule, {why}"));
+        }
+        warnings
     }
 
     fn has_own_validation(&self) -> bool {

@@ -81,6 +81,8 @@ fn validate_spec(spec: &Value, errors: &mut Errors) {
 
 /// Checks an updated job.
 pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
+    // Kubernetes checks the spec twice.
+    validate_job(new, errors);
     let (old, new) = (&old["spec"], &new["spec"]);
     validate_spec(new, errors);
     validate_completions(old, new, errors);

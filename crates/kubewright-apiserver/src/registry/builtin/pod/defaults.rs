@@ -54,6 +54,41 @@ pub(super) fn admitted(spec: &mut Value) {
     }
 }
 
+/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys`, whose values are the pod's own, to the label selectors
+/// beside them.
+pub(super) fn label_keys(pod: &mut Value) {
+    let labels = pod["metadata"]["labels"].clone();
+    let Some(spec) = pod.get_mut("spec") else { return };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.pointer_mut(&format!("/affinity/{kind}")) else { continue };
+        for preferred in each(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
+            present(preferred, "podAffinityTerm", |term| select_label_keys(term, &labels));
+        }
+        each(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+            .for_each(|term| select_label_keys(term, &labels));
+    }
+    each(spec, "topologySpreadConstraints").for_each(|constraint| select_label_keys(constraint, &labels));
+}
+
+fn select_label_keys(term: &mut Value, labels: &Value) {
+    let mut added = Vec::new();
+    for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in list(term, &format!("/{field}")).iter().filter_map(Value::as_str) {
+            if let Some(value) = labels.get(key) {
+                added.push(json!({"key": key, "operator": operator, "values": [value]}));
+            }
+        }
+    }
+    if added.is_empty() {
+        return;
+    }
+    present(term, "labelSelector", |selector| {
+        let mut all = list(selector, "/matchExpressions").to_vec();
+        all.extend(added);
+        set(selector, "matchExpressions", all);
+    });
+}
+
 /// Sets missing resource requests to the limits.
 pub(super) fn requests(spec: &mut Value) {
     each(spec, "containers").for_each(request_limits);
@@ -72,9 +107,8 @@ fn request_limits(container: &mut Value) {
 }
 
 fn container(container: &mut Value, host_network: bool) {
-    if let Some(policy) = container.get("image").and_then(Value::as_str).map(pull_policy) {
-        fill(container, "imagePullPolicy", policy);
-    }
+    let policy = pull_policy(text(container, "/image"));
+    fill(container, "imagePullPolicy", policy);
     fill(container, "terminationMessagePath", "/dev/termination-log");
     fill(container, "terminationMessagePolicy", "File");
     fill(container, "resources", Map::new());
@@ -99,6 +133,9 @@ fn container(container: &mut Value, host_network: bool) {
 
 /// Returns the default pull policy: an image tagged `latest`, explicitly or by default, may change.
 fn pull_policy(image: &str) -> &'static str {
+    if image.is_empty() {
+        return "IfNotPresent";
+    }
     let name = image.rsplit('/').next().unwrap_or(image);
     let tag = if name.contains('@') { Some("digest") } else { name.split_once(':').map(|(_, tag)| tag) };
     if matches!(tag, None | Some("latest")) { "Always" } else { "IfNotPresent" }
@@ -125,6 +162,10 @@ fn volume(volume: &mut Value) {
     if map.iter().all(|(field, value)| field == "name" || value.is_null()) {
         map.insert("emptyDir".into(), json!({}));
     }
+    present(volume, "image", |image| {
+        let policy = pull_policy(text(image, "/reference"));
+        fill(image, "pullPolicy", policy);
+    });
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
         present(volume, source, |source| {
             fill(source, "defaultMode", FILE_MODE);

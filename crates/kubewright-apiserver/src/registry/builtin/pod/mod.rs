@@ -40,12 +40,17 @@ impl Strategy for PodStrategy {
         within(object, "spec", |spec| {
             default_spec(spec);
             fill(spec, "enableServiceLinks", true);
+            // As in Kubernetes, a template keeps a negative period.
+            if int(spec, "/terminationGracePeriodSeconds") < 0 {
+                set(spec, "terminationGracePeriodSeconds", 1);
+            }
             defaults::requests(spec);
         });
     }
 
     fn prepare_create(&self, object: &mut Value) {
         within(object, "spec", defaults::admitted);
+        defaults::label_keys(object);
         let class = quality_of_service(object);
         set(object, "status", json!({"phase": "Pending", "qosClass": class}));
     }

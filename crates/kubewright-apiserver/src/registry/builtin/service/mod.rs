@@ -4,8 +4,9 @@ mod allocate;
 mod columns;
 mod endpoints;
 mod validate;
+mod warnings;
 
-use std::{net::Ipv4Addr, ops::RangeInclusive};
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive};
 
 use kubewright_apimachinery::{name, random::Random, status::Cause};
 use parking_lot::Mutex;
@@ -26,6 +27,10 @@ const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
 const RANGE: &str = "127.96.0.0/12";
 /// The address range without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
+/// The message about a node port that another service or port uses.
+const TAKEN: &str = "provided port is already allocated";
+/// The only family of addresses.
+const IPV4: &str = "IPv4";
 /// The number of lowest addresses and ports that are allocated only if all others are in use, so that services can
 /// request them explicitly, as in Kubernetes (KEP-3070, KEP-3668).
 const ASKED_FOR: (u32, u32) = (256, 86);
@@ -55,19 +60,36 @@ impl ServiceStrategy {
         let kind = text(spec, "/type").to_owned();
         if kind != "ExternalName" {
             if text(spec, "/clusterIP").is_empty()
+                && list(spec, "/clusterIPs").is_empty()
+                && text(spec, "/ipFamilies/0") == IPV4
                 && let Some(address) = self.addresses.lock().next()
             {
                 set(spec, "clusterIP", Ipv4Addr::from_bits(address).to_string());
             }
             let address = text(spec, "/clusterIP").to_owned();
-            fill(spec, "clusterIPs", json!([address]));
+            if !address.is_empty() {
+                fill(spec, "clusterIPs", json!([address]));
+            }
         }
         if has_node_ports(&kind) && spec["allocateLoadBalancerNodePorts"] != false {
-            let mut pool = self.node_ports.lock();
-            for port in each(spec, "ports").filter(|port| port.is_object() && int(port, "/nodePort") == 0) {
-                if let Some(number) = pool.next() {
-                    set(port, "nodePort", number);
-                }
+            self.allocate_node_ports(spec);
+        }
+    }
+
+    /// Allocates a node port for each port without one. Ports with the same number and different protocols share one.
+    fn allocate_node_ports(&self, spec: &mut Value) {
+        let mut given = BTreeMap::new();
+        for port in list(spec, "/ports").iter() {
+            if let Some(number) = node_port(port) {
+                given.entry(int(port, "/port")).or_insert(number);
+            }
+        }
+        let mut pool = self.node_ports.lock();
+        for port in each(spec, "ports").filter(|port| port.is_object() && int(port, "/nodePort") == 0) {
+            let of = int(port, "/port");
+            if let Some(number) = given.get(&of).copied().or_else(|| pool.next()) {
+                given.insert(of, number);
+                set(port, "nodePort", number);
             }
         }
     }
@@ -94,7 +116,7 @@ impl Strategy for ServiceStrategy {
             let kind = text(spec, "/type").to_owned();
             if kind != "ExternalName" {
                 fill(spec, "internalTrafficPolicy", "Cluster");
-                fill(spec, "ipFamilies", json!(["IPv4"]));
+                fill(spec, "ipFamilies", json!([IPV4]));
                 fill(spec, "ipFamilyPolicy", "SingleStack");
             }
             if has_node_ports(&kind) {
@@ -102,9 +124,6 @@ impl Strategy for ServiceStrategy {
             }
             if kind == "LoadBalancer" {
                 fill(spec, "allocateLoadBalancerNodePorts", true);
-            }
-            if let Some(first) = spec.pointer("/clusterIPs/0").cloned() {
-                fill(spec, "clusterIP", first);
             }
         });
     }
@@ -116,13 +135,24 @@ impl Strategy for ServiceStrategy {
 
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         carry_over(old, new);
+        drop_unused(old, new);
         self.allocate(new);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let causes = Errors::collect(|errors| validate::validate_service(old, new, errors));
-        // Addresses and ports are allocated to valid services only.
-        if causes.is_empty() { self.validate_allocation(old, new) } else { causes }
+        // As in Kubernetes, what can't be allocated is reported alone.
+        let mut causes = Errors::collect(|errors| validate::validate_families(old, new, errors));
+        if causes.is_empty() {
+            causes = self.validate_allocation(old, new);
+        }
+        if causes.is_empty() {
+            causes = Errors::collect(|errors| validate::validate_service(old, new, errors));
+        }
+        causes
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        warnings::of_service(new)
     }
 
     fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
@@ -159,7 +189,8 @@ impl ServiceStrategy {
         let addresses = self.addresses.lock();
         let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
         let address = text(new, "/spec/clusterIP");
-        if let Some(bits) = address_bits(address).filter(|_| address != had) {
+        // An update of an address is refused by the validation.
+        if let Some(bits) = address_bits(address).filter(|_| had.is_empty()) {
             let why = if !ADDRESSES.contains(&bits) {
                 let range = format!("The range of valid IPs is {RANGE}");
                 Some(format!("the provided IP ({address}) is not in the valid range. {range}"))
@@ -169,21 +200,32 @@ impl ServiceStrategy {
             let why = why.map(|why| format!("failed to allocate IP {address}: {why}"));
             causes.extend(why.map(|why| Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why)));
         }
-        let node_ports = self.node_ports.lock();
-        let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
-        for (index, port) in list(new, "/spec/ports").iter().enumerate() {
-            let field = format!("spec.ports[{index}].nodePort");
-            let Some(number) = node_port(port).filter(|number| !had.contains(number)) else { continue };
-            if !NODE_PORTS.contains(&number) {
-                let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
-                let range = format!("The range of valid ports is {first}-{last}");
-                let why = format!("provided port is not in the valid range. {range}");
-                causes.push(Cause::invalid(field, &port["nodePort"], &why));
-            } else if node_ports.is_used(number) {
-                causes.push(Cause::invalid(field, &port["nodePort"], "provided port is already allocated"));
-            }
+        if has_node_ports(text(new, "/spec/type")) {
+            self.validate_node_ports(old, new, &mut causes);
         }
         causes
+    }
+
+    fn validate_node_ports(&self, old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
+        let node_ports = self.node_ports.lock();
+        let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
+        let mut taken = BTreeMap::new();
+        for (index, port) in list(new, "/spec/ports").iter().enumerate().filter(|(_, port)| int(port, "/nodePort") != 0)
+        {
+            let number = node_port(port).filter(|number| NODE_PORTS.contains(number));
+            let why = match number {
+                None => {
+                    let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+                    let range = format!("The range of valid ports is {first}-{last}");
+                    format!("provided port is not in the valid range. {range}")
+                }
+                // Ports with the same number and different protocols share a node port.
+                Some(number) if *taken.entry(number).or_insert(&port["port"]) != &port["port"] => TAKEN.into(),
+                Some(number) if !had.contains(&number) && node_ports.is_used(number) => TAKEN.into(),
+                Some(_) => continue,
+            };
+            causes.push(Cause::invalid(format!("spec.ports[{index}].nodePort"), &port["nodePort"], &why));
+        }
     }
 }
 
@@ -208,26 +250,20 @@ fn carry_over(old: &Value, new: &mut Value) {
     let kind = text(new, "/spec/type").to_owned();
     let (old_spec, Some(spec)) = (&old["spec"], new.get_mut("spec")) else { return };
     if kind == "ExternalName" {
-        if text(old_spec, "/type") != "ExternalName" {
-            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-                remove(spec, field);
-            }
-        }
         return;
     }
     if text(spec, "/clusterIP").is_empty() && !text(old_spec, "/clusterIP").is_empty() {
         set(spec, "clusterIP", old_spec["clusterIP"].clone());
         set(spec, "clusterIPs", old_spec["clusterIPs"].clone());
     }
+    // A client that changes the address may know only one of the two fields.
+    if text(spec, "/clusterIP") != text(old_spec, "/clusterIP")
+        && spec.get("clusterIPs") == old_spec.get("clusterIPs")
+        && !list(spec, "/clusterIPs").is_empty()
+    {
+        spec["clusterIPs"][0] = spec["clusterIP"].clone();
+    }
     if !has_node_ports(&kind) {
-        // Clients that change the type back rarely remove the node ports themselves.
-        if has_node_ports(text(old_spec, "/type")) {
-            let given: Vec<_> = node_ports_of(old);
-            for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number)))
-            {
-                remove(port, "nodePort");
-            }
-        }
         return;
     }
     for port in each(spec, "ports").filter(|port| !has(port, "/nodePort")) {
@@ -236,6 +272,39 @@ fn carry_over(old: &Value, new: &mut Value) {
             set(port, "nodePort", number);
         }
     }
+}
+
+/// Removes fields that the new type of a service doesn't have, if the update leaves their values as they were. Clients that
+/// change the type rarely remove them.
+fn drop_unused(old: &Value, new: &mut Value) {
+    let kind = |service: &Value| text(service, "/spec/type").to_owned();
+    let (before, after) = (kind(old), kind(new));
+    let given = node_ports_of(old);
+    let mut unused = Vec::new();
+    if before != "ExternalName" && after == "ExternalName" {
+        if ["clusterIP", "clusterIPs"].iter().all(|name| old["spec"].get(*name) == new["spec"].get(*name)) {
+            unused.extend(["clusterIP", "clusterIPs"]);
+        }
+        unused.extend(["ipFamilies", "ipFamilyPolicy"]);
+    }
+    if before == "LoadBalancer" && after != "LoadBalancer" {
+        unused.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if validate::needs_health_check(&old["spec"]) && !validate::needs_health_check(&new["spec"]) {
+        unused.push("healthCheckNodePort");
+    }
+    if validate::is_accessible(&old["spec"]) && !validate::is_accessible(&new["spec"]) {
+        unused.push("externalTrafficPolicy");
+    }
+    let keeps_ports = node_ports_of(new).iter().all(|number| given.contains(number));
+    within(new, "spec", |spec| {
+        for name in unused.into_iter().filter(|name| old["spec"].get(*name) == spec.get(*name)).collect::<Vec<_>>() {
+            remove(spec, name);
+        }
+        if has_node_ports(&before) && !has_node_ports(&after) && keeps_ports {
+            each(spec, "ports").for_each(|port| drop(remove(port, "nodePort")));
+        }
+    });
 }
 
 #[cfg(test)]

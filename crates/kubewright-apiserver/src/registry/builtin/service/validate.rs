@@ -5,14 +5,36 @@ use std::{collections::BTreeSet, net::IpAddr};
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
+use super::IPV4;
 use crate::registry::builtin::validation::{
-    Errors, Path, Shown, entry, field, int, items, optional_int, optional_string, string, strings, validate_cidr,
-    validate_endpoint_ip, validate_ip, validate_labels, validate_port_number, validate_port_number_or_name,
-    validate_text,
+    Errors, Path, Shown, entries, entry, field, int, items, optional_int, optional_string, string, strings,
+    validate_cidr, validate_endpoint_ip, validate_ip, validate_labels, validate_port_number,
+    validate_port_number_or_name, validate_text,
 };
 
 const SPEC: Path<'static> = Path::new("spec");
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+
+/// Checks that the addresses of a service can be of its families. The embedded cluster has only IPv4.
+pub(super) fn validate_families(old: Option<&Value>, new: &Value, errors: &mut Errors) {
+    let spec = &new["spec"];
+    if string(spec, "type") == "ExternalName"
+        || errors.any(|errors| validate_cluster_ips(old.map(|old| &old["spec"]), spec, errors))
+    {
+        return;
+    }
+    if is_headless(spec) && entries(spec, "selector").next().is_none() {
+        return;
+    }
+    if string(spec, "ipFamilyPolicy") == "RequireDualStack" {
+        let why = "this cluster is not configured for dual-stack services";
+        errors.invalid(&SPEC.child("ipFamilyPolicy"), "RequireDualStack", why);
+    }
+    let path = SPEC.child("ipFamilies");
+    for (index, family) in strings(spec, "ipFamilies").enumerate().filter(|(_, family)| *family != IPV4) {
+        errors.invalid(&path.index(index), family, "not configured on this cluster");
+    }
+}
 
 /// Checks a service.
 pub(super) fn validate_service(old: Option<&Value>, new: &Value, errors: &mut Errors) {
@@ -221,9 +243,13 @@ fn validate_external_ips(old: Option<&Value>, spec: &Value, errors: &mut Errors)
     for (index, address) in strings(spec, "externalIPs").enumerate() {
         let path = path.index(index);
         let malformed = !existing.contains(address) && errors.any(|errors| validate_ip(address, &path, errors));
-        if !malformed {
-            validate_endpoint_ip(address, &path, errors);
+        if malformed {
+            continue;
         }
+        if address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+            errors.invalid(&path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+        }
+        validate_endpoint_ip(address, &path, errors);
     }
 }
 
@@ -313,15 +339,22 @@ fn validate_load_balancer_class(spec: &Value, errors: &mut Errors) {
 }
 
 /// Returns whether a health check has a port of its own.
-fn needs_health_check(spec: &Value) -> bool {
+pub(super) fn needs_health_check(spec: &Value) -> bool {
     string(spec, "type") == "LoadBalancer" && string(spec, "externalTrafficPolicy") == "Local"
+}
+
+/// Returns whether clients outside of the cluster can reach a service.
+pub(super) fn is_accessible(spec: &Value) -> bool {
+    match string(spec, "type") {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !items(spec, "externalIPs").is_empty(),
+        _ => false,
+    }
 }
 
 fn validate_external_traffic_policy(spec: &Value, errors: &mut Errors) {
     const POLICIES: &[&str] = &["Cluster", "Local"];
-    let kind = string(spec, "type");
-    let accessible =
-        matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
+    let accessible = is_accessible(spec);
     let (policy, path) = (string(spec, "externalTrafficPolicy"), SPEC.child("externalTrafficPolicy"));
     match (accessible, policy) {
         (false, "") => {}

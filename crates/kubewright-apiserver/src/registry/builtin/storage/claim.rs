@@ -13,7 +13,7 @@ use super::{
     },
     VOLUME_MODES, validate_access_modes,
 };
-use crate::fields::set;
+use crate::fields::{remove, set, within};
 
 /// Checks a new claim.
 pub(super) fn validate_claim(claim: &Value, errors: &mut Errors) {
@@ -96,6 +96,55 @@ fn validate_data_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let namespace = string(source, "namespace");
     if !namespace.is_empty() {
         validate_text(namespace, name::dns1123_label, &path.child("namespace"), errors);
+    }
+}
+
+/// Removes a `dataSource` of a kind that only `dataSourceRef` may refer to, as long as the claim had no source before.
+pub(super) fn keep_known_source(old: &Value, new: &mut Value) {
+    let in_use = ["dataSource", "dataSourceRef"].iter().any(|name| field(&old["spec"], name).is_some());
+    let spec = &new["spec"];
+    let Some(source) = field(spec, "dataSource").filter(|_| !in_use && field(spec, "dataSourceRef").is_none()) else {
+        return;
+    };
+    let known = [("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")];
+    if !known.contains(&(string(source, "apiGroup"), string(source, "kind"))) {
+        within(new, "spec", |spec| drop(remove(spec, "dataSource")));
+    }
+}
+
+/// Copies `dataSource` and `dataSourceRef` from each other, unless both are set or the source is in another namespace.
+pub(super) fn align_sources(claim: &mut Value) {
+    let spec = &claim["spec"];
+    let (name, source) = match (field(spec, "dataSource"), field(spec, "dataSourceRef")) {
+        (Some(source), None) => ("dataSourceRef", source.clone()),
+        (None, Some(reference)) if string(reference, "namespace").is_empty() => ("dataSource", reference.clone()),
+        _ => return,
+    };
+    within(claim, "spec", |spec| set(spec, name, source));
+}
+
+/// Returns the warnings about a claim.
+pub(super) fn warnings(claim: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if entry(&claim["metadata"], "annotations", CLASS).is_some() {
+        let why = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+        warnings.push(format!("metadata.annotations[{CLASS}]: {why}"));
+    }
+    claim_warnings(&claim["spec"], &Path::new("spec"), &mut warnings);
+    warnings
+}
+
+/// Adds the warnings about the spec of a claim.
+pub(in crate::registry::builtin) fn claim_warnings(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let path = path.child("resources");
+    for side in ["requests", "limits"] {
+        let Some(amount) = field(&spec["resources"][side], "storage") else { continue };
+        if !Quantity::read(amount).is_whole() {
+            let path = path.child(side);
+            let text = amount.as_str().unwrap_or_default();
+            let why = format!("fractional byte value {text:?} is invalid, must be an integer");
+            warnings.push(format!("{}: {why}", path.key("storage")));
+        }
     }
 }
 

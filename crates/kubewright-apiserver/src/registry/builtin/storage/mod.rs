@@ -6,7 +6,7 @@ mod volume;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
-pub(super) use self::claim::{validate_claim_spec, validate_claim_template};
+pub(super) use self::claim::{claim_warnings, validate_claim_spec, validate_claim_template};
 use super::validation::{Errors, Path, strings};
 use crate::{
     fields::{fill, fill_zero, list, present, set, text, within},
@@ -45,6 +45,10 @@ impl Strategy for VolumeStrategy {
             None => volume::validate_volume(new, errors),
             Some(old) => volume::validate_volume_update(old, new, errors),
         })
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        volume::warnings(new)
     }
 
     fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
@@ -97,6 +101,13 @@ impl Strategy for ClaimStrategy {
 
     fn prepare_create(&self, object: &mut Value) {
         within(object, "status", |status| fill(status, "phase", "Pending"));
+        claim::keep_known_source(&Value::Null, object);
+        claim::align_sources(object);
+    }
+
+    fn prepare_update(&self, old: &Value, new: &mut Value) {
+        claim::keep_known_source(old, new);
+        claim::align_sources(new);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -104,6 +115,10 @@ impl Strategy for ClaimStrategy {
             None => claim::validate_claim(new, errors),
             Some(old) => claim::validate_claim_update(old, new, errors),
         })
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        claim::warnings(new)
     }
 
     fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {

@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use super::{
     super::{
         pod::{
-            validate_csi_driver_name, validate_host_path, validate_network_source, validate_node_selector,
-            validate_storage_os,
+            node_selector_warnings, validate_csi_driver_name, validate_host_path, validate_network_source,
+            validate_node_selector, validate_storage_os,
         },
         validation::{
-            Errors, Path, Quantity, entries, field, items, optional_string, string, validate_path_no_backsteps,
-            validate_required_name, validate_text,
+            Errors, Path, Quantity, Shown, entries, entry, field, items, optional_string, string,
+            validate_path_no_backsteps, validate_required_name, validate_text,
         },
     },
     VOLUME_MODES, validate_access_modes,
@@ -160,6 +160,44 @@ fn validate_classes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// Returns the warnings about a volume.
+pub(super) fn warnings(volume: &Value) -> Vec<String> {
+    const ANNOTATIONS: &[(&str, &str)] = &[
+        (
+            "volume.beta.kubernetes.io/storage-class",
+            "deprecated since v1.8; use \"storageClassName\" attribute instead",
+        ),
+        ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
+    ];
+    const SOURCES: &[(&str, &str, &str)] = &[
+        ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+        ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+        ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+        ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+        ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+        ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+    ];
+    let spec = &volume["spec"];
+    let mut warnings = Vec::new();
+    for (key, why) in ANNOTATIONS {
+        if entry(&volume["metadata"], "annotations", key).is_some() {
+            warnings.push(format!("metadata.annotations[{key}]: {why}"));
+        }
+    }
+    if string(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
+        let why = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic \
+                   provisioning.";
+        warnings.push(format!("spec.persistentVolumeReclaimPolicy: {why}"));
+    }
+    node_selector_warnings(&spec["nodeAffinity"]["required"], &Path::new("spec.nodeAffinity.required"), &mut warnings);
+    for (name, shown, why) in SOURCES {
+        if field(spec, name).is_some() {
+            warnings.push(format!("spec.{shown}: {why}"));
+        }
+    }
+    warnings
+}
+
 /// Checks an updated volume, whose source can't change.
 pub(super) fn validate_volume_update(old: &Value, new: &Value, errors: &mut Errors) {
     validate_volume(new, errors);
@@ -186,12 +224,42 @@ pub(super) fn validate_volume_update(old: &Value, new: &Value, errors: &mut Erro
     }
     if field(old, "nodeAffinity").is_some_and(|affinity| field(new, "nodeAffinity") != Some(affinity)) {
         let why = "field is immutable, except for updating from beta label to GA";
-        errors.invalid(&Path::new("nodeAffinity"), new["nodeAffinity"].clone(), why);
+        errors.invalid(&Path::new("nodeAffinity"), shown_affinity(&new["nodeAffinity"]), why);
     }
     if field(old, "volumeAttributesClassName").is_some() && field(new, "volumeAttributesClassName").is_none() {
         let path = Path::new("spec.volumeAttributesClassName");
         errors.forbidden(&path, "update from non-nil value to nil is forbidden");
     }
+}
+
+/// Shows the node affinity of a volume in the form of Kubernetes' internal type.
+fn shown_affinity(affinity: &Value) -> Shown {
+    let requirements = |term: &Value, name: &str| match field(term, name) {
+        None => Value::Null.into(),
+        Some(_) => Shown::list(items(term, name).iter().map(|requirement| {
+            Shown::object([
+                ("Key", string(requirement, "key").into()),
+                ("Operator", string(requirement, "operator").into()),
+                ("Values", Shown::nullable(requirement.get("values"))),
+            ])
+        })),
+    };
+    if affinity.is_null() {
+        return Value::Null.into();
+    }
+    let required = field(affinity, "required").map_or_else(
+        || Value::Null.into(),
+        |required| {
+            let terms = items(required, "nodeSelectorTerms").iter().map(|term| {
+                Shown::object([
+                    ("MatchExpressions", requirements(term, "matchExpressions")),
+                    ("MatchFields", requirements(term, "matchFields")),
+                ])
+            });
+            Shown::object([("NodeSelectorTerms", Shown::list(terms))])
+        },
+    );
+    Shown::object([("Required", required)])
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The syntax of texts that aren't names: addresses, paths, ports, variables.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use kubewright_apimachinery::name;
 use serde_json::Value;
@@ -261,6 +264,16 @@ impl Cidr {
         if free == 128 { u128::MAX } else { (1 << free) - 1 }
     }
 
+    /// Returns the range with an address whose free bits are zero.
+    fn aligned(self) -> Self {
+        let bits = Self::bits(self.address).0 & !self.free();
+        let address = match self.address {
+            IpAddr::V4(_) => Ipv4Addr::from_bits(u32::try_from(bits).unwrap_or_default()).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(bits).into(),
+        };
+        Self { address, length: self.length }
+    }
+
     fn is_aligned(self) -> bool {
         Self::bits(self.address).0 & self.free() == 0
     }
@@ -269,6 +282,12 @@ impl Cidr {
     pub(in crate::registry::builtin) fn contains(self, address: IpAddr) -> bool {
         let ((own, width), (other, other_width)) = (Self::bits(self.address), Self::bits(address));
         width == other_width && own & !self.free() == other & !self.free()
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
     }
 }
 
@@ -287,6 +306,42 @@ pub(in crate::registry::builtin) fn validate_cidr(text: &str, path: &Path<'_>, e
     } else if !range.is_aligned() {
         errors.invalid(path, text, "must not have bits set beyond the prefix length");
     }
+}
+
+/// Returns the warning about an address that isn't in its usual form.
+pub(in crate::registry::builtin) fn ip_warning(text: &str, path: &Path<'_>) -> Option<String> {
+    let usual = match text.parse::<IpAddr>().ok() {
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_none() => {
+            let usual = address.to_string();
+            let why = format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format ({usual:?})");
+            return (usual != text).then_some(why);
+        }
+        Some(IpAddr::V6(address)) => address.to_ipv4_mapped()?.into(),
+        Some(_) => return None,
+        None => without_leading_zeros(text)?,
+    };
+    Some(format!("{path}: non-standard IP address {text:?} is invalid: use \"{usual}\""))
+}
+
+/// Returns the warnings about an address range that isn't in its usual form.
+pub(in crate::registry::builtin) fn cidr_warnings(text: &str, path: &Path<'_>) -> Vec<String> {
+    let Some(range) = Cidr::parse(text) else { return Vec::new() };
+    let mapped = matches!(range.address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    let mut warnings = Vec::new();
+    if !range.is_aligned() {
+        let single = format!("{}/{}", range.address, Cidr::bits(range.address).1);
+        let whole = range.aligned();
+        warnings.push(format!(
+            "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{whole}\" or {single:?}?)"
+        ));
+    }
+    let (address, length) = text.split_once('/').unwrap_or_default();
+    if address.parse::<IpAddr>().is_err() || (length.starts_with('0') && length != "0") || mapped {
+        warnings.push(format!("{path}: non-standard CIDR value {text:?} is invalid: use \"{}\"", range.aligned()));
+    } else if warnings.is_empty() && range.address.is_ipv6() && range.to_string() != text {
+        warnings.push(format!("{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format (\"{range}\")"));
+    }
+    warnings
 }
 
 /// Checks that a path has no element `..`.
@@ -350,6 +405,29 @@ mod tests {
         let range = Cidr::parse("10.0.0.0/8").unwrap();
         assert!(range.contains("10.1.2.3".parse().unwrap()) && !range.contains("11.0.0.0".parse().unwrap()));
         assert!(!range.contains("::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn unusual_forms_are_warned_about() {
+        let path = Path::new("a");
+        assert_eq!(ip_warning("1.2.3.4", &path), None);
+        assert_eq!(
+            ip_warning("1.2.3.04", &path).unwrap(),
+            "a: non-standard IP address \"1.2.3.04\" is invalid: use \"1.2.3.4\""
+        );
+        assert!(ip_warning("::ffff:1.2.3.4", &path).unwrap().ends_with("use \"1.2.3.4\""));
+        assert!(
+            ip_warning("FE80::1", &path).unwrap().ends_with("should be in RFC 5952 canonical format (\"fe80::1\")")
+        );
+        assert!(cidr_warnings("10.0.0.0/8", &path).is_empty());
+        assert_eq!(
+            cidr_warnings("10.0.0.1/8", &path),
+            [
+                "a: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)"
+            ]
+        );
+        assert!(cidr_warnings("10.0.0.0/08", &path)[0].ends_with("use \"10.0.0.0/8\""));
+        assert!(cidr_warnings("FE80::/64", &path)[0].ends_with("canonical format (\"fe80::/64\")"));
     }
 
     #[test]

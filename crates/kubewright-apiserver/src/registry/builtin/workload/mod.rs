@@ -1,19 +1,20 @@
 //! Deployments, replica sets, replication controllers, stateful sets, daemon sets and controller revisions.
 
+mod status;
 mod validate;
 
-use kubewright_apimachinery::status::Cause;
+use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 pub(super) use self::validate::{validate_not_more_than_whole, validate_positive_int_or_percent};
 use super::{
     columns::{age, integer, labels, of_template, ratio, string},
     pod::{default_spec, template_warnings},
-    storage::default_claim,
+    storage::{claim_warnings, default_claim},
     validation::{Errors, Path},
 };
 use crate::{
-    fields::{each, fill, fill_zero, int, present, set, text, within},
+    fields::{each, fill, fill_zero, int, list, present, set, text, within},
     registry::{Column, Strategy},
 };
 
@@ -39,12 +40,12 @@ impl Strategy for DeploymentStrategy {
         Errors::collect(|errors| validate::validate_deployment(old, new, errors))
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, &status::DEPLOYMENT, errors))
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
     }
 
     fn has_own_validation(&self) -> bool {
@@ -72,12 +73,12 @@ impl Strategy for ReplicaSetStrategy {
         Errors::collect(|errors| validate::validate_replica_set(old, new, errors))
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, &status::REPLICA_SET, errors))
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
     }
 
     fn has_own_validation(&self) -> bool {
@@ -92,7 +93,10 @@ pub(super) struct ReplicationControllerStrategy;
 impl Strategy for ReplicationControllerStrategy {
     /// Defaults labels and selector to the labels of the template.
     fn default(&self, object: &mut Value) {
-        ReplicaSetStrategy.default(object);
+        within(object, "spec", |spec| {
+            present(spec, "template", default_pod_template);
+            fill(spec, "replicas", 1);
+        });
         let labels = object.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
         if !has_entries(&labels) {
             return;
@@ -117,12 +121,12 @@ impl Strategy for ReplicationControllerStrategy {
         Errors::collect(|errors| validate::validate_replication_controller(new, errors))
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, &status::REPLICA_SET, errors))
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
     }
 
     fn has_own_validation(&self) -> bool {
@@ -171,12 +175,28 @@ impl Strategy for StatefulSetStrategy {
         Errors::collect(|errors| validate::validate_stateful_set(old, new, errors))
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, &status::STATEFUL_SET, errors))
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        let mut warnings = warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE);
+        let path = Path::new("spec.volumeClaimTemplates");
+        for (index, claim) in list(new, "/spec/volumeClaimTemplates").iter().enumerate() {
+            let path = path.index(index);
+            // As in Kubernetes, the path differs on update.
+            let path = if old.is_some() { path.child("Spec") } else { path };
+            claim_warnings(&claim["spec"], &path, &mut warnings);
+        }
+        if int(new, "/spec/revisionHistoryLimit") < 0 {
+            let why = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            warnings.push(format!("spec.revisionHistoryLimit: {why}"));
+        }
+        warnings
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::dns1123_label
     }
 
     fn has_own_validation(&self) -> bool {
@@ -227,12 +247,12 @@ impl Strategy for DaemonSetStrategy {
         Errors::collect(|errors| validate::validate_daemon_set(old, new, errors))
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, &status::DAEMON_SET, errors))
     }
 
-    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
-        template_warnings(&new["spec"]["template"], &TEMPLATE)
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
     }
 
     fn has_own_validation(&self) -> bool {
@@ -260,10 +280,18 @@ impl Strategy for ControllerRevisionStrategy {
 
 /// Sets the defaults of the pod template in `spec.template`.
 pub(super) fn default_template(spec: &mut Value) {
-    within(spec, "template", |template| {
-        within(template, "metadata", |_| {});
-        within(template, "spec", default_spec);
-    });
+    within(spec, "template", default_pod_template);
+}
+
+fn default_pod_template(template: &mut Value) {
+    within(template, "metadata", |_| {});
+    within(template, "spec", default_spec);
+}
+
+/// Returns the warnings about the pod template at `path`, unless an update leaves the spec as it is.
+pub(super) fn warnings_if_changed(old: Option<&Value>, new: &Value, template: &Value, path: &Path<'_>) -> Vec<String> {
+    let unchanged = old.is_some_and(|old| old["spec"] == new["spec"]);
+    if unchanged { Vec::new() } else { template_warnings(template, path) }
 }
 
 /// Sets the default update strategy: `RollingUpdate` with these parameters.

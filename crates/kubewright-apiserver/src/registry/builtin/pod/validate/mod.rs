@@ -22,7 +22,7 @@ pub(in crate::registry::builtin) use self::{
     scheduling::validate_node_selector,
     spec::{validate_pod_template, validate_template_metadata},
     volume_source::{validate_csi_driver_name, validate_host_path, validate_network_source, validate_storage_os},
-    warnings::{template_warnings, warnings},
+    warnings::{node_selector_warnings, template_warnings, warnings},
 };
 pub(super) use self::{spec::validate_create, update::validate_update};
 use crate::registry::builtin::validation::{Path, items};

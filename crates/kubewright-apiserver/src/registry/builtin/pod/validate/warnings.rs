@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::visit_containers;
 use crate::registry::builtin::validation::{
-    Path, Quantity, entries, entry, field, int, items, optional_int, optional_string, string, strings,
+    Path, Quantity, entries, entry, field, int, ip_warning, items, optional_int, optional_string, string, strings,
 };
 
 /// The maximum number of warnings. Further ones would not reach the client anyway.
@@ -94,12 +94,12 @@ fn of_template(template: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let config = path.child("dnsConfig");
     let servers = config.child("nameservers");
     for (index, server) in strings(&spec["dnsConfig"], "nameservers").enumerate() {
-        of_address(server, &servers.index(index), warnings);
+        warnings.extend(ip_warning(server, &servers.index(index)));
     }
     let aliases = path.child("hostAliases");
     for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
         let path = aliases.index(index);
-        of_address(string(alias, "ip"), &path.child("ip"), warnings);
+        warnings.extend(ip_warning(string(alias, "ip"), &path.child("ip")));
     }
 }
 
@@ -108,16 +108,23 @@ fn of_node_affinity(affinity: &Value, path: &Path<'_>, warnings: &mut Vec<String
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let path = path.child("affinity");
     let path = path.child("nodeAffinity");
-    let required = path.child(REQUIRED);
-    let required = required.child("nodeSelectorTerms");
-    for (index, term) in items(&affinity[REQUIRED], "nodeSelectorTerms").iter().enumerate() {
-        let path = required.index(index);
-        of_requirements(term, false, &path, warnings);
-    }
+    node_selector_warnings(&affinity[REQUIRED], &path.child(REQUIRED), warnings);
     let preferred = path.child(PREFERRED);
     for (index, term) in items(affinity, PREFERRED).iter().enumerate() {
         let path = preferred.index(index);
         of_requirements(&term["preference"], true, &path.child("preference"), warnings);
+    }
+}
+
+/// Adds the warnings about a node selector.
+pub(in crate::registry::builtin) fn node_selector_warnings(
+    selector: &Value,
+    path: &Path<'_>,
+    warnings: &mut Vec<String>,
+) {
+    let path = path.child("nodeSelectorTerms");
+    for (index, term) in items(selector, "nodeSelectorTerms").iter().enumerate() {
+        of_requirements(term, false, &path.index(index), warnings);
     }
 }
 
@@ -253,7 +260,9 @@ fn of_containers(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
 
 /// Warns of ports that are defined twice.
 fn of_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
-    let mut ports: BTreeMap<(i64, String), Vec<(String, String, i64)>> = BTreeMap::new();
+    /// The path, host address and host port of a definition.
+    type Definition = (String, String, i64);
+    let mut ports: BTreeMap<(i64, String), Vec<Definition>> = BTreeMap::new();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut about_names = Vec::new();
     visit_containers(spec, path, |container, path| {
@@ -287,14 +296,4 @@ fn of_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
         }
     });
     warnings.extend(about_names);
-}
-
-/// Warns of an address that is not in its canonical form.
-fn of_address(text: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
-    if let Ok(address) = text.parse::<std::net::Ipv6Addr>()
-        && address.to_string() != text
-    {
-        let canonical = address.to_string();
-        warnings.push(format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format ({canonical:?})"));
-    }
 }
