@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Endpoint, Pods};
+use kubewright_cluster::{Cluster, Controllers, Endpoint, Pods};
 use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -54,6 +54,14 @@ pub(crate) struct ClusterOptions {
     /// How to run pods
     #[arg(long, value_enum, default_value_t = PodMode::Run)]
     pods: PodMode,
+
+    /// Controllers to run: all, none, or their names in kube-controller-manager, separated by commas; -NAME leaves one out of all
+    #[arg(long, value_name = "LIST", default_value_t, allow_hyphen_values = true)]
+    controllers: Controllers,
+
+    /// Start nothing but the API server, as envtest does: no controllers, no node
+    #[arg(long, conflicts_with_all = ["pods", "controllers"])]
+    api_only: bool,
 
     /// Log filter for standard error, such as info or kubewright_cluster=debug
     #[arg(long, value_name = "FILTER", default_value = "warn", env = "KUBEWRIGHT_LOG")]
@@ -99,6 +107,9 @@ pub(crate) struct Running {
     kubeconfig: KubeconfigFile,
     address: SocketAddr,
     namespace: String,
+    has_node: bool,
+    /// Whether namespaces get a default service account.
+    has_accounts: bool,
 }
 
 impl ClusterOptions {
@@ -122,7 +133,9 @@ impl ClusterOptions {
             PodMode::Run => Pods::Run,
             PodMode::Simulate => Pods::Simulate,
         };
-        let cluster = Cluster::builder().clock(clock.clone()).pods(pods).start().await.context("start the cluster")?;
+        let builder = Cluster::builder().clock(clock.clone()).pods(pods).controllers(self.controllers.clone());
+        let builder = if self.api_only { builder.api_only() } else { builder };
+        let cluster = builder.start().await.context("start the cluster")?;
         if self.namespace != DEFAULT_NAMESPACE {
             create_namespace(&cluster, &self.namespace).await?;
         }
@@ -132,7 +145,9 @@ impl ClusterOptions {
             .with_context(|| format!("listen on {} (choose another address with --listen)", self.listen))?;
         let (kubeconfig, merged) = self.write_kubeconfigs(&listening, context, traces, shell)?;
         let (address, namespace) = (listening.address(), self.namespace.clone());
-        Ok(Running { cluster, merged, kubeconfig, address, namespace })
+        let has_node = !self.api_only;
+        let has_accounts = has_node && self.controllers.contains("serviceaccount-controller");
+        Ok(Running { cluster, merged, kubeconfig, address, namespace, has_node, has_accounts })
     }
 
     /// Writes the kubeconfig of the cluster, and with `--merge` also to that of the user.
@@ -196,13 +211,21 @@ impl Running {
             |found: Option<String>, name: &str, expected: &str| found.as_deref() == Some(namespace) && name == expected;
         let account = |account: &ServiceAccount| is_here(account.namespace(), &account.name_any(), "default");
         let certificate = |map: &ConfigMap| is_here(map.namespace(), &map.name_any(), "kube-root-ca.crt");
-        let waits = futures::try_join!(
-            self.cluster.expect::<Node>(|nodes| nodes.iter().any(|node| is_ready(node))),
-            self.cluster.expect::<ServiceAccount>(|accounts| accounts.iter().any(|found| account(found))),
-            self.cluster.expect::<ConfigMap>(|maps| maps.iter().any(|found| certificate(found))),
-        );
-        waits.context("wait for the cluster to be ready")?;
-        Ok(())
+        let node = async {
+            if self.has_node {
+                self.cluster.expect::<Node>(|nodes| nodes.iter().any(|node| is_ready(node))).await?;
+            }
+            anyhow::Ok(())
+        };
+        let accounts = async {
+            if self.has_accounts {
+                self.cluster.expect::<ServiceAccount>(|accounts| accounts.iter().any(|found| account(found))).await?;
+                self.cluster.expect::<ConfigMap>(|maps| maps.iter().any(|found| certificate(found))).await?;
+            }
+            anyhow::Ok(())
+        };
+        let waits = futures::try_join!(node, accounts);
+        waits.map(drop).context("wait for the cluster to be ready")
     }
 
     /// Returns the line that reports that the cluster is ready.

@@ -27,6 +27,7 @@ use crate::{
         reconcile::{self, Controller},
         replicaset::ReplicaSets,
         scheduler,
+        selection::Controllers,
     },
     events::Recorder,
     node::{
@@ -81,6 +82,7 @@ pub struct ClusterBuilder {
     images: ImageTable,
     simulated_start: Duration,
     history: Option<usize>,
+    controllers: Controllers,
 }
 
 impl ClusterBuilder {
@@ -121,8 +123,21 @@ impl ClusterBuilder {
         self
     }
 
+    /// Selects the controllers. Defaults to all.
+    pub fn controllers(mut self, controllers: Controllers) -> Self {
+        self.controllers = controllers;
+        self
+    }
+
+    /// Runs the API server alone, as envtest does: no controllers and no node, so that nothing but the test writes. Objects of
+    /// built-in kinds stay as they are written, namespaces are never emptied, and children outlive their owners.
+    pub fn api_only(self) -> Self {
+        self.controllers(Controllers::none()).pods(Pods::None)
+    }
+
     /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
-    /// registered. The default ServiceAccounts are created shortly afterwards.
+    /// registered. The default ServiceAccounts are created shortly afterwards,
+    /// if `serviceaccount-controller` is among the controllers.
     ///
     /// Must be called within a tokio runtime, on which all tasks of the cluster run. With [`Pods::Run`] the runtime
     /// needs its I/O driver enabled.
@@ -155,7 +170,7 @@ impl ClusterBuilder {
             endpoints: ApiEndpoints::new(api.clone()),
             directory: None,
         };
-        cluster.start_controllers(&clock, &random);
+        cluster.start_controllers(&self.controllers, &clock, &random);
         match self.pods {
             Pods::None => {}
             Pods::Run => {
@@ -278,30 +293,46 @@ impl Cluster {
         recorder
     }
 
-    fn start_controllers(&self, clock: &SharedClock, random: &Random) {
+    /// Starts the selected controllers, and what is a part of every API server.
+    fn start_controllers(&self, selected: &Controllers, clock: &SharedClock, random: &Random) {
         const MANAGER: &str = "kube-controller-manager";
         let (api, client) = (&self.api, self.component_client(MANAGER));
-        let events = self.recorder("garbage-collector-controller", "", clock);
-        self.spawn(garbage::run(api.clone(), client.clone(), clock.clone(), events));
-        self.spawn(deletion::run(api.clone(), client.clone(), clock.clone()));
+        let namespaces = selected.contains("namespace-controller");
+        self.spawn(deletion::run(api.clone(), client.clone(), clock.clone(), namespaces));
         self.spawn(event_ttl::run(self.api.client_as(MANAGER), clock.clone()));
         self.spawn(kubernetes_service::run(api.clone(), client.clone(), clock.clone(), self.endpoints.address()));
-        self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), self.endpoints.certificate()));
-        self.control("clusterrole-aggregation-controller", clock, Aggregation::default());
-        self.control("deployment-controller", clock, Deployments::default());
-        self.control("disruption-controller", clock, Disruptions::new(api.clone()));
-        self.control("stale-disruption-controller", clock, StaleDisruptions::default());
-        self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
-        self.control("job-controller", clock, Jobs::default());
-        self.control("persistentvolume-protection-controller", clock, Protection::default());
-        self.control("replicaset-controller", clock, ReplicaSets::default());
+        if selected.contains("garbage-collector-controller") {
+            let events = self.recorder("garbage-collector-controller", "", clock);
+            self.spawn(garbage::run(api.clone(), client.clone(), clock.clone(), events));
+        }
+        if selected.contains("serviceaccount-controller") {
+            let certificate = self.endpoints.certificate();
+            self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
+        }
+        self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
+        self.control(selected, "deployment-controller", clock, Deployments::default());
+        self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone()));
+        self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
+        self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone()));
+        self.control(selected, "job-controller", clock, Jobs::default());
+        self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
+        self.control(selected, "replicaset-controller", clock, ReplicaSets::default());
     }
 
-    /// Runs a controller in the shared reconcile loop.
-    fn control(&self, name: &'static str, clock: &SharedClock, controller: impl Controller + 'static) {
-        let events = self.recorder(name, "", clock);
-        let client = self.component_client("kube-controller-manager");
-        self.spawn(reconcile::run(self.api.clone(), client, clock.clone(), events, controller));
+    /// Runs a controller in the shared reconcile loop, if it is selected.
+    fn control(
+        &self,
+        selected: &Controllers,
+        name: &'static str,
+        clock: &SharedClock,
+        controller: impl Controller + 'static,
+    ) {
+        debug_assert!(Controllers::NAMES.contains(&name), "{name} can't be selected");
+        if selected.contains(name) {
+            let events = self.recorder(name, "", clock);
+            let client = self.component_client("kube-controller-manager");
+            self.spawn(reconcile::run(self.api.clone(), client, clock.clone(), events, controller));
+        }
     }
 
     async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {

@@ -54,5 +54,6 @@ pub use kubewright_apiserver::{ListenError, ListenOptions};
 pub use self::{
     api_endpoints::Endpoint,
     cluster::{Cluster, ClusterBuilder, Pods, StartError},
+    controllers::selection::{Controllers, UnknownController},
     node::{ImageTable, Program, simulation::FinishError},
 };

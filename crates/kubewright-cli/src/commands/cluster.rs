@@ -29,6 +29,12 @@ Examples:
   # Start a cluster that kubectl, k9s and others use without further settings
   kubewright cluster --merge
 
+  # Run tests that were written for envtest, which has neither controllers nor nodes
+  kubewright cluster --api-only -- go test ./...
+
+  # Leave out the controllers that a program brings itself
+  kubewright cluster --controllers=-deployment-controller,-replicaset-controller
+
   # Start a cluster on a fixed port, and use it from another shell
   kubewright cluster --listen 127.0.0.1:6443 --kubeconfig ./kubeconfig
   KUBECONFIG=./kubeconfig kubectl get pods --all-namespaces
@@ -43,7 +49,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     cluster: ClusterOptions,
 
-    /// Wait until pods can run: the node is ready, and the default service account exists
+    /// Wait until the cluster is complete: the node is ready, and the default service account exists
     #[arg(long)]
     wait: bool,
 

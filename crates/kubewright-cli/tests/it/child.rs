@@ -84,3 +84,17 @@ fn help_has_an_example_of_a_command() {
     let help = stdout(&kubewright().args(["cluster", "--help"]).output().unwrap());
     assert!(help.contains("kubewright cluster --wait -- pytest"), "{help}");
 }
+
+#[test]
+fn an_api_server_alone_has_no_node() {
+    let script =
+        "kubectl get nodes,pods,serviceaccounts --all-namespaces --output name; kubectl get namespaces --output name";
+    let output = kubewright().args(["cluster", "--api-only", "--wait", "--", "sh", "-c", script]).output().unwrap();
+    let namespaces =
+        ["default", "kube-node-lease", "kube-public", "kube-system"].map(|name| format!("namespace/{name}"));
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), namespaces);
+    let output = kubewright().args(["cluster", "--controllers=-jobs", "--", "true"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("no controller is called \"jobs\"") && said.contains("job-controller"), "{said}");
+}

@@ -12,6 +12,8 @@
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
 //!
+//! [`selection`] names those that can be left out.
+//!
 //! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
 //! finds the children of each parent. Every controller reads the feed, some of them in batches ([`batch`]), and retries
 //! failed requests ([`retry`]).
@@ -35,4 +37,5 @@ pub(crate) mod reconcile;
 pub(crate) mod replicaset;
 mod retry;
 pub(crate) mod scheduler;
+pub(crate) mod selection;
 pub(crate) mod value;

@@ -1,5 +1,6 @@
 //! Tests of the embedded cluster through its API.
 
+mod controllers;
 mod crds;
 mod deployment;
 mod disruption;

@@ -31,13 +31,14 @@ const KUBERNETES: &str = "kubernetes";
 /// The minimum time between two writes of conditions.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Empties namespaces and kinds that are being deleted, for as long as it is polled.
-pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock) {
+/// Empties kinds and, with `namespaces`, namespaces that are being deleted, for as long as it is polled.
+pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, namespaces: bool) {
     let feed = api.feed();
     let deleter = Terminator {
         client,
         clock,
         feed,
+        namespaces,
         contents: Contents::default(),
         ending: BTreeMap::new(),
         dirty: BTreeSet::new(),
@@ -50,6 +51,8 @@ struct Terminator {
     client: ObjectClient,
     clock: SharedClock,
     feed: Feed,
+    /// Whether namespaces are emptied, too.
+    namespaces: bool,
     contents: Contents,
     /// The scopes that are being deleted.
     ending: BTreeMap<Scope, Terminating>,
@@ -98,7 +101,8 @@ impl Terminator {
     fn take(&mut self, change: &Change) {
         let Some(item) = item(&change.resource, &change.object) else { return };
         let gone = change.kind == ChangeKind::Deleted;
-        if let Some(scope) = scope(&change.resource, &change.object) {
+        let scope = scope(&change.resource, &change.object);
+        if let Some(scope) = scope.filter(|scope| self.namespaces || matches!(scope, Scope::Kind(_))) {
             if gone {
                 self.ending.remove(&scope);
                 self.retries.forget(&scope);

@@ -1,0 +1,65 @@
+//! The selection of controllers.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::{Namespace, Pod, ServiceAccount},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, ResourceExt};
+use kubewright_cluster::{Cluster, Pods};
+
+use crate::{background, crds::WIDGETS};
+
+const WORKLOADS: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: busybox}]}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: lone}
+spec:
+  selector: {matchLabels: {app: lone}}
+  template:
+    metadata: {labels: {app: lone}}
+    spec: {containers: [{name: main, image: busybox}]}
+";
+
+#[tokio::test]
+async fn an_api_server_alone_leaves_objects_as_they_are() {
+    let cluster = Cluster::builder().api_only().start().await.expect("a cluster");
+    cluster.apply_yaml(WORKLOADS).await.expect("applied");
+    Api::<Namespace>::all(cluster.client()).delete("shop", &background()).await.expect("accepted");
+    // Custom kinds are removed by kube-apiserver itself.
+    cluster.apply_yaml(WIDGETS).await.expect("defined");
+    let definitions = Api::<CustomResourceDefinition>::all(cluster.client());
+    definitions.delete("widgets.example.com", &background()).await.expect("accepted");
+    cluster.expect::<CustomResourceDefinition>(|all| all.is_empty()).await.expect("deleted");
+
+    cluster.expect::<Namespace>(|all| all.iter().any(|one| one.name_any() == "shop")).await.expect("it stays");
+    cluster.expect::<ReplicaSet>(|all| all.len() == 1).await.expect("none of the Deployment");
+    cluster.expect::<Pod>(|all| all.is_empty()).await.expect("no pod");
+    cluster.expect::<ServiceAccount>(|all| all.is_empty()).await.expect("no account");
+}
+
+#[tokio::test]
+async fn controllers_can_be_left_out() {
+    let controllers = "-deployment-controller".parse().expect("a list");
+    let cluster = Cluster::builder().pods(Pods::None).controllers(controllers).start().await.expect("a cluster");
+    cluster.apply_yaml(WORKLOADS).await.expect("applied");
+    cluster.expect::<Pod>(|all| all.len() == 1).await.expect("the ReplicaSet's pod");
+    let deployments = cluster.expect::<Deployment>(|all| all.len() == 1).await.expect("the Deployment");
+    assert_eq!(deployments[0].status.as_ref().and_then(|status| status.observed_generation), None);
+    cluster.expect::<ReplicaSet>(|all| all.len() == 1).await.expect("none of the Deployment");
+}
