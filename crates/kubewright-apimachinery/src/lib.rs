@@ -9,6 +9,7 @@
 //! * [`decode`]: strict decoding of JSON and YAML
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs
+//! * [`certificate`]: the fields of X.509 certificates
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors, in kube-apiserver's wording
 //! * [`types`]: the built-in types, and how objects pass through them
@@ -22,6 +23,7 @@
 
 pub mod apply;
 pub mod cel;
+pub mod certificate;
 pub mod clock;
 pub mod decode;
 pub mod depth;

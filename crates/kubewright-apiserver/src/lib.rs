@@ -36,6 +36,7 @@ mod object_meta;
 mod object_size;
 mod object_type;
 pub mod openapi;
+mod peer;
 mod protobuf;
 mod proxy;
 mod rbac;
@@ -62,6 +63,7 @@ pub use self::{
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},
     listener::{ListenError, ListenOptions, Listener},
+    peer::unverified_client_config,
     server::{ApiServer, ApiServerBuilder},
     storage::ChangeKind,
     tls::TlsError,

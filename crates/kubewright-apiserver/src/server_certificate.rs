@@ -1,28 +1,28 @@
 //! Verification of the certificates of webhook servers, by the rules of Go's `crypto/x509`, which kube-apiserver uses.
 //!
 //! Webhook servers run with certificates of many origins. Go accepts some that `rustls-webpki` refuses: a certificate
-//! that is its own authority (as `openssl req -x509` makes them), and one that the CA bundle itself contains. The
-//! signatures are verified by `x509-parser` and `ring`. Name constraints aren't evaluated: a chain with an authority
-//! that has them is refused.
+//! that is its own authority (as `openssl req -x509` makes them), and one that the CA bundle itself contains. Name
+//! constraints aren't evaluated: a chain with an authority that has them is refused.
 //!
 //! Errors have Go's wording, since users search for it.
 
-use std::{error::Error, fmt, net::IpAddr, sync::Arc};
+use std::{error::Error, fmt, net::IpAddr};
 
 use jiff::Timestamp;
+use kubewright_apimachinery::certificate::Certificate;
 use rustls::{
-    CertificateError, DigitallySignedStruct, OtherError, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    crypto::WebPkiSupportedAlgorithms,
+    pki_types::{AlgorithmIdentifier, CertificateDer, ServerName, alg_id},
 };
-use x509_parser::{
-    extensions::{GeneralName, ParsedExtension},
-    oid_registry::{
-        OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ED25519,
-    },
-    prelude::{FromDer, X509Certificate},
-};
+
+/// Identifiers of RSA with SHA-1 in DER.
+const SHA1_RSA: [&[u8]; 2] = [&[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], &[6, 5, 0x2b, 0x0e, 3, 2, 0x1d]];
+/// The purposes of keys in [`Certificate`]: any, and servers.
+const ANY_PURPOSE: &[u64] = &[2, 5, 29, 37, 0];
+const SERVER_AUTHENTICATION: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 1];
+/// The types of attributes in names.
+const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
 /// The maximum number of signatures that the verification of one certificate checks, as in Go.
 const MAX_SIGNATURES: usize = 100;
@@ -30,8 +30,15 @@ const MAX_SIGNATURES: usize = 100;
 /// Verifies the certificates of servers against a list of trusted certificates.
 #[derive(Debug)]
 pub(crate) struct ServerCertificateVerifier {
-    trusted: Vec<CertificateDer<'static>>,
+    trusted: Vec<Trusted>,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// A trusted certificate, as it is and parsed.
+#[derive(Debug)]
+struct Trusted {
+    der: CertificateDer<'static>,
+    certificate: Certificate,
 }
 
 impl ServerCertificateVerifier {
@@ -40,8 +47,8 @@ impl ServerCertificateVerifier {
         trusted: impl IntoIterator<Item = CertificateDer<'static>>,
         algorithms: WebPkiSupportedAlgorithms,
     ) -> Self {
-        let trusted = trusted.into_iter().filter(|der| parse(der).is_some()).collect();
-        Self { trusted, algorithms }
+        let parse = |der: CertificateDer<'static>| Some(Trusted { certificate: Certificate::parse(&der)?, der });
+        Self { trusted: trusted.into_iter().filter_map(parse).collect(), algorithms }
     }
 
     /// Returns whether no certificate is trusted.
@@ -49,7 +56,8 @@ impl ServerCertificateVerifier {
         self.trusted.is_empty()
     }
 
-    fn verify(
+    /// Verifies a certificate for a host at a time in seconds since 1970.
+    pub(crate) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -57,15 +65,15 @@ impl ServerCertificateVerifier {
         now: i64,
     ) -> Result<(), Refusal> {
         let malformed = || Refusal("malformed certificate".to_owned());
-        let certificate = parse(leaf).ok_or_else(malformed)?;
+        let certificate = Certificate::parse(leaf).ok_or_else(malformed)?;
         check_certificate(&certificate, now)?;
         check_host(&certificate, host)?;
-        if self.trusted.iter().any(|trusted| trusted.as_ref() == leaf.as_ref()) {
+        if self.trusted.iter().any(|trusted| trusted.der == *leaf) {
             return check_usage(&certificate);
         }
-        let trusted: Vec<_> = self.trusted.iter().filter_map(|der| parse(der)).collect();
-        let others: Vec<_> = intermediates.iter().filter_map(|der| parse(der)).collect();
-        let mut search = Search { trusted: &trusted, others: &others, now, signatures: 0, hint: None, usage: None };
+        let others: Vec<_> = intermediates.iter().filter_map(|der| Certificate::parse(der)).collect();
+        let (signatures, hint, usage) = (0, None, None);
+        let mut search = Search { verifier: self, others: &others, now, signatures, hint, usage };
         if search.is_trusted(&mut vec![&certificate]) {
             return Ok(());
         }
@@ -81,7 +89,7 @@ impl ServerCertificateVerifier {
 
 /// The reason why a certificate is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Refusal(String);
+pub(crate) struct Refusal(String);
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,8 +101,8 @@ impl Error for Refusal {}
 
 /// The search for a chain from a certificate to a trusted one.
 struct Search<'a> {
-    trusted: &'a [X509Certificate<'a>],
-    others: &'a [X509Certificate<'a>],
+    verifier: &'a ServerCertificateVerifier,
+    others: &'a [Certificate],
     now: i64,
     /// The number of signatures checked.
     signatures: usize,
@@ -106,11 +114,11 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Returns whether a chain, which begins with the certificate of the server, can be continued to a trusted one.
-    fn is_trusted(&mut self, chain: &mut Vec<&'a X509Certificate<'a>>) -> bool {
+    fn is_trusted(&mut self, chain: &mut Vec<&'a Certificate>) -> bool {
         let Some(last) = chain.last().copied() else { return false };
-        let (trusted, others) = (self.trusted, self.others);
-        let is_issuer = |other: &&X509Certificate<'_>| other.subject().as_raw() == last.issuer().as_raw();
-        for candidate in trusted.iter().filter(is_issuer) {
+        let (verifier, others) = (self.verifier, self.others);
+        let is_issuer = |other: &&Certificate| other.subject == last.issuer;
+        for candidate in verifier.trusted.iter().map(|trusted| &trusted.certificate).filter(is_issuer) {
             if self.can_continue(chain, candidate) {
                 chain.push(candidate);
                 match chain.iter().try_for_each(|certificate| check_usage(certificate)) {
@@ -122,7 +130,7 @@ impl<'a> Search<'a> {
         }
         for candidate in others.iter().filter(is_issuer) {
             // A chain contains no certificate twice, so the search ends.
-            let is_used = chain.iter().any(|used| used.tbs_certificate.as_ref() == candidate.tbs_certificate.as_ref());
+            let is_used = chain.iter().any(|used| used.signed == candidate.signed);
             if !is_used && self.can_continue(chain, candidate) {
                 chain.push(candidate);
                 if self.is_trusted(chain) {
@@ -135,14 +143,14 @@ impl<'a> Search<'a> {
     }
 
     /// Returns whether a candidate is the authority of the last certificate of a chain.
-    fn can_continue(&mut self, chain: &[&X509Certificate<'_>], candidate: &X509Certificate<'_>) -> bool {
+    fn can_continue(&mut self, chain: &[&Certificate], candidate: &Certificate) -> bool {
         let Some(last) = chain.last() else { return false };
         self.signatures += 1;
         if self.signatures > MAX_SIGNATURES {
             return false;
         }
         let result = check_authority(candidate, chain.len() - 1)
-            .and_then(|()| check_signature(last, candidate))
+            .and_then(|()| check_signature(last, candidate, &self.verifier.algorithms))
             .and_then(|()| check_certificate(candidate, self.now));
         if let Err(why) = &result
             && self.hint.is_none()
@@ -153,18 +161,13 @@ impl<'a> Search<'a> {
     }
 }
 
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
-    X509Certificate::from_der(der).ok().filter(|(rest, _)| rest.is_empty()).map(|(_, certificate)| certificate)
-}
-
 fn refuse(why: impl Into<String>) -> Result<(), Refusal> {
     Err(Refusal(why.into()))
 }
 
 /// Checks the validity period and the critical extensions.
-fn check_certificate(certificate: &X509Certificate<'_>, now: i64) -> Result<(), Refusal> {
-    let validity = certificate.validity();
-    let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+fn check_certificate(certificate: &Certificate, now: i64) -> Result<(), Refusal> {
+    let (from, until) = (certificate.not_before.as_second(), certificate.not_after.as_second());
     let expired = |relation: &str, bound: i64| {
         let shown = |second| Timestamp::from_second(second).map(|time| time.to_string()).unwrap_or_default();
         let why = "certificate has expired or is not yet valid";
@@ -176,110 +179,92 @@ fn check_certificate(certificate: &X509Certificate<'_>, now: i64) -> Result<(), 
     if now > until {
         return expired("after", until);
     }
-    for extension in certificate.extensions().iter().filter(|extension| extension.critical) {
-        match extension.parsed_extension() {
-            ParsedExtension::BasicConstraints(_)
-            | ParsedExtension::KeyUsage(_)
-            | ParsedExtension::ExtendedKeyUsage(_)
-            | ParsedExtension::SubjectAlternativeName(_)
-            | ParsedExtension::AuthorityKeyIdentifier(_)
-            | ParsedExtension::SubjectKeyIdentifier(_)
-            | ParsedExtension::CertificatePolicies(_) => {}
-            _ => return refuse("unhandled critical extension"),
-        }
+    if certificate.extensions.has_unknown_critical {
+        return refuse("unhandled critical extension");
     }
     Ok(())
 }
 
 /// Checks that a certificate is of an authority with at most this number of authorities below it.
-fn check_authority(certificate: &X509Certificate<'_>, below: usize) -> Result<(), Refusal> {
+fn check_authority(certificate: &Certificate, below: usize) -> Result<(), Refusal> {
     let cannot_sign = "invalid signature: parent certificate cannot sign this kind of certificate";
-    let constraints = certificate.basic_constraints().map_err(|_| Refusal("invalid basic constraints".to_owned()))?;
-    match constraints.map(|constraints| constraints.value) {
+    let extensions = &certificate.extensions;
+    match extensions.basic_constraints {
         // Certificates of the first versions have no extensions.
-        None if certificate.version().0 < 2 => {}
-        Some(constraints) if constraints.ca => {
-            if constraints.path_len_constraint.is_some_and(|most| usize::try_from(most).is_ok_and(|most| below > most))
-            {
+        None if certificate.version < 2 => {}
+        Some(constraints) if constraints.is_authority => {
+            if constraints.path_length.is_some_and(|most| usize::try_from(most).is_ok_and(|most| below > most)) {
                 return refuse("too many intermediates for path length constraint");
             }
         }
         _ => return refuse(cannot_sign),
     }
-    let usage = certificate.key_usage().map_err(|_| Refusal("invalid key usage".to_owned()))?;
-    if usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
+    if extensions.can_sign_certificates == Some(false) {
         return refuse(cannot_sign);
     }
-    if !matches!(certificate.name_constraints(), Ok(None)) {
+    if extensions.has_name_constraints {
         return refuse("name constraints of authorities are not supported");
     }
     Ok(())
 }
 
 /// Checks that an authority signed a certificate.
-fn check_signature(certificate: &X509Certificate<'_>, authority: &X509Certificate<'_>) -> Result<(), Refusal> {
-    let algorithm = &certificate.signature_algorithm.algorithm;
-    if [OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA].contains(algorithm) {
+fn check_signature(
+    certificate: &Certificate,
+    authority: &Certificate,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<(), Refusal> {
+    let Certificate { signature_algorithm: signed_by, signed, signature, .. } = certificate;
+    if SHA1_RSA.iter().any(|weak| signed_by.starts_with(weak)) {
         return refuse("cannot verify signature: insecure algorithm SHA1-RSA");
     }
-    certificate.verify_signature(Some(authority.public_key())).map_err(|_| {
-        let why = if [OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384].contains(algorithm) {
-            "ECDSA verification failure"
-        } else if *algorithm == OID_SIG_ED25519 {
-            "Ed25519 verification failure"
-        } else {
-            "RSA verification failure"
-        };
-        Refusal(why.to_owned())
+    let mut fitting = algorithms.all.iter().filter(|algorithm| {
+        *algorithm.signature_alg_id() == **signed_by && *algorithm.public_key_alg_id() == *authority.key_algorithm
+    });
+    if fitting.any(|algorithm| algorithm.verify_signature(&authority.public_key, signed, signature).is_ok()) {
+        return Ok(());
+    }
+    let is = |algorithm: AlgorithmIdentifier| *algorithm == **signed_by;
+    refuse(if is(alg_id::ECDSA_SHA256) || is(alg_id::ECDSA_SHA384) {
+        "ECDSA verification failure"
+    } else if is(alg_id::ED25519) {
+        "Ed25519 verification failure"
+    } else {
+        "RSA verification failure"
     })
 }
 
 /// Checks that a certificate may be used for servers. An authority without usages may sign for all of them.
-fn check_usage(certificate: &X509Certificate<'_>) -> Result<(), Refusal> {
-    match certificate.extended_key_usage() {
-        Ok(None) => Ok(()),
-        Ok(Some(usage)) if usage.value.any || usage.value.server_auth => Ok(()),
-        _ => refuse("certificate specifies an incompatible key usage"),
+fn check_usage(certificate: &Certificate) -> Result<(), Refusal> {
+    let is_fitting = |purpose: &Vec<u64>| [ANY_PURPOSE, SERVER_AUTHENTICATION].contains(&purpose.as_slice());
+    match &certificate.extensions.extended_key_usage {
+        Some(purposes) if !purposes.iter().any(is_fitting) => refuse("certificate specifies an incompatible key usage"),
+        _ => Ok(()),
     }
 }
 
 /// Checks that a certificate is valid for a host.
-fn check_host(certificate: &X509Certificate<'_>, host: &ServerName<'_>) -> Result<(), Refusal> {
-    let names = certificate.subject_alternative_name().ok().flatten();
-    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+fn check_host(certificate: &Certificate, host: &ServerName<'_>) -> Result<(), Refusal> {
+    let (names, addresses) = (&certificate.extensions.dns_names, &certificate.extensions.addresses);
     let shown = host.to_str();
     let valid = if let ServerName::IpAddress(address) = host {
-        let address = IpAddr::from(*address);
-        let addresses: Vec<_> = names.iter().filter_map(address_of).collect();
-        if addresses.contains(&address) {
+        if addresses.contains(&IpAddr::from(*address)) {
             return Ok(());
         }
         if addresses.is_empty() {
             return refuse(format!("cannot validate certificate for {shown} because it doesn't contain any IP SANs"));
         }
-        addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        addresses.iter().map(ToString::to_string).collect()
     } else {
-        let names: Vec<_> = names
-            .iter()
-            .filter_map(|name| match name {
-                GeneralName::DNSName(name) => Some((*name).to_owned()),
-                _ => None,
-            })
-            .collect();
         if names.iter().any(|name| matches_host(name, &shown)) {
             return Ok(());
         }
-        names
+        names.clone()
     };
     if valid.is_empty() {
         return refuse(format!("certificate is not valid for any names, but wanted to match {shown}"));
     }
     refuse(format!("certificate is valid for {}, not {shown}", valid.join(", ")))
-}
-
-fn address_of(name: &GeneralName<'_>) -> Option<IpAddr> {
-    let GeneralName::IPAddress(bytes) = name else { return None };
-    <[u8; 4]>::try_from(*bytes).map(IpAddr::from).ok().or_else(|| <[u8; 16]>::try_from(*bytes).map(IpAddr::from).ok())
 }
 
 /// Returns whether a name of a certificate, whose first label may be `*`, matches a host.
@@ -293,49 +278,29 @@ fn matches_host(name: &str, host: &str) -> bool {
 }
 
 /// Returns the name of an authority in errors.
-fn display_name(certificate: &X509Certificate<'_>) -> String {
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().chain(subject.iter_organization()).find_map(|name| name.as_str().ok());
-    name.map_or_else(|| format!("serial:{}", certificate.serial), str::to_owned)
+fn display_name(certificate: &Certificate) -> String {
+    let attributes = certificate.subject_attributes().unwrap_or_default();
+    let named = |kind: &[u64]| attributes.iter().find(|(found, _)| found == kind).map(|(_, value)| value.text());
+    let name = named(COMMON_NAME).or_else(|| named(ORGANIZATION));
+    name.map_or_else(|| format!("serial:{}", decimal(&certificate.serial)), str::to_owned)
 }
 
-impl ServerCertVerifier for ServerCertificateVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        match self.verify(end_entity, intermediates, server_name, now) {
-            Ok(()) => Ok(ServerCertVerified::assertion()),
-            Err(refusal) => Err(CertificateError::Other(OtherError(Arc::new(refusal))).into()),
+/// Returns a number of any length in decimal.
+fn decimal(bytes: &[u8]) -> String {
+    // The digits, the lowest first.
+    let mut digits = vec![0];
+    for byte in bytes {
+        let mut carry = u32::from(*byte);
+        for digit in &mut digits {
+            carry += *digit << 8;
+            (*digit, carry) = (carry % 10, carry / 10);
+        }
+        while carry > 0 {
+            digits.push(carry % 10);
+            carry /= 10;
         }
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    digits.iter().rev().filter_map(|digit| char::from_digit(*digit, 10)).collect()
 }
 
 #[cfg(test)]

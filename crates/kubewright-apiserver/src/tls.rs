@@ -10,16 +10,15 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use rustls::{
-    DigitallySignedStruct, DistinguishedName as RawName, ServerConfig, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
-    server::danger::{ClientCertVerified, ClientCertVerifier},
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer},
 };
 
 use crate::{
     auth::{CREDENTIAL_ID, UserInfo},
     digest,
+    peer::PeerVerifier,
 };
 
 /// An error of generating credentials.
@@ -167,63 +166,17 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
 }
 
 fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = ring::default_provider();
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let verifier = Arc::new(AnyClientCertificate { algorithms: provider.signature_verification_algorithms });
-    let mut config = ServerConfig::builder_with_provider(provider as Arc<CryptoProvider>)
+    // Each request checks whether the client's certificate is valid, so that an unknown one gets the response 401
+    // instead of a failed handshake.
+    let verifier = Arc::new(PeerVerifier::any(provider.signature_verification_algorithms));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
-}
-
-/// Accepts any client certificate whose key the client holds. Each request checks whether the certificate is valid, so
-/// that an unknown one gets the response 401 instead of a failed handshake.
-#[derive(Debug)]
-struct AnyClientCertificate {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ClientCertVerifier for AnyClientCertificate {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[RawName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{server_certificate::ServerCertificateVerifier, storage::Store};
+use crate::{peer::PeerVerifier, server_certificate::ServerCertificateVerifier, storage::Store};
 
 /// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
 const MAX_RESPONSE: usize = 7 * 1024 * 1024;
@@ -146,8 +146,9 @@ impl Endpoint {
             None => rustls_native_certs::load_native_certs().certs,
         };
         let provider = ring::default_provider();
-        let verifier = ServerCertificateVerifier::new(trusted, provider.signature_verification_algorithms);
-        if verifier.is_empty() && self.authority.is_some() {
+        let algorithms = provider.signature_verification_algorithms;
+        let servers = ServerCertificateVerifier::new(trusted, algorithms);
+        if servers.is_empty() && self.authority.is_some() {
             return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
         }
         let time = Arc::new(ServerTime(webhooks.clock.clone()));
@@ -155,7 +156,7 @@ impl Endpoint {
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_custom_certificate_verifier(Arc::new(PeerVerifier::servers(servers, algorithms)))
             .with_no_client_auth();
         let (store, resolver) = (webhooks.store.clone(), webhooks.resolver);
         let dialer = Dialer { store, resolver, service: self.service.clone() };

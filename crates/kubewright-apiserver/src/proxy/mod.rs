@@ -3,10 +3,9 @@
 //! Responses are streamed. Nothing is spawned for a request that isn't upgraded: its connection is driven while its
 //! response is read.
 
-mod tls;
-
 use std::{
-    net::SocketAddr,
+    io,
+    net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     task::{Context, Poll},
     time::Duration,
@@ -23,14 +22,17 @@ use http_body_util::Full;
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use kubewright_apimachinery::status::Status;
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite, copy_bidirectional},
     net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     body::{Body, BoxError},
+    peer::unverified_client_config,
     response::Response,
     storage::Store,
     websocket::ConnectionTasks,
@@ -133,17 +135,24 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
+/// Starts TLS on a connection. As in kube-apiserver, certificates of backends aren't verified: pods have none that could
+/// be.
+async fn start_tls(stream: TcpStream, address: IpAddr) -> io::Result<TlsStream<TcpStream>> {
+    let config = unverified_client_config().map_err(io::Error::other)?;
+    TlsConnector::from(config).connect(ServerName::from(address), stream).await
+}
+
 async fn connect(backend: &Backend) -> Result<Box<dyn Connection>, Status> {
     let mut failure = unavailable("no endpoints available");
     for address in &backend.addresses {
         let why = match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) if !backend.tls => return Ok(Box::new(stream)),
-            Ok(Ok(stream)) => match timeout(HANDSHAKE_TIMEOUT, tls::connect(stream, address.ip())).await {
+            Ok(Ok(stream)) => match timeout(HANDSHAKE_TIMEOUT, start_tls(stream, address.ip())).await {
                 Ok(Ok(stream)) => return Ok(Box::new(stream)),
                 Ok(Err(error)) => format!("tls: {error}"),
                 Err(_) => "net/http: TLS handshake timeout".to_owned(),
             },
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 format!("dial tcp {address}: connect: connection refused")
             }
             Ok(Err(error)) => format!("dial tcp {address}: {error}"),

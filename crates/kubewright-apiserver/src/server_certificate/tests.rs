@@ -150,6 +150,14 @@ fn other_certificates_are_refused_in_the_words_of_go() {
 }
 
 #[test]
+fn serial_numbers_are_shown_in_decimal() {
+    for (bytes, expect) in [(&[][..], "0"), (&[0, 255], "255"), (&[1, 0], "256"), (&[0xff; 16], &u128::MAX.to_string())]
+    {
+        assert_eq!(decimal(bytes), expect);
+    }
+}
+
+#[test]
 fn names_of_certificates_may_begin_with_a_wildcard() {
     for (name, host, expect) in [
         ("a.b", "A.b", true),

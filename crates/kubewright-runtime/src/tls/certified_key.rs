@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
+use kubewright_apimachinery::certificate::Certificate;
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -12,8 +13,6 @@ use rustls::{
     sign,
 };
 use thiserror::Error;
-
-use super::certificate::Certificate;
 
 /// The error of an unusable certificate or key. The messages contain no part of either.
 #[derive(Debug, Error)]

@@ -1,6 +1,6 @@
 //! Execution of a container's probes and lifecycle hooks.
 
-use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{error::Error, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, Uri};
@@ -11,12 +11,8 @@ use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
+use kubewright_apiserver::unverified_client_config;
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::{TcpStream, lookup_host},
@@ -138,7 +134,7 @@ impl Prober {
                 return send(stream, request).await;
             }
             let name = ServerName::from(stream.peer_addr().map_err(message)?.ip());
-            let config = unverified().map_err(|error| error.to_string())?;
+            let config = unverified_client_config().map_err(|error| error.to_string())?;
             send(TlsConnector::from(config).connect(name, stream).await.map_err(message)?, request).await
         };
         match timeout(limit, exchange).await {
@@ -241,54 +237,4 @@ fn message(error: impl Error) -> String {
         innermost = source;
     }
     innermost.to_string()
-}
-
-/// Returns a TLS configuration that accepts any certificate, since probes don't verify servers.
-fn unverified() -> Result<Arc<ClientConfig>, rustls::Error> {
-    let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(AcceptAnyCertificate(provider.clone()));
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-#[derive(Debug)]
-struct AcceptAnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

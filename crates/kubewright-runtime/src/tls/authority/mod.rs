@@ -11,6 +11,7 @@
 use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use kubewright_apimachinery::certificate::Certificate;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
@@ -24,7 +25,7 @@ use rustls::{
 };
 use time::OffsetDateTime;
 
-use super::{CertifiedKey, certificate::Certificate};
+use super::{CertifiedKey, certificate};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
@@ -125,8 +126,9 @@ fn authorities(bundle: &str) -> Vec<Authority> {
         .filter_map(|part| {
             let pem = format!("{}\n", part.trim());
             let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-            let Certificate { not_before, not_after, is_authority, .. } = Certificate::parse(&der)?;
-            is_authority.then_some(Authority { pem, der, not_before, not_after })
+            let parsed = Certificate::parse(&der)?;
+            let Certificate { not_before, not_after, .. } = parsed;
+            certificate::is_authority(&parsed).then_some(Authority { pem, der, not_before, not_after })
         })
         .collect()
 }
@@ -149,9 +151,9 @@ impl SigningAuthority {
         let authority = authorities(&held.authorities).into_iter().next()?;
         let key = KeyPair::from_pem(&held.authority_key).ok()?;
         let certificate = Certificate::parse(&authority.der)?;
-        let is_its = certificate.public_key == key.subject_public_key_info();
+        let is_its = certificate.public_key_info == key.subject_public_key_info();
         let is_valid = (authority.not_before..authority.not_after).contains(&now);
-        let subject = certificate.subject().filter(|_| is_its && is_valid)?;
+        let subject = certificate::subject(&certificate).filter(|_| is_its && is_valid)?;
         Some(Self { authority, subject, key })
     }
 
@@ -200,7 +202,8 @@ impl ServingCertificate {
     fn read(held: &KeyMaterial, trusted: &[Authority], now: Timestamp) -> Option<Self> {
         let key = CertifiedKey::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
         let der = key.certificate()?;
-        let Certificate { names, not_before, .. } = Certificate::parse(der)?;
+        let certificate = Certificate::parse(der)?;
+        let (names, not_before) = (certificate::names(&certificate), certificate.not_before);
         (is_signed(der, trusted, now) && key.is_valid_at(now)).then_some(Self { names, not_before })
     }
 }
