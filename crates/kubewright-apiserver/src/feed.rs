@@ -124,7 +124,7 @@ impl Feed {
         self.cursor = cursor;
         self.ready.clear();
         for (storage, objects) in existing {
-            self.ready.extend(objects.values().map(|object| Pending {
+            self.ready.extend(objects.iter().map(|(_, object)| Pending {
                 storage: storage.clone(),
                 kind: ChangeKind::Added,
                 object: object.clone(),

@@ -46,6 +46,7 @@ mod schema_rules;
 mod selection;
 mod server;
 mod server_certificate;
+mod sorted_map;
 mod state;
 mod storage;
 mod strconv;

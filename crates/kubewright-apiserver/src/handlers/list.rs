@@ -95,13 +95,9 @@ pub(super) fn range<'a>(
     namespace: &'a str,
     after: Option<&Key>,
 ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
-    let start = match after {
-        Some(after) => Bound::Excluded(after.clone()),
-        None => Bound::Included(Key::new(namespace, "")),
-    };
-    objects
-        .range::<_, Key>((start, Bound::Unbounded))
-        .take_while(move |(key, _)| namespace.is_empty() || *key.namespace == *namespace)
+    let first = Key::new(namespace, "");
+    let found = objects.from(after.map_or(Bound::Included(&first), Bound::Excluded));
+    found.take_while(move |(key, _)| namespace.is_empty() || *key.namespace == *namespace)
 }
 
 /// Checks `resourceVersion` and the options that depend on it

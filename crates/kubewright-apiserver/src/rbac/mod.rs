@@ -9,10 +9,12 @@ mod rule;
 use std::{collections::BTreeSet, sync::Arc};
 
 use arc_swap::ArcSwap;
-use imbl::{OrdMap, OrdSet};
 
 pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
-use crate::auth::{attributes::Attributes, user::UserInfo};
+use crate::{
+    auth::{attributes::Attributes, user::UserInfo},
+    sorted_map::SortedMap,
+};
 
 /// The namespace of a role or binding, empty for cluster-wide ones, and its name.
 pub(crate) type RoleKey = (Arc<str>, Arc<str>);
@@ -55,12 +57,15 @@ pub(crate) struct Authorizer {
     index: ArcSwap<Index>,
 }
 
+/// Names of bindings.
+type Names = Arc<BTreeSet<Arc<str>>>;
+
 #[derive(Clone, Debug, Default)]
 struct Index {
-    roles: OrdMap<RoleKey, Arc<[PolicyRule]>>,
-    bindings: OrdMap<RoleKey, Arc<Binding>>,
+    roles: SortedMap<RoleKey, Arc<[PolicyRule]>>,
+    bindings: SortedMap<RoleKey, Arc<Binding>>,
     /// The names of the bindings of each subject in each namespace.
-    bound: OrdMap<(Subject, Arc<str>), OrdSet<Arc<str>>>,
+    bound: SortedMap<(Subject, Arc<str>), Names>,
 }
 
 impl Authorizer {
@@ -71,8 +76,8 @@ impl Authorizer {
             let mut next = Index::clone(present);
             match &rules {
                 Some(rules) => next.roles.insert(key.clone(), rules.clone()),
-                None => next.roles.remove(key),
-            };
+                None => drop(next.roles.remove(key)),
+            }
             next
         });
     }
@@ -147,7 +152,10 @@ impl Index {
         let (namespace, name) = key;
         self.bindings.insert(key.clone(), binding.clone());
         for (subject, _) in &binding.subjects {
-            self.bound.entry((subject.clone(), namespace.clone())).or_default().insert(name.clone());
+            let bound = (subject.clone(), namespace.clone());
+            let mut names = self.bound.remove(&bound).unwrap_or_default();
+            Arc::make_mut(&mut names).insert(name.clone());
+            self.bound.insert(bound, names);
         }
     }
 
@@ -156,10 +164,10 @@ impl Index {
         let Some(binding) = self.bindings.remove(key) else { return };
         for (subject, _) in &binding.subjects {
             let bound = (subject.clone(), namespace.clone());
-            if let Some(names) = self.bound.get_mut(&bound) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.bound.remove(&bound);
+            if let Some(mut names) = self.bound.remove(&bound) {
+                Arc::make_mut(&mut names).remove(name);
+                if !names.is_empty() {
+                    self.bound.insert(bound, names);
                 }
             }
         }
@@ -178,7 +186,12 @@ impl Index {
         for scope in scopes {
             let mut names = BTreeSet::new();
             for subject in &subjects {
-                names.extend(self.bound.get(&(subject.clone(), scope.clone())).into_iter().flatten().cloned());
+                names.extend(
+                    self.bound
+                        .get(&(subject.clone(), scope.clone()))
+                        .into_iter()
+                        .flat_map(|names| names.iter().cloned()),
+                );
             }
             for name in names {
                 let binding = self.bindings.get(&(scope.clone(), name));

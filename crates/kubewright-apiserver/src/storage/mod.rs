@@ -1,6 +1,6 @@
 //! Multi-version storage: a revision counter, an ordered map of the current objects, and a log of the latest changes.
 //!
-//! * A list is a snapshot. Cloning the persistent map is cheap, and an older revision is restored by undoing the log.
+//! * A list is a snapshot. Cloning the map is cheap, and an older revision is restored by undoing the log.
 //! * A watch is a [`Cursor`] into the log of its resource. No events are queued per watcher, so a slow one costs no
 //!   memory. Once the log has dropped its position, its reads fail.
 //! * A write is an optimistic transaction. It is decided without a lock, and committed if the object hasn't changed
@@ -20,7 +20,6 @@ use std::{
     sync::Arc,
 };
 
-use imbl::OrdMap;
 use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -33,12 +32,13 @@ pub(crate) use self::{
 };
 
 use self::log::Log;
+use crate::sorted_map::SortedMap;
 
 /// The revision of an empty store. Clients interpret 0 as "any version", so the counter starts above it.
 const FIRST_REVISION: u64 = 1;
 
 /// The objects of one resource, in order.
-pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
+pub(crate) type Objects = SortedMap<Key, Arc<Stored>>;
 
 /// The objects of one resource at one revision.
 #[derive(Clone, Debug)]
@@ -146,7 +146,11 @@ impl Store {
         }
         let Some(collection) = state.collections.get(storage) else {
             let expired = Err(ReadError::Expired(Expired { oldest: state.floor }));
-            return if revision < state.floor { expired } else { Ok(Snapshot { revision, objects: Objects::new() }) };
+            return if revision < state.floor {
+                expired
+            } else {
+                Ok(Snapshot { revision, objects: Objects::default() })
+            };
         };
         let mut objects = collection.objects.clone();
         let undo: Vec<_> = collection.log.after(revision).map_err(ReadError::Expired)?.rev().cloned().collect();
@@ -154,8 +158,8 @@ impl Store {
         for event in undo {
             match &event.previous {
                 Some(previous) => objects.insert(event.key.clone(), previous.clone()),
-                None => objects.remove(&event.key),
-            };
+                None => drop(objects.remove(&event.key)),
+            }
         }
         Ok(Snapshot { revision, objects })
     }
@@ -247,7 +251,7 @@ impl Written {
 impl State {
     fn collection(&mut self, storage: &Arc<str>, limits: Limits) -> &mut Collection {
         self.collections.entry(storage.clone()).or_insert_with(|| Collection {
-            objects: OrdMap::new(),
+            objects: Objects::default(),
             log: Log::new(limits, self.floor),
             changed: watch::Sender::new(0),
         })
@@ -271,9 +275,9 @@ impl State {
         let event = Arc::new(Event { storage: storage.clone(), key: key.clone(), object: object.clone(), previous });
         let collection = self.collection(storage, limits);
         match change {
-            ChangeKind::Deleted => collection.objects.remove(key),
+            ChangeKind::Deleted => drop(collection.objects.remove(key)),
             ChangeKind::Added | ChangeKind::Modified => collection.objects.insert(key.clone(), object.clone()),
-        };
+        }
         let changed = collection.changed.clone();
         let dropped = collection.log.push(event.clone());
         let outdated = collection.log.outdated();

@@ -5,14 +5,14 @@
 //! lock is free therefore belongs to a cluster that was killed, and the next cluster that starts removes it.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io::{self, ErrorKind, Write},
-    os::unix::fs::MetadataExt,
-    path::Path,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
 };
 
+use kubewright_apimachinery::random::Random;
 use rustix::process::geteuid;
-use tempfile::TempDir;
 
 use super::process::kill_left;
 
@@ -26,7 +26,7 @@ const TRIES: usize = 10;
 /// A node's directory. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct NodeDirectory {
-    directory: Option<TempDir>,
+    path: PathBuf,
     /// Held for as long as the directory is in use.
     _lock: File,
 }
@@ -34,29 +34,40 @@ pub(crate) struct NodeDirectory {
 impl NodeDirectory {
     /// Creates a directory in `root` for a node whose processes have the mark `id`.
     pub(crate) fn new(root: &Path, id: &str) -> io::Result<Self> {
-        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(root)?;
-        // The file gets its final name only after it is locked, so that no other cluster mistakes the directory for an
-        // abandoned one.
-        let fresh = directory.path().join("lock.new");
-        let mut lock = File::create_new(&fresh)?;
-        lock.lock()?;
-        lock.write_all(id.as_bytes())?;
-        fs::rename(fresh, directory.path().join(LOCK))?;
-        Ok(Self { directory: Some(directory), _lock: lock })
+        // Not from the cluster's generator: clusters of the same seed may run at the same time.
+        let path = root.join(format!("{PREFIX}{}", Random::from_entropy().suffix(10)));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        match lock(&path, id) {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err(error) => {
+                remove(&path);
+                Err(error)
+            }
+        }
     }
 
     /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
-        self.directory.as_ref().map_or(Path::new(""), TempDir::path)
+        &self.path
     }
 }
 
 impl Drop for NodeDirectory {
     fn drop(&mut self) {
-        if let Some(directory) = self.directory.take() {
-            remove(&directory.keep());
-        }
+        remove(&self.path);
     }
+}
+
+/// Creates the locked file.
+fn lock(directory: &Path, id: &str) -> io::Result<File> {
+    // The file gets its final name only after it is locked, so that no other cluster mistakes the directory for an
+    // abandoned one.
+    let fresh = directory.join("lock.new");
+    let mut lock = File::create_new(&fresh)?;
+    lock.lock()?;
+    lock.write_all(id.as_bytes())?;
+    fs::rename(fresh, directory.join(LOCK))?;
+    Ok(lock)
 }
 
 fn remove(path: &Path) {
@@ -106,8 +117,6 @@ fn remove_if_abandoned(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-
-    use kubewright_apimachinery::random::Random;
 
     use super::*;
 
