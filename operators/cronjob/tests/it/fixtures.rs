@@ -1,5 +1,7 @@
 //! A CronJob called `lunch`, and its Jobs.
 
+use std::time::Duration;
+
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobTemplate};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -7,6 +9,7 @@ use kube::{ResourceExt, api::DeleteParams};
 use kubewright::condition;
 use operator_kit::{TestEnv, eventually};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 /// Once a day, first one minute after the start of every test.
 pub(crate) const DAILY: &str = "1 10 * * *";
@@ -82,8 +85,21 @@ pub(crate) async fn job_at(env: &TestEnv, time: &str) -> String {
     job(env, &name).await.name_any()
 }
 
-/// Ends a Job, as the Job controller would.
+/// Waits until the Job controller has started a Job.
+async fn started(env: &TestEnv, name: &str) {
+    // A spawned task can't use `eventually`, whose future isn't `Send`.
+    for _ in 0..600 {
+        if env.get::<Job>(name).await.status.is_some_and(|status| status.start_time.is_some()) {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("timed out after a minute waiting until job {name} starts");
+}
+
+/// Ends a Job that has started, as the Job controller would.
 pub(crate) async fn end_job(env: &TestEnv, name: &str, succeeds: bool) {
+    started(env, name).await;
     let now = env.now().strftime("%FT%TZ").to_string();
     let condition = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": now});
     let conditions = if succeeds {
@@ -92,7 +108,10 @@ pub(crate) async fn end_job(env: &TestEnv, name: &str, succeeds: bool) {
         json!([condition("FailureTarget"), condition("Failed")])
     };
     let completion = if succeeds { json!(now) } else { Value::Null };
-    let status = json!({"startTime": now, "completionTime": completion, "conditions": conditions});
+    // A finished job has no running pods.
+    let status = json!({
+        "active": null, "ready": null, "terminating": null, "completionTime": completion, "conditions": conditions,
+    });
     env.edit_status::<Job>(name, status).await;
 }
 
