@@ -1,6 +1,7 @@
 //! Jobs and cron jobs.
 
 mod schedule;
+mod status;
 mod validate;
 
 use jiff::Timestamp;
@@ -68,8 +69,8 @@ impl Strategy for JobStrategy {
         })
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| status::validate_status(old, new, errors))
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {

@@ -446,7 +446,7 @@ fn validate_success_rule(completions: i64, rule: &Value, path: &Path<'_>, errors
 }
 
 /// Returns the number of indexes in a text such as `1,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
     }
