@@ -97,10 +97,11 @@ impl Call {
         Status::bad_request(format!("{sent_kind} in version {number:?} cannot be handled as a {kind}: {why}"))
     }
 
-    /// Checks that the name and namespace of the body match the path. Adds a missing namespace.
+    /// Checks that the name and namespace of the body match the path. Adds a missing namespace, and removes that of an
+    /// object of the cluster.
     fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
-        if !sent.is_empty() && sent != self.namespace {
+        if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));

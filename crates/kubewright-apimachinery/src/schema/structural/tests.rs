@@ -183,7 +183,7 @@ fn defaults() {
     let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
     check_schema(
         spec(json!({"type": "integer", "default": "a"})),
-        &[&at("default: Invalid value: \"string\": in body must be of type integer: \"string\"")],
+        &[&at("default: Invalid value: \"string\":  in body must be of type integer: \"string\"")],
     );
     check_schema(
         spec(

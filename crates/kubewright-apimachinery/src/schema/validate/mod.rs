@@ -161,8 +161,8 @@ fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) ->
 
 /// Returns the message of an invalid value, for causes with a more specific reason.
 fn invalid(value: &Value, why: &str) -> String {
-    // The root has no name, so the message would begin with a space.
-    format!("Invalid value: {value}: {}", why.trim_start())
+    // The root has no name, so the reason begins with a space, as in Kubernetes.
+    format!("Invalid value: {value}: {why}")
 }
 
 /// Returns the expected and the actual type, in kube-apiserver's terms, if they differ.

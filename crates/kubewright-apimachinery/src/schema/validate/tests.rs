@@ -64,7 +64,7 @@ fn fitting_types() {
     check(
         json!({"type": "object"}),
         json!([]),
-        &[r#"Invalid value: "array": in body must be of type object: "array""#],
+        &[r#"Invalid value: "array":  in body must be of type object: "array""#],
     );
 }
 

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::{
     name,
-    selector::LabelSelector,
     status::{Cause, Status},
 };
 use serde_json::Value;
 
-use super::columns::{age, string};
+use super::{
+    columns::{self, age},
+    validation::{Errors, Path, Shown, field, items, string, validate_label_selector, validate_required_name},
+};
 use crate::{
     auth::{Attributes, Requester, service_account_name},
-    fields::{each, fill_zero, has, list, text, within},
+    fields::{each, fill_zero, list, text, within},
     rbac::{Authorizer, Binding, PolicyRule, RoleKey, Subject, quoted, uncovered},
     registry::{Column, Strategy},
 };
@@ -86,14 +88,19 @@ impl RoleStrategy {
 
 impl Strategy for RoleStrategy {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        for (index, rule) in list(new, "/rules").iter().enumerate() {
-            check_rule(rule, &format!("rules[{index}]"), self.scope, &mut causes);
-        }
-        if has(new, "/aggregationRule") {
-            check_aggregation(&new["aggregationRule"], &mut causes);
-        }
-        causes
+        Errors::collect(|errors| {
+            let path = Path::new("rules");
+            for (index, rule) in items(new, "rules").iter().enumerate() {
+                validate_rule(rule, self.scope, &path.index(index), errors);
+            }
+            if let Some(rule) = field(new, "aggregationRule") {
+                validate_aggregation(rule, errors);
+            }
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn check_access(&self, requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
@@ -141,40 +148,40 @@ fn rules(role: &Value) -> Vec<PolicyRule> {
     list(role, "/rules").iter().map(PolicyRule::parse).collect()
 }
 
-fn check_rule(rule: &Value, path: &str, scope: Scope, causes: &mut Vec<Cause>) {
-    let filled = |field: &str| !list(rule, &format!("/{field}")).is_empty();
+fn validate_rule(rule: &Value, scope: Scope, path: &Path<'_>, errors: &mut Errors) {
+    let is_filled = |field: &str| !items(rule, field).is_empty();
     let mut require = |field: &str, why: &str| {
-        if !filled(field) {
-            causes.push(Cause::required(format!("{path}.{field}"), why));
+        if !is_filled(field) {
+            errors.required(&path.child(field), why);
         }
     };
     require("verbs", "verbs must contain at least one value");
-    if !filled("nonResourceURLs") {
+    if !is_filled("nonResourceURLs") {
         require("apiGroups", "resource rules must supply at least one api group");
         require("resources", "resource rules must supply at least one resource");
         return;
     }
     let mut refuse = |why: &str| {
-        causes.push(Cause::invalid(format!("{path}.nonResourceURLs"), &rule["nonResourceURLs"], why));
+        errors.invalid(&path.child("nonResourceURLs"), rule["nonResourceURLs"].clone(), why);
     };
     if scope == Scope::Namespace {
         refuse("namespaced rules cannot apply to non-resource URLs");
     }
-    if ["apiGroups", "resources", "resourceNames"].into_iter().any(filled) {
+    if ["apiGroups", "resources", "resourceNames"].into_iter().any(is_filled) {
         refuse("rules cannot apply to both regular resources and non-resource URLs");
     }
 }
 
-fn check_aggregation(rule: &Value, causes: &mut Vec<Cause>) {
-    const PATH: &str = "aggregationRule.clusterRoleSelectors";
-    let selectors = list(rule, "/clusterRoleSelectors");
+fn validate_aggregation(rule: &Value, errors: &mut Errors) {
+    let path = Path::new("aggregationRule.clusterRoleSelectors");
+    let selectors = items(rule, "clusterRoleSelectors");
     if selectors.is_empty() {
-        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        causes.push(Cause::required(PATH, why));
+        errors.required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
     for (index, selector) in selectors.iter().enumerate() {
-        if let Err(why) = LabelSelector::from_object(selector) {
-            causes.push(Cause::invalid(format!("{PATH}[{index}]"), selector, &why.to_string()));
+        let path = path.index(index);
+        if errors.any(|errors| validate_label_selector(selector, &path, errors)) {
+            errors.invalid(&path, Value::Null, "invalid label selector.");
         }
     }
 }
@@ -203,23 +210,30 @@ impl Strategy for BindingStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        let role = &new["roleRef"];
-        if role["apiGroup"] != GROUP {
-            causes.push(Cause::not_supported("roleRef.apiGroup", &role["apiGroup"], &[GROUP]));
-        }
-        let kinds: &[&str] = if self.scope == Scope::Cluster { &["ClusterRole"] } else { &["ClusterRole", "Role"] };
-        if !kinds.contains(&text(role, "/kind")) {
-            causes.push(Cause::not_supported("roleRef.kind", &role["kind"], kinds));
-        }
-        check_name(role, "roleRef.name", name::path_segment, &mut causes);
-        for (index, subject) in list(new, "/subjects").iter().enumerate() {
-            check_subject(subject, &format!("subjects[{index}]"), self.scope, &mut causes);
-        }
-        if old.is_some_and(|old| old["roleRef"] != *role) {
-            causes.push(Cause::invalid("roleRef", role, "cannot change roleRef"));
-        }
-        causes
+        Errors::collect(|errors| {
+            let (role, path) = (&new["roleRef"], Path::new("roleRef"));
+            let kinds: &[&str] = if self.scope == Scope::Cluster { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
+            for (field, supported) in [("apiGroup", &[GROUP][..]), ("kind", kinds)] {
+                let value = string(role, field);
+                if !supported.contains(&value) {
+                    errors.not_supported(&path.child(field), value, supported);
+                }
+            }
+            validate_required_name(string(role, "name"), name::path_segment, &path.child("name"), errors);
+            let subjects = Path::new("subjects");
+            for (index, subject) in items(new, "subjects").iter().enumerate() {
+                validate_subject(subject, self.scope, &subjects.index(index), errors);
+            }
+            if old.is_some_and(|old| old["roleRef"] != *role) {
+                let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
+                let shown = Shown::object(fields.map(|(shown, field)| (shown, string(role, field).into())));
+                errors.invalid(&path, shown, "cannot change roleRef");
+            }
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn check_access(&self, requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
@@ -289,49 +303,36 @@ fn parse_subject(subject: &Value, namespace: &str) -> Option<(Subject, String)> 
     }
 }
 
-fn check_name(object: &Value, field: &str, rule: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
-    let name = text(object, "/name");
-    if name.is_empty() {
-        causes.push(Cause::required(field, ""));
-    }
-    causes.extend(rule(name).iter().filter(|_| !name.is_empty()).map(|why| Cause::invalid(field, &name.into(), why)));
-}
-
-fn check_subject(subject: &Value, path: &str, scope: Scope, causes: &mut Vec<Cause>) {
-    let kind = text(subject, "/kind");
-    let account = kind == "ServiceAccount";
-    let rule = if account { name::dns1123_subdomain } else { |_: &str| Vec::new() };
-    check_name(subject, &format!("{path}.name"), rule, causes);
-    match kind {
-        "ServiceAccount" => {
-            if !text(subject, "/apiGroup").is_empty() {
-                causes.push(Cause::not_supported(format!("{path}.apiGroup"), &subject["apiGroup"], &[""]));
-            }
-            if scope == Scope::Cluster && text(subject, "/namespace").is_empty() {
-                causes.push(Cause::required(format!("{path}.namespace"), ""));
-            }
-        }
-        "User" | "Group" => {
-            if subject["apiGroup"] != GROUP {
-                causes.push(Cause::not_supported(format!("{path}.apiGroup"), &subject["apiGroup"], &[GROUP]));
-            }
-        }
+fn validate_subject(subject: &Value, scope: Scope, path: &Path<'_>, errors: &mut Errors) {
+    let kind = string(subject, "kind");
+    let rule = if kind == "ServiceAccount" { name::dns1123_subdomain } else { |_: &str| Vec::new() };
+    validate_required_name(string(subject, "name"), rule, &path.child("name"), errors);
+    let group = match kind {
+        "ServiceAccount" => "",
+        "User" | "Group" => GROUP,
         _ => {
-            let kinds = ["Group", "ServiceAccount", "User"];
-            causes.push(Cause::not_supported(format!("{path}.kind"), &subject["kind"], &kinds));
+            errors.not_supported(&path.child("kind"), kind, &["ServiceAccount", "User", "Group"]);
+            return;
         }
+    };
+    let sent = string(subject, "apiGroup");
+    if sent != group {
+        errors.not_supported(&path.child("apiGroup"), sent, &[group]);
+    }
+    if kind == "ServiceAccount" && scope == Scope::Cluster && string(subject, "namespace").is_empty() {
+        errors.required(&path.child("namespace"), "");
     }
 }
 
 pub(super) fn binding_columns() -> Vec<Column> {
     vec![
-        string("Role", |object, _| {
+        columns::string("Role", |object, _| {
             format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name")).into()
         }),
         age(),
-        string("Users", |object, _| subjects(object, "User")).wide(),
-        string("Groups", |object, _| subjects(object, "Group")).wide(),
-        string("ServiceAccounts", |object, _| subjects(object, "ServiceAccount")).wide(),
+        columns::string("Users", |object, _| subjects(object, "User")).wide(),
+        columns::string("Groups", |object, _| subjects(object, "Group")).wide(),
+        columns::string("ServiceAccounts", |object, _| subjects(object, "ServiceAccount")).wide(),
     ]
 }
 
@@ -394,7 +395,9 @@ mod tests {
         other["roleRef"]["name"] = "b".into();
         assert_eq!(
             strategy.validate(Some(&binding), &other)[0].message,
-            format!("Invalid value: {}: cannot change roleRef", other["roleRef"])
+            format!(
+                "Invalid value: {{\"APIGroup\":{GROUP:?},\"Kind\":\"ClusterRole\",\"Name\":\"b\"}}: cannot change roleRef"
+            )
         );
         let bad = json!({
             "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "a/b"},

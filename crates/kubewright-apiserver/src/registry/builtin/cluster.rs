@@ -3,9 +3,16 @@
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
-use super::columns::{NONE, age, count, integer, string, value_or};
+use super::{
+    columns::{self, NONE, age, count, integer, value_or},
+    pod::{validate_quantity, validate_taint_effect},
+    validation::{
+        Cidr, Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name,
+        validate_text,
+    },
+};
 use crate::{
-    fields::{entries, fill, flag, has, list, remove, set, text, within},
+    fields::{fill, flag, has, list, remove, set, text, within},
     registry::{Column, Strategy},
 };
 
@@ -44,6 +51,34 @@ impl Strategy for NamespaceStrategy {
         within(new, "status", |status| fill(status, "phase", "Active"));
     }
 
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+        Errors::collect(|errors| {
+            let path = Path::new("spec.finalizers");
+            for finalizer in strings(&new["spec"], "finalizers") {
+                validate_text(finalizer, name::label_key, &path, errors);
+                if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+                    let why = "name is neither a standard finalizer name nor is it fully qualified";
+                    errors.invalid(&path, finalizer, why);
+                }
+            }
+        })
+    }
+
+    fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
+        let phase = string(&new["status"], "phase");
+        let (expected, why) = if has(new, "/metadata/deletionTimestamp") {
+            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        } else {
+            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+        };
+        if phase == expected { Vec::new() } else { vec![Cause::invalid("status.Phase", &phase.into(), why)] }
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
     fn forbids_deletion(&self, object: &Value) -> Option<&'static str> {
         IMMORTAL.contains(&text(object, "/metadata/name")).then_some("this namespace may not be deleted")
     }
@@ -73,7 +108,7 @@ fn label_by_name(namespace: &mut Value, name: &str) {
 }
 
 pub(super) fn namespace_columns() -> Vec<Column> {
-    vec![string("Status", |object, _| text(object, "/status/phase").into()), age()]
+    vec![columns::string("Status", |object, _| text(object, "/status/phase").into()), age()]
 }
 
 /// The strategy of nodes.
@@ -82,7 +117,21 @@ pub(super) struct NodeStrategy;
 
 impl Strategy for NodeStrategy {
     fn default(&self, object: &mut Value) {
-        within(object, "spec", |_| {});
+        within(object, "spec", |spec| {
+            // The older of the two fields prevails, and equals the first range of the newer one.
+            let (range, first) = (string(spec, "podCIDR"), strings(spec, "podCIDRs").next());
+            match (range, first) {
+                ("", Some(first)) => {
+                    let first = first.to_owned();
+                    set(spec, "podCIDR", first);
+                }
+                (range, first) if !range.is_empty() && first != Some(range) => {
+                    let ranges = json!([range]);
+                    set(spec, "podCIDRs", ranges);
+                }
+                _ => {}
+            }
+        });
         within(object, "status", |status| {
             if let Some(capacity) = status.get("capacity").filter(|value| value.is_object()).cloned() {
                 fill(status, "allocatable", capacity);
@@ -91,17 +140,31 @@ impl Strategy for NodeStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let Some(old) = old else { return Vec::new() };
-        let mut causes = Vec::new();
-        for field in ["podCIDR", "providerID"] {
-            let before = text(&old["spec"], &format!("/{field}"));
-            if !before.is_empty() && old["spec"][field] != new["spec"][field] {
-                let why = "node updates may only change labels, taints, or capacity (or configSource, if the \
-                           DynamicKubeletConfig feature gate is enabled)";
-                causes.push(Cause::forbidden(format!("spec.{field}"), why));
+        Errors::collect(|errors| {
+            validate_node(new, errors);
+            if let Some(old) = old {
+                validate_node_update(old, new, errors);
             }
+        })
+    }
+
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_node_update(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if field(&new["spec"], "configSource").is_some() {
+            warnings.push("spec.configSource: the feature is removed".to_owned());
         }
-        causes
+        if !string(&new["spec"], "externalID").is_empty() {
+            warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        warnings
     }
 
     fn has_generation(&self) -> bool {
@@ -109,18 +172,104 @@ impl Strategy for NodeStrategy {
     }
 }
 
+fn validate_node(node: &Value, errors: &mut Errors) {
+    validate_taints(node, errors);
+    validate_node_resources(node, errors);
+    let spec = &node["spec"];
+    let path = Path::new("spec.podCIDRs");
+    let mut families = Vec::new();
+    for (index, range) in strings(spec, "podCIDRs").enumerate() {
+        validate_cidr(range, &path.index(index), errors);
+        families.push(Cidr::parse(range).is_some_and(|range| range.address.is_ipv6()));
+    }
+    if families.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
+        let ranges = items(spec, "podCIDRs").to_vec();
+        errors.invalid(&path, ranges, "may specify no more than one CIDR for each IP family");
+    }
+}
+
+fn validate_node_update(old: &Value, new: &Value, errors: &mut Errors) {
+    validate_node_resources(new, errors);
+    let mut addresses = Vec::new();
+    let path = Path::new("status.addresses");
+    for (index, address) in items(&new["status"], "addresses").iter().enumerate() {
+        if addresses.contains(&address) {
+            let shown = [("Type", "type"), ("Address", "address")];
+            let shown = Shown::object(shown.map(|(shown, field)| (shown, string(address, field).into())));
+            errors.duplicate(&path.index(index), shown);
+        }
+        addresses.push(address);
+    }
+    let (before, after) = (&old["spec"], &new["spec"]);
+    let ranges = items(before, "podCIDRs");
+    if !ranges.is_empty() && ranges != items(after, "podCIDRs") {
+        let why = "node updates may not change podCIDR except from \"\" to valid";
+        errors.forbidden(&Path::new("spec.podCIDRs"), why);
+    }
+    let provider = string(before, "providerID");
+    if !provider.is_empty() && provider != string(after, "providerID") {
+        let why = "node updates may not change providerID except from \"\" to valid";
+        errors.forbidden(&Path::new("spec.providerID"), why);
+    }
+    validate_taints(new, errors);
+    if string(before, "externalID") != string(after, "externalID") {
+        errors.forbidden(&Path::new("spec.externalID"), "may not be updated");
+    }
+}
+
+/// Checks the amounts of resources in the status.
+fn validate_node_resources(node: &Value, errors: &mut Errors) {
+    let status = Path::new("status");
+    for field in ["capacity", "allocatable"] {
+        let path = status.child(field);
+        for (name, amount) in entries(&node["status"], field) {
+            validate_quantity(name, amount, &path.child(name), errors);
+        }
+    }
+}
+
+/// Checks taints, which Kubernetes reports as if they were metadata.
+fn validate_taints(node: &Value, errors: &mut Errors) {
+    let mut seen = Vec::new();
+    let path = Path::new("metadata.taints");
+    for (index, taint) in items(&node["spec"], "taints").iter().enumerate() {
+        let path = path.index(index);
+        let (key, value, effect) = (string(taint, "key"), string(taint, "value"), string(taint, "effect"));
+        validate_label_name(key, &path.child("key"), errors);
+        let wrong = name::label_value(value);
+        if !wrong.is_empty() {
+            errors.invalid(&path.child("value"), value, &wrong.join(";"));
+        }
+        if effect.is_empty() {
+            errors.required(&path.child("effect"), "");
+        } else {
+            validate_taint_effect(effect, &path.child("effect"), errors);
+        }
+        if seen.contains(&(effect, key)) {
+            let fields = [("Key", "key"), ("Value", "value"), ("Effect", "effect")];
+            let fields = fields.map(|(shown, field)| (shown, string(taint, field).into()));
+            let time = [("TimeAdded", Shown::nullable(taint.get("timeAdded")))];
+            let shown = Shown::object(fields.into_iter().chain(time));
+            errors.duplicate_because(&path, shown, "taints must be unique by key and effect pair");
+        }
+        seen.push((effect, key));
+    }
+}
+
 pub(super) fn node_columns() -> Vec<Column> {
     vec![
-        string("Status", |node, _| node_state(node).into()),
-        string("Roles", |node, _| roles(node).into()),
+        columns::string("Status", |node, _| node_state(node).into()),
+        columns::string("Roles", |node, _| roles(node).into()),
         age(),
-        string("Version", |node, _| text(node, "/status/nodeInfo/kubeletVersion").into()),
-        string("Internal-IP", |node, _| node_address(node, "InternalIP")).wide(),
-        string("External-IP", |node, _| node_address(node, "ExternalIP")).wide(),
-        string("OS-Image", |node, _| value_or(node, "/status/nodeInfo/osImage", UNKNOWN)).wide(),
-        string("Kernel-Version", |node, _| value_or(node, "/status/nodeInfo/kernelVersion", UNKNOWN)).wide(),
-        string("Container-Runtime", |node, _| value_or(node, "/status/nodeInfo/containerRuntimeVersion", UNKNOWN))
-            .wide(),
+        columns::string("Version", |node, _| text(node, "/status/nodeInfo/kubeletVersion").into()),
+        columns::string("Internal-IP", |node, _| node_address(node, "InternalIP")).wide(),
+        columns::string("External-IP", |node, _| node_address(node, "ExternalIP")).wide(),
+        columns::string("OS-Image", |node, _| value_or(node, "/status/nodeInfo/osImage", UNKNOWN)).wide(),
+        columns::string("Kernel-Version", |node, _| value_or(node, "/status/nodeInfo/kernelVersion", UNKNOWN)).wide(),
+        columns::string("Container-Runtime", |node, _| {
+            value_or(node, "/status/nodeInfo/containerRuntimeVersion", UNKNOWN)
+        })
+        .wide(),
     ]
 }
 
@@ -137,7 +286,7 @@ fn node_state(node: &Value) -> String {
 }
 
 fn roles(node: &Value) -> String {
-    let roles: Vec<_> = entries(node, "/metadata/labels")
+    let roles: Vec<_> = entries(&node["metadata"], "labels")
         .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
             Some(role) => Some(role),
             None => value.as_str().filter(|_| key == "kubernetes.io/role"),

@@ -1,22 +1,22 @@
 //! ConfigMaps and Secrets.
 
-use std::collections::BTreeSet;
-
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kubewright_apimachinery::{name, status::Cause};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    check::IMMUTABLE,
-    columns::{age, count, integer, string},
+    columns::{self, age, count, integer},
+    validation::{Errors, IMMUTABLE, Path, boolean, entries, entry, string, validate_text},
 };
 use crate::{
-    fields::{entries, fill, flag, remove, set, text, within},
+    fields::{fill, remove, set, text, within},
     registry::{Column, Strategy},
+    schema_rules::json_type,
 };
 
 /// The maximum size of all values together, in bytes.
 const LIMIT: usize = 1024 * 1024;
+const DATA: Path<'static> = Path::new("data");
 
 /// The strategy of ConfigMaps.
 #[derive(Debug)]
@@ -24,24 +24,28 @@ pub(super) struct ConfigMapStrategy;
 
 impl Strategy for ConfigMapStrategy {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        let mut keys = BTreeSet::new();
-        let mut size = 0;
-        for field in ["data", "binaryData"] {
-            for (key, value) in entries(new, &format!("/{field}")) {
-                check_key(field, key, &mut causes);
-                if !keys.insert(key) {
-                    let why = "duplicate of key present in data";
-                    causes.push(Cause::invalid(format!("{field}[{key}]"), &json!(key), why));
+        Errors::collect(|errors| {
+            let mut size = 0;
+            for (field, encoded) in [("data", false), ("binaryData", true)] {
+                let path = Path::new(field);
+                for (key, value) in entries(new, field) {
+                    validate_text(key, name::config_key, &path.key(key), errors);
+                    if !encoded && new["binaryData"].get(key).is_some() {
+                        errors.invalid(&path.key(key), key, "duplicate of key present in binaryData");
+                    }
+                    size += value_size(encoded, value);
                 }
-                size += value_size(field == "binaryData", value);
             }
-        }
-        check_size("", size, &mut causes);
-        if let Some(old) = old {
-            check_frozen(old, new, &["data", "binaryData"], &mut causes);
-        }
-        causes
+            // Kubernetes uses this name for the whole object.
+            validate_size(&Path::new("[]"), size, errors);
+            if let Some(old) = old {
+                validate_frozen(old, new, &["data", "binaryData"], errors);
+            }
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -52,14 +56,6 @@ impl Strategy for ConfigMapStrategy {
 /// The strategy of Secrets.
 #[derive(Debug)]
 pub(super) struct SecretStrategy;
-
-/// The required keys of Secrets by type.
-const REQUIRED_KEYS: &[(&str, &[&str])] = &[
-    ("kubernetes.io/dockercfg", &[".dockercfg"]),
-    ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
-    ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
-    ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
-];
 
 impl Strategy for SecretStrategy {
     fn default(&self, object: &mut Value) {
@@ -75,26 +71,25 @@ impl Strategy for SecretStrategy {
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        let mut size = 0;
-        for (key, value) in entries(new, "/data") {
-            check_key("data", key, &mut causes);
-            size += value_size(true, value);
-        }
-        check_size("data", size, &mut causes);
-        let kind = text(new, "/type");
-        for key in REQUIRED_KEYS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| *keys) {
-            if new["data"].get(key).is_none() {
-                causes.push(Cause::required(format!("data[{key}]"), ""));
+        Errors::collect(|errors| {
+            let mut size = 0;
+            for (key, value) in entries(new, "data") {
+                validate_text(key, name::config_key, &DATA.key(key), errors);
+                size += value_size(true, value);
             }
-        }
-        if let Some(old) = old {
-            if old["type"] != new["type"] {
-                causes.push(Cause::invalid("type", &new["type"], IMMUTABLE));
+            validate_size(&DATA, size, errors);
+            validate_secret_type(new, errors);
+            if let Some(old) = old {
+                if old["type"] != new["type"] {
+                    errors.invalid(&Path::new("type"), new["type"].clone(), IMMUTABLE);
+                }
+                validate_frozen(old, new, &["data"], errors);
             }
-            check_frozen(old, new, &["data"], &mut causes);
-        }
-        causes
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -102,9 +97,62 @@ impl Strategy for SecretStrategy {
     }
 }
 
-fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
-    let sentences = name::config_key(key);
-    causes.extend(sentences.iter().map(|why| Cause::invalid(format!("{field}[{key}]"), &json!(key), why)));
+/// Checks the data that the type of a Secret requires.
+fn validate_secret_type(secret: &Value, errors: &mut Errors) {
+    const ACCOUNT: &str = "kubernetes.io/service-account.name";
+    let account = entry(&secret["metadata"], "annotations", ACCOUNT).unwrap_or_default();
+    let value = |key: &str| secret["data"].get(key).and_then(Value::as_str);
+    let mut require = |keys: &[&str]| keys.iter().for_each(|key| errors.required(&DATA.key(key), ""));
+    match string(secret, "type") {
+        "kubernetes.io/service-account-token" if account.is_empty() => {
+            errors.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
+        }
+        "kubernetes.io/dockercfg" => validate_json(".dockercfg", value(".dockercfg"), errors),
+        "kubernetes.io/dockerconfigjson" => validate_json(".dockerconfigjson", value(".dockerconfigjson"), errors),
+        "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
+            require(&["username", "password"]);
+        }
+        "kubernetes.io/ssh-auth" if value("ssh-privatekey").unwrap_or_default().is_empty() => {
+            require(&["ssh-privatekey"]);
+        }
+        "kubernetes.io/tls" => {
+            ["tls.crt", "tls.key"].iter().filter(|key| value(key).is_none()).for_each(|key| require(&[*key]));
+        }
+        _ => {}
+    }
+}
+
+/// Checks that a value is a JSON object, in base64.
+fn validate_json(key: &str, value: Option<&str>, errors: &mut Errors) {
+    let path = DATA.key(key);
+    let Some(value) = value else { return errors.required(&path, "") };
+    let bytes = BASE64_STANDARD.decode(value).unwrap_or_default();
+    if let Err(why) = check_json_object(&bytes) {
+        errors.invalid(&path, "<secret contents redacted>", &why);
+    }
+}
+
+/// Returns why a text isn't a JSON object, in the words of Go's decoder.
+fn check_json_object(text: &[u8]) -> Result<(), String> {
+    let shown =
+        |byte: Option<&u8>| byte.map_or_else(String::new, |byte| char::from(*byte).escape_default().to_string());
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+    let value = match values.next() {
+        None => return Err("unexpected end of JSON input".into()),
+        Some(Err(error)) if error.is_eof() => return Err("unexpected end of JSON input".into()),
+        Some(Err(_)) => {
+            let at = shown(text.get(values.byte_offset()));
+            return Err(format!("invalid character '{at}' looking for beginning of value"));
+        }
+        Some(Ok(value)) => value,
+    };
+    if let Some(byte) = text[values.byte_offset()..].iter().find(|byte| !byte.is_ascii_whitespace()) {
+        return Err(format!("invalid character '{}' after top-level value", shown(Some(byte))));
+    }
+    match json_type(&value) {
+        "object" | "null" => Ok(()),
+        other => Err(format!("json: cannot unmarshal {other} into Go value of type map[string]interface {{}}")),
+    }
 }
 
 /// Returns the size of a value in bytes. For a base64 value this is approximately the decoded size.
@@ -113,26 +161,24 @@ fn value_size(encoded: bool, value: &Value) -> usize {
     if encoded { length / 4 * 3 } else { length }
 }
 
-fn check_size(field: &str, size: usize, causes: &mut Vec<Cause>) {
+fn validate_size(path: &Path<'_>, size: usize, errors: &mut Errors) {
     if size > LIMIT {
-        let message = format!("Too long: may not be more than {LIMIT} bytes");
-        // Kubernetes uses this name for the whole object.
-        let field = if field.is_empty() { "[]" } else { field };
-        causes.push(Cause::new("FieldValueTooLong", field, message));
+        errors.too_long(path, LIMIT);
     }
 }
 
 /// Checks that an immutable object remains immutable and keeps its data.
-fn check_frozen(old: &Value, new: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
-    if !flag(old, "/immutable") {
+fn validate_frozen(old: &Value, new: &Value, fields: &[&str], errors: &mut Errors) {
+    if !boolean(old, "immutable") {
         return;
     }
     let why = "field is immutable when `immutable` is set";
-    if !flag(new, "/immutable") {
-        causes.push(Cause::forbidden("immutable", why));
+    if !boolean(new, "immutable") {
+        errors.forbidden(&Path::new("immutable"), why);
     }
-    let changed = fields.iter().filter(|field| old[**field] != new[**field]);
-    causes.extend(changed.map(|field| Cause::forbidden(*field, why)));
+    for field in fields.iter().filter(|field| old[**field] != new[**field]) {
+        errors.forbidden(&Path::new(field), why);
+    }
 }
 
 pub(super) fn config_map_columns() -> Vec<Column> {
@@ -141,7 +187,7 @@ pub(super) fn config_map_columns() -> Vec<Column> {
 
 pub(super) fn secret_columns() -> Vec<Column> {
     vec![
-        string("Type", |object, _| text(object, "/type").into()),
+        columns::string("Type", |object, _| text(object, "/type").into()),
         integer("Data", |object, _| count(object, &["/data"])),
         age(),
     ]
@@ -149,6 +195,8 @@ pub(super) fn secret_columns() -> Vec<Column> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn check(strategy: &dyn Strategy, old: Option<Value>, new: Value, expect: &[&str]) {
@@ -174,7 +222,7 @@ mod tests {
             strategy,
             None,
             json!({"data": {"a": ""}, "binaryData": {"a": ""}}),
-            &["binaryData[a]: Invalid value: \"a\": duplicate of key present in data"],
+            &["data[a]: Invalid value: \"a\": duplicate of key present in binaryData"],
         );
         check(
             strategy,
@@ -188,6 +236,16 @@ mod tests {
             json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
             &["data[tls.key]: Required value"],
         );
+    }
+
+    #[test]
+    fn registry_credentials_are_json_objects() {
+        let wrong = |text: &str| check_json_object(text.as_bytes()).unwrap_err();
+        assert_eq!(check_json_object(b" {} "), Ok(()));
+        assert_eq!(wrong("{}1"), "invalid character '1' after top-level value");
+        assert_eq!(wrong("{"), "unexpected end of JSON input");
+        assert_eq!(wrong("x"), "invalid character 'x' looking for beginning of value");
+        assert_eq!(wrong("[]"), "json: cannot unmarshal array into Go value of type map[string]interface {}");
     }
 
     #[test]

@@ -5,11 +5,11 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
-    check::one_of,
-    columns::{integer, string},
+    columns::{self, integer},
+    validation::{Errors, IMMUTABLE, Path, field, int, string, validate_text},
 };
 use crate::{
-    fields::{fill, has, remove, set, text},
+    fields::{fill, remove, set, text},
     registry::{Column, Strategy},
     table::age_of,
 };
@@ -58,13 +58,11 @@ pub(super) struct CoreEvents;
 
 impl Strategy for CoreEvents {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        check_namespace(new, "involvedObject.namespace", &mut causes);
-        // The rules of the newer API apply to events with an `eventTime`.
-        if has(new, "/eventTime") {
-            check_modern(new, "reportingComponent", "message", &mut causes);
-        }
-        causes
+        Errors::collect(|errors| validate_legacy_event(new, "reportingComponent", errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -78,17 +76,17 @@ pub(super) struct ModernEvents;
 
 impl Strategy for ModernEvents {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        check_namespace(new, "regarding.namespace", &mut causes);
-        // Events of older clients are left unchanged.
-        if old.is_some_and(|old| !has(old, "/eventTime")) {
-            return causes;
-        }
-        if !has(new, "/eventTime") {
-            causes.push(Cause::required("eventTime", ""));
-        }
-        check_modern(new, "reportingController", "note", &mut causes);
-        causes
+        Errors::collect(|errors| {
+            validate_legacy_event(new, "reportingController", errors);
+            match old {
+                None => validate_new_event(new, errors),
+                Some(old) => validate_event_update(old, new, errors),
+            }
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
@@ -114,54 +112,115 @@ impl Strategy for ModernEvents {
     }
 }
 
-/// Checks that an event is in the namespace of its object or, if the object has none, in a system namespace.
-fn check_namespace(event: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let (own, about) = (text(event, "/metadata/namespace"), text(event, "/involvedObject/namespace"));
-    let fits = if about.is_empty() { matches!(own, "default" | "kube-system" | "") } else { about == own };
+/// Checks an event of either API, in stored form. The rules of the newer API apply to events with an `eventTime`. Names
+/// of fields in messages are those of the stored form, except for `reporter`.
+fn validate_legacy_event(event: &Value, reporter: &str, errors: &mut Errors) {
+    let (own, about) = (string(&event["metadata"], "namespace"), string(&event["involvedObject"], "namespace"));
+    let is_modern = field(event, "eventTime").is_some();
+    let fits = match (is_modern, about) {
+        (false, "") => matches!(own, "default" | ""),
+        (false, about) => own == about,
+        (true, "") => matches!(own, "default" | "kube-system"),
+        (true, _) => true,
+    };
     if !fits {
-        causes.push(Cause::invalid(field, &about.into(), "does not match event.namespace"));
+        errors.invalid(&Path::new("involvedObject.namespace"), about, "does not match event.namespace");
+    }
+    if is_modern {
+        let path = Path::new(reporter);
+        let name = string(event, "reportingComponent");
+        if name.is_empty() {
+            errors.required(&path, "");
+        }
+        validate_text(name, name::label_key, &path, errors);
+        for (field, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)] {
+            let length = string(event, field).len();
+            if length == 0 && field != "message" {
+                errors.required(&Path::new(field), "");
+            }
+            if length > limit {
+                errors.invalid(&Path::new(field), "", &format!("can have at most {limit} characters"));
+            }
+        }
+    }
+    validate_text(own, name::dns1123_subdomain, &Path::new("namespace"), errors);
+}
+
+/// Checks a new event of the newer API.
+fn validate_new_event(event: &Value, errors: &mut Errors) {
+    validate_series(event, errors);
+    if field(event, "eventTime").is_none() {
+        errors.required(&Path::new("eventTime"), "");
+    }
+    let kind = string(event, "type");
+    if !["Normal", "Warning"].contains(&kind) {
+        errors.invalid(&Path::new("type"), "", &format!("has invalid value: {kind}"));
+    }
+    let source = &event["source"];
+    let of_older_api = [
+        ("firstTimestamp", field(event, "firstTimestamp").is_some()),
+        ("lastTimestamp", field(event, "lastTimestamp").is_some()),
+        ("count", int(event, "count") != 0),
+        ("source", !string(source, "component").is_empty() || !string(source, "host").is_empty()),
+    ];
+    for (field, is_set) in of_older_api {
+        if is_set {
+            errors.invalid(&Path::new(field), "", "needs to be unset");
+        }
     }
 }
 
-fn check_modern(event: &Value, controller: &str, note: &str, causes: &mut Vec<Cause>) {
-    let reporter = text(event, "/reportingComponent");
-    if reporter.is_empty() {
-        causes.push(Cause::required(controller, ""));
-    } else {
-        let sentences = name::label_key(reporter);
-        causes.extend(sentences.iter().map(|why| Cause::invalid(controller, &reporter.into(), why)));
+fn validate_series(event: &Value, errors: &mut Errors) {
+    let Some(series) = field(event, "series") else { return };
+    if int(series, "count") < 2 {
+        errors.invalid(&Path::new("series.count"), "", "should be at least 2");
     }
-    for (field, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
-        let value = text(event, &format!("/{field}"));
-        if value.is_empty() {
-            causes.push(Cause::required(field, ""));
-        } else if value.len() > limit {
-            causes.push(Cause::invalid(field, &"".into(), &format!("can have at most {limit} characters")));
+    if field(series, "lastObservedTime").is_none() {
+        errors.required(&Path::new("series.lastObservedTime"), "");
+    }
+}
+
+/// Checks an update by the newer API, which only changes the series.
+fn validate_event_update(old: &Value, new: &Value, errors: &mut Errors) {
+    const FIXED: &[(&str, &str)] = &[
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("reason", "reason"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ];
+    if old["series"] != new["series"] {
+        validate_series(new, errors);
+    }
+    for (field, shown) in FIXED {
+        if old[*field] != new[*field] {
+            errors.invalid(&Path::new(shown), new[*field].clone(), IMMUTABLE);
         }
     }
-    if text(event, "/message").len() > 1024 {
-        causes.push(Cause::invalid(note, &"".into(), "can have at most 1024 characters"));
-    }
-    if text(event, "/type").is_empty() {
-        causes.push(Cause::required("type", ""));
-    }
-    one_of(event, "", "type", &["Normal", "Warning"], causes);
-    causes.iter_mut().for_each(|cause| cause.field = cause.field.trim_start_matches('.').into());
 }
 
 /// Returns the columns of events in both APIs. They have no leading name column.
 pub(super) fn columns() -> Vec<Column> {
-    let mut name = string("Name", |event, _| show(event, "/metadata/name").into()).wide();
+    let mut name = columns::string("Name", |event, _| show(event, "/metadata/name").into()).wide();
     name.format = "name".into();
     vec![
-        string("Last Seen", |event, now| last_seen(event, now).into()),
-        string("Type", |event, _| show(event, "/type").into()),
-        string("Reason", |event, _| show(event, "/reason").into()),
-        string("Object", |event, _| about(event).into()),
-        string("Subobject", |event, _| show(event, "/involvedObject/fieldPath").into()).wide(),
-        string("Source", |event, _| reporter(event).into()).wide(),
-        string("Message", |event, _| show(event, "/message").trim().into()),
-        string("First Seen", |event, now| first_seen(event, now).into()).wide(),
+        columns::string("Last Seen", |event, now| last_seen(event, now).into()),
+        columns::string("Type", |event, _| show(event, "/type").into()),
+        columns::string("Reason", |event, _| show(event, "/reason").into()),
+        columns::string("Object", |event, _| about(event).into()),
+        columns::string("Subobject", |event, _| show(event, "/involvedObject/fieldPath").into()).wide(),
+        columns::string("Source", |event, _| reporter(event).into()).wide(),
+        columns::string("Message", |event, _| show(event, "/message").trim().into()),
+        columns::string("First Seen", |event, now| first_seen(event, now).into()).wide(),
         integer("Count", |event, _| count(event).into()).wide(),
         name,
     ]
@@ -267,12 +326,18 @@ mod tests {
         check(|event| drop(remove(event, "eventTime")), "eventTime: Required value");
         check(|event| drop(remove(event, "reportingController")), "reportingController: Required value");
         check(
-            |event| event["regarding"]["namespace"] = "other".into(),
-            "regarding.namespace: Invalid value: \"other\": does not match event.namespace",
+            |event| {
+                event["metadata"]["namespace"] = "other".into();
+                event["regarding"]["namespace"] = "".into();
+            },
+            "involvedObject.namespace: Invalid value: \"\": does not match event.namespace",
         );
-        check(
-            |event| event["type"] = "Odd".into(),
-            "type: Unsupported value: \"Odd\": supported values: \"Normal\", \"Warning\"",
-        );
+        check(|event| event["type"] = "Odd".into(), "type: Invalid value: \"\": has invalid value: Odd");
+        check(|event| event["deprecatedCount"] = 1.into(), "count: Invalid value: \"\": needs to be unset");
+        let (mut old, mut new) = (modern(), modern());
+        new["note"] = "other".into();
+        [&mut old, &mut new].into_iter().for_each(|event| ModernEvents.decode(event));
+        let causes = ModernEvents.validate(Some(&old), &new);
+        assert_eq!(causes[0].to_string(), "message: Invalid value: \"other\": field is immutable");
     }
 }

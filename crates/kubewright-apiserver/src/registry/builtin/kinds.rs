@@ -21,10 +21,11 @@ use super::{
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
     job::{self, CronJobStrategy, JobStrategy},
-    network::{EndpointSliceStrategy, EndpointsStrategy, NetworkPolicyStrategy},
-    other::{self, BasicStrategy, LeaseStrategy, LimitRangeStrategy},
+    networking::{EndpointSliceStrategy, EndpointsStrategy, IngressStrategy, NetworkPolicyStrategy},
+    other::{self, LeaseStrategy},
     pod::{self, PodStrategy},
     priority::{self, PriorityClassStrategy},
+    quota::{LimitRangeStrategy, ResourceQuotaStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
     storage::{ClaimStrategy, VolumeStrategy},
@@ -98,7 +99,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .select(&["status.replicas"]),
         Entry::of::<core::ResourceQuota>()
             .short(&["quota"])
-            .strategy(BasicStrategy::WITHOUT_GENERATION)
+            .strategy(ResourceQuotaStrategy)
             .columns(other::quota_columns()),
         Entry::of::<core::Secret>().strategy(SecretStrategy).columns(config::secret_columns()).select(&["type"]),
         Entry::of::<core::ServiceAccount>()
@@ -159,7 +160,7 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
     let role = |scope| RoleStrategy { scope, authorizer: indexes.authorizer.clone() };
     let binding = |scope| BindingStrategy { scope, authorizer: indexes.authorizer.clone() };
     vec![
-        Entry::of::<networking::Ingress>().short(&["ing"]).columns(other::ingress_columns()),
+        Entry::of::<networking::Ingress>().short(&["ing"]).strategy(IngressStrategy).columns(other::ingress_columns()),
         Entry::of::<networking::NetworkPolicy>()
             .short(&["netpol"])
             .strategy(NetworkPolicyStrategy)

@@ -1,38 +1,16 @@
 //! Kinds with few specific rules.
 
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
 use super::{
-    check::at_least,
     columns::{NONE, age, integer, selector, string, value_or},
+    validation::{self, Errors, Path, optional_int, validate_nonnegative},
 };
 use crate::{
-    fields::{each, entries, fill, has, int, list, text, within},
+    fields::{entries, has, int, list, text},
     registry::{Column, Strategy},
 };
-
-/// The strategy of kinds that only have rules for names and generations.
-#[derive(Debug)]
-pub(super) struct BasicStrategy {
-    names: fn(&str) -> Vec<String>,
-    generation: bool,
-}
-
-impl BasicStrategy {
-    /// The strategy of kinds without a generation.
-    pub(super) const WITHOUT_GENERATION: Self = Self { names: name::dns1123_subdomain, generation: false };
-}
-
-impl Strategy for BasicStrategy {
-    fn name_rule(&self) -> fn(&str) -> Vec<String> {
-        self.names
-    }
-
-    fn has_generation(&self) -> bool {
-        self.generation
-    }
-}
 
 /// The strategy of leases.
 #[derive(Debug)]
@@ -40,54 +18,23 @@ pub(super) struct LeaseStrategy;
 
 impl Strategy for LeaseStrategy {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        at_least(&new["spec"], "spec", "leaseTransitions", 0, &mut causes);
-        if let Some(seconds) = new.pointer("/spec/leaseDurationSeconds")
-            && seconds.as_i64().is_some_and(|seconds| seconds <= 0)
-        {
-            causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
-        }
         // An empty holder is valid: a leader releases its lease by setting it.
-        causes
-    }
-
-    fn has_generation(&self) -> bool {
-        false
-    }
-}
-
-/// The strategy of limit ranges.
-#[derive(Debug)]
-pub(super) struct LimitRangeStrategy;
-
-impl Strategy for LimitRangeStrategy {
-    /// Sets the default limits of containers to the maximum, and the default requests to these or to the minimum.
-    fn default(&self, object: &mut Value) {
-        within(object, "spec", |spec| {
-            for item in each(spec, "limits").filter(|item| text(item, "/type") == "Container") {
-                fill_amounts(item, "default", "max");
-                fill_amounts(item, "defaultRequest", "default");
-                fill_amounts(item, "defaultRequest", "min");
+        Errors::collect(|errors| {
+            let (spec, path) = (&new["spec"], Path::new("spec"));
+            if let Some(seconds) = optional_int(spec, "leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
+                errors.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
             }
-        });
+            validate_nonnegative(validation::int(spec, "leaseTransitions"), &path.child("leaseTransitions"), errors);
+        })
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn has_generation(&self) -> bool {
         false
     }
-}
-
-/// Sets the amounts that a field lacks to those of another field.
-fn fill_amounts(item: &mut Value, field: &str, source: &str) {
-    let Some(Value::Object(amounts)) = item.get(source).cloned() else { return };
-    if amounts.is_empty() {
-        return;
-    }
-    within(item, field, |present| {
-        for (name, amount) in amounts {
-            fill(present, &name, amount);
-        }
-    });
 }
 
 pub(super) fn lease_columns() -> Vec<Column> {
@@ -261,20 +208,6 @@ mod tests {
         let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
         assert_eq!(endpoints(&object), "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
         assert_eq!(endpoints(&json!({})), "<none>");
-    }
-
-    #[test]
-    fn limits_of_containers_have_defaults() {
-        let mut object = json!({"spec": {"limits": [
-            {"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Gi"}},
-            {"type": "Pod", "max": {"cpu": "2"}},
-        ]}});
-        let pod = object["spec"]["limits"][1].clone();
-        LimitRangeStrategy.default(&mut object);
-        let [container, after] = object["spec"]["limits"].as_array().unwrap().as_slice() else { panic!() };
-        assert_eq!(container["default"], json!({"cpu": "2"}));
-        assert_eq!(container["defaultRequest"], json!({"cpu": "2", "memory": "1Gi"}));
-        assert_eq!(*after, pod);
     }
 
     #[test]

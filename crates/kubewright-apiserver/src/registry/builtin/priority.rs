@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use super::{
-    check::IMMUTABLE,
     columns::{age, integer, string, value_or},
+    validation::IMMUTABLE,
 };
 use crate::{
     fields::{fill, flag, int, set, text},
@@ -179,10 +179,16 @@ impl Strategy for PriorityClassStrategy {
             causes.push(Cause::forbidden("value", &why));
         }
         let policy = &new["preemptionPolicy"];
-        if policy.as_str().is_some_and(|policy| ![PREEMPT, "Never"].contains(&policy)) {
-            causes.push(Cause::not_supported("preemptionPolicy", policy, &[PREEMPT, "Never"]));
+        match policy.as_str() {
+            Some("") => causes.push(Cause::required("preemptionPolicy", "")),
+            Some(PREEMPT | "Never") | None => {}
+            Some(_) => causes.push(Cause::not_supported("preemptionPolicy", policy, &[PREEMPT, "Never"])),
         }
         causes
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
     }
 
     fn forbids_deletion(&self, object: &Value) -> Option<&'static str> {

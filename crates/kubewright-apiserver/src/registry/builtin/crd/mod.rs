@@ -91,6 +91,10 @@ impl Strategy for CrdStrategy {
         validate::definition(old, new)
     }
 
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         self.names.lock().replace(before, after);
         let Some(definition) = after.or(before) else { return };
@@ -123,6 +127,7 @@ pub fn check_definition(definition: &Value) -> Vec<Cause> {
     let mut definition = definition.clone();
     let strategy: CrdStrategy = Default::default();
     strategy.default(&mut definition);
+    strategy.prepare_create(&mut definition);
     strategy.validate(None, &definition)
 }
 

@@ -65,7 +65,17 @@ impl Errors {
 
     /// Adds `Duplicate value`.
     pub(in crate::registry::builtin) fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Shown>) {
-        self.valued("FieldValueDuplicate", "Duplicate value", path, &value.into(), "");
+        self.duplicate_because(path, value, "");
+    }
+
+    /// Adds `Duplicate value` with a reason.
+    pub(in crate::registry::builtin) fn duplicate_because(
+        &mut self,
+        path: &Path<'_>,
+        value: impl Into<Shown>,
+        why: &str,
+    ) {
+        self.valued("FieldValueDuplicate", "Duplicate value", path, &value.into(), why);
     }
 
     /// Adds `Not found`.

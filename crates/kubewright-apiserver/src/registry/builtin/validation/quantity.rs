@@ -58,7 +58,12 @@ impl Quantity {
 
     /// Returns whether the amount, rounded up to thousandths, is a whole number.
     pub(in crate::registry::builtin) fn is_whole(self) -> bool {
-        round_up(self.0, ONE / 1000) % 1000 == 0
+        self.thousandths() % 1000 == 0
+    }
+
+    /// Returns the amount in thousandths, rounded up.
+    pub(in crate::registry::builtin) fn thousandths(self) -> i128 {
+        round_up(self.0, ONE / 1000)
     }
 
     /// Returns whether the amount is a multiple of another one, both rounded up to whole numbers.

@@ -10,6 +10,9 @@ use serde_json::Value;
 
 use super::{errors::Errors, path::Path};
 
+/// The message for changes of immutable fields.
+pub(in crate::registry::builtin) const IMMUTABLE: &str = "field is immutable";
+
 /// The message for a number outside of a range.
 pub(in crate::registry::builtin) fn inclusive_range(first: i64, last: i64) -> String {
     format!("must be between {first} and {last}, inclusive")

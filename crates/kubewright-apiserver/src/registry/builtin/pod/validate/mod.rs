@@ -18,8 +18,11 @@ mod windows;
 use serde_json::Value;
 
 pub(in crate::registry::builtin) use self::{
-    resources::validate_quantity,
-    scheduling::validate_node_selector,
+    resources::{
+        is_overcommit_allowed, is_standard_resource, validate_container_resource_name, validate_quantity,
+        validate_resource_name,
+    },
+    scheduling::{validate_node_selector, validate_taint_effect},
     spec::{validate_pod_template, validate_template_metadata},
     volume_source::{validate_csi_driver_name, validate_host_path, validate_network_source, validate_storage_os},
     warnings::{node_selector_warnings, template_warnings, warnings},

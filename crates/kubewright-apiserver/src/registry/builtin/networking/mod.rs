@@ -1,11 +1,44 @@
-//! Network policies, endpoints and endpoint slices.
+//! Ingresses, network policies, endpoints and endpoint slices.
 
+mod endpoints;
+mod ingress;
+mod network_policy;
+
+use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+use self::{
+    endpoints::{endpoint_slice_warnings, endpoints_warnings, validate_endpoint_slice, validate_endpoints},
+    ingress::{ingress_warnings, validate_ingress, validate_ingress_status},
+    network_policy::{network_policy_warnings, validate_network_policy},
+};
+use super::validation::Errors;
 use crate::{
     fields::{each, fill, fill_zero, list, set, within},
     registry::Strategy,
 };
+
+/// The strategy of ingresses.
+#[derive(Debug)]
+pub(super) struct IngressStrategy;
+
+impl Strategy for IngressStrategy {
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_ingress(old, new, errors))
+    }
+
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_ingress_status(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        if old.is_none() { ingress_warnings(new) } else { Vec::new() }
+    }
+}
 
 /// The strategy of network policies.
 #[derive(Debug)]
@@ -25,6 +58,18 @@ impl Strategy for NetworkPolicyStrategy {
             }
         });
     }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_network_policy(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        network_policy_warnings(new)
+    }
 }
 
 /// The strategy of endpoints.
@@ -36,6 +81,18 @@ impl Strategy for EndpointsStrategy {
         for subset in each(object, "subsets") {
             each(subset, "ports").for_each(|port| fill_zero(port, "protocol", "TCP"));
         }
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_endpoints(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        endpoints_warnings(new)
     }
 
     fn has_generation(&self) -> bool {
@@ -53,6 +110,18 @@ impl Strategy for EndpointSliceStrategy {
             fill(port, "name", "");
             fill(port, "protocol", "TCP");
         }
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate_endpoint_slice(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        endpoint_slice_warnings(old, new)
     }
 
     /// Labels count, too, since they name the service.

@@ -1,0 +1,84 @@
+//! Validation of `conversion` of a CRD.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kubewright_apimachinery::name;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::Value;
+
+use super::{super::status::holds, SPEC};
+use crate::{
+    conversion::REVIEW_VERSIONS,
+    registry::builtin::{
+        validation::{Errors, Path, field, items, string, strings, validate_text},
+        webhook::validate_client_config,
+    },
+};
+
+/// Checks how objects are converted.
+pub(super) fn validate_conversion(old: Option<&Value>, conversion: &Value, errors: &mut Errors) {
+    const STRATEGIES: &[&str] = &["None", "Webhook"];
+    let path = SPEC.child("conversion");
+    let strategy = string(conversion, "strategy");
+    if !strategy.is_empty() && !STRATEGIES.contains(&strategy) {
+        errors.not_supported(&path.child("strategy"), strategy, STRATEGIES);
+    }
+    // These fields are those of an older version of the API.
+    let (client, reviews) = (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
+    let webhook = &conversion["webhook"];
+    let config = field(webhook, "clientConfig");
+    if strategy != "Webhook" {
+        let why = "should not be set when strategy is not set to Webhook";
+        if config.is_some() {
+            errors.forbidden(&client, why);
+        }
+        if !items(webhook, "conversionReviewVersions").is_empty() {
+            errors.forbidden(&reviews, why);
+        }
+        return;
+    }
+    match config {
+        Some(config) => {
+            validate_client_config(config, &client, errors);
+            let bundle = string(config, "caBundle");
+            if !old.is_none_or(allows_any_bundle) && !is_readable(bundle) {
+                let why = "unable to load root certificates: unable to parse bytes as PEM block";
+                errors.invalid(&client.child("caBundle"), bundle, why);
+            }
+        }
+        None => errors.required(&client, "required when strategy is set to Webhook"),
+    }
+    validate_review_versions(webhook, &reviews, errors);
+}
+
+/// Returns whether the update of a CRD may set unreadable certificates: if it isn't established, or has such ones.
+fn allows_any_bundle(old: &Value) -> bool {
+    let bundle = string(&old["spec"]["conversion"]["webhook"]["clientConfig"], "caBundle");
+    !holds(old, "Established") || !is_readable(bundle)
+}
+
+/// Returns whether certificates, in base64, can be read. None at all are valid.
+fn is_readable(bundle: &str) -> bool {
+    let readable = || {
+        let bytes = STANDARD.decode(bundle).ok()?;
+        CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>().ok().filter(|all| !all.is_empty())
+    };
+    bundle.is_empty() || readable().is_some()
+}
+
+fn validate_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let versions = items(webhook, "conversionReviewVersions");
+    if versions.is_empty() {
+        return errors.required(path, "");
+    }
+    for (index, version) in strings(webhook, "conversionReviewVersions").enumerate() {
+        if versions[..index].iter().any(|earlier| earlier == version) {
+            errors.invalid(&path.index(index), version, "duplicate version");
+        } else {
+            validate_text(version, name::dns1035_label, &path.index(index), errors);
+        }
+    }
+    if !versions.iter().any(|version| REVIEW_VERSIONS.iter().any(|known| version == known)) {
+        let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        errors.invalid(path, versions.to_vec(), &why);
+    }
+}
