@@ -54,8 +54,9 @@ pub(crate) async fn round_trip(sizes: &Sizes, clock: SharedClock) -> Result<Outc
         details: format!(
             "a create took {plain:.2} ms at p50 without a webhook, {asked:.2} ms with one, {slowest:.2} ms at p99"
         ),
-        method: "One caller of kube's typed client creates 1,000 ConfigMaps one after the other over TLS on loopback, then 1,000 more \
-                 with a validating webhook that allows them, over TLS on loopback, too; the figure is what that adds at p50.",
+        method: "One caller of kube's typed client creates 1,000 ConfigMaps one after the other over TLS on loopback, then 1,000 \
+                 more with a validating webhook that allows them and is also called over TLS on loopback. The figure is the \
+                 difference of the medians.",
     })
 }
 
@@ -104,7 +105,7 @@ pub(crate) async fn by_the_runtime(sizes: &Sizes, clock: SharedClock) -> Result<
         details: format!(
             "a create took {plain:.2} ms at p50 without a webhook, {asked:.2} ms with one, {slowest:.2} ms at p99"
         ),
-        method: "As admission, with a typed validator on the runtime's webhook server in the same process.",
+        method: "Like admission, with a typed validator on the runtime's webhook server in the same process.",
     })
 }
 

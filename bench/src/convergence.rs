@@ -74,7 +74,7 @@ impl Contest<'_> {
         let outcome =
             |name, figure, limit, details, method| Outcome { name, figure, unit: "times", limit, details, method };
         let speed = format!(
-            "{:.1} s, {:.0} pods/s; on kube-rs {:.1} s, {:.0} pods/s; the cluster had {:.1} s of the processors, {:.1} s with kube-rs",
+            "{:.1} s, {:.0} pods/s; on kube-rs {:.1} s, {:.0} pods/s; the cluster took {:.1} CPU-seconds, {:.1} with kube-rs",
             ours.seconds,
             pods / ours.seconds,
             peer.seconds,
@@ -118,16 +118,17 @@ impl Contest<'_> {
     }
 }
 
-const SPEED: &str = "`kubewright cluster --pods simulate` in a process of its own holds 10,000 PodSets (app.example.com) of three pods, 100 in \
-    each of 100 namespaces, before the operator is started; then to the moment a watch has shown every PodSet with three names and \
-    `Ready`. Ours is `podset-operator`, the other `bench/peers/podset-kube-rs`: the same operator on `kube::runtime::Controller`, with \
-    one watch a kind, reflector stores without managed fields, and as many reconciles at a time (4). Before it creates pods it reads \
-    the PodSet and lists its pods live, since nothing tells it whether its store shows its own last writes; ours needs that only \
-    before it deletes or replaces. Each has a fresh cluster; both \
-    must come to the same end state. The figure is their time by ours.";
-const CPU: &str = "The user and system time of the operator's process in that run, from its start until it has rested for two seconds; \
-    ours by the other's.";
-const MEMORY: &str = "The greatest resident memory of the operator's process in that run (VmHWM); ours by the other's.";
+const SPEED: &str = "`kubewright cluster --pods simulate` in a process of its own has 10,000 PodSets (app.example.com) of three pods, 100 in \
+    each of 100 namespaces. The time is measured from the start of the operator until a watch has shown every PodSet with three names \
+    and `Ready`. The operators are `podset-operator` and `bench/peers/podset-kube-rs`: the same operator on \
+    `kube::runtime::Controller`, with one watch for each kind, reflector stores without managed fields, and the same concurrency (4). \
+    The latter reads the PodSet and lists its pods from the API server before it creates pods, since its store may not contain its own \
+    last writes; with Kubewright that is needed only before pods are deleted or replaced. Each has a new cluster, and both must reach \
+    the same end state. The figure is the time with kube-rs divided by the time with Kubewright.";
+const CPU: &str = "The user and system time of the operator's process in that run, from its start until it has been idle for two seconds: \
+    that of Kubewright divided by that of kube-rs.";
+const MEMORY: &str = "The greatest resident memory of the operator's process in that run (VmHWM): that of Kubewright divided by that of \
+    kube-rs.";
 
 async fn ended(operator: &mut Process) -> Result<()> {
     loop {

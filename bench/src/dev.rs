@@ -64,8 +64,7 @@ pub(crate) async fn restart(kubewright: &Path, sizes: &Sizes, clock: &SharedCloc
         limit: Limit::AtMost(5.0),
         details: format!("p50 {:.2} s", seconds(50, &mut samples)),
         method: "`kubewright dev` (release) of the CronJob operator (debug build) with its samples: from saving its reconciler, in which a constant has \
-                 changed, to the first reconcile of the operator that was built of it and started in the place of the old one; ten edits. The \
-                 figure is the slowest.",
+                 changed, to the first reconcile of the rebuilt and restarted operator; ten edits. The figure is the maximum.",
     })
 }
 

@@ -65,9 +65,9 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
             milliseconds(percentile(&mut delays, 50)),
             milliseconds(percentile(&mut delays, 100))
         ),
-        method: "1,000 watches of config maps in one namespace over TLS on loopback, watchers in the same process and on the same two cores; \
-                 50 writes, one after the other. A delay is from sending the create to a watcher's reading the event's last byte; \
-                 the figure is the 99th percentile of all 50,000.",
+        method: "1,000 watches of config maps in one namespace over TLS on loopback, watchers in the same process and on the same two cores; 50 writes, one after the other. A delay is the time from \
+                 sending the create until a watcher has read the last byte of the event. The figure is the 99th percentile of all \
+                 50,000.",
     })
 }
 

@@ -81,14 +81,14 @@ pub(crate) fn both(sizes: &Sizes) -> Result<Vec<Outcome>> {
                 peer_many.rested,
                 peer_few.rested,
             ),
-            method: "A manager with one controller for ConfigMaps (0.6 KB), whose API server is a script in the same process. An event is on its way \
-                     from the moment its bytes are put into the watch's body to the first line of `reconcile`: it is parsed, put \
-                     into the cache and its indexes, queued, handed out to a worker, and read from the cache; network and TLS are not in it. \
-                     100,000 objects are cached; 20,000 events after 2,000 to warm up, of objects drawn by lot, each sent as soon as the run before \
-                     is over; the figure is the median. Threads of the lowest priority keep the processors awake meanwhile, as \
-                     an operator with more to do would. After a rest without them it takes longer, since the processors have gone to \
-                     sleep and forgotten what they were at. kube-runtime's `Controller` does the same by the same script, once. Each size has three \
-                     processes of its own, in turns, with the log on as by default; the one with the middle median counts.",
+            method: "A manager with one controller for ConfigMaps (0.6 KB), whose API server is a script in the same process. The time is measured from writing an event into the body of \
+                     the watch to the first line of `reconcile`: the event is parsed, stored in the cache and its indexes, queued, \
+                     given to a worker, and read from the cache. Network and TLS are not included. 100,000 objects are cached; \
+                     20,000 events after 2,000 for warming up, of objects chosen at random, each sent as soon as the previous run \
+                     has ended. The figure is the median. Threads of the lowest priority keep the processors from idle states, as \
+                     an operator with more work would; after a rest without them it takes longer. kube-runtime's `Controller` runs \
+                     with the same script, once. Each size is measured in three processes, alternating with the other size, with \
+                     default logging; the process with the middle median counts.",
         },
         Outcome {
             name: "overhead-growth",
@@ -96,7 +96,8 @@ pub(crate) fn both(sizes: &Sizes) -> Result<Vec<Outcome>> {
             unit: "times",
             limit: Limit::AtMost(1.25),
             details: format!("{:.1} µs with 100 objects, {:.1} µs with 100,000", few.median, many.median),
-            method: "The medians of `overhead`, with 100,000 objects by with 100. What is left to it is what the processor's caches no longer hold.",
+            method: "The median of `overhead` with 100,000 objects, divided by that with 100. The rest of the growth are cache \
+                     misses of the processor.",
         },
     ])
 }

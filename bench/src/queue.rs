@@ -72,17 +72,17 @@ async fn cycles(sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
         unit: "µs",
         limit: Limit::AtMost(300.0),
         details: format!(
-            "p99 {:.0} µs; with lock, clock, bell and metrics as a controller has it {:.0} µs, p99 {:.0} µs; controller-runtime's priority \
-             queue on a laptop, as its authors tell: 1,049 µs, its prototype 300 µs; {}",
+            "p99 {:.0} µs; with lock, clock, notification and metrics, as in a controller, {:.0} µs, p99 {:.0} µs; controller-runtime's priority \
+             queue on a laptop, as published by its authors: 1,049 µs, its prototype 300 µs; {}",
             microseconds(percentile(&mut bare, 99)),
             microseconds(percentile(&mut shared, 50)),
             microseconds(percentile(&mut shared, 99)),
             in_go(sizes).await,
         ),
-        method: "One thread adds 1,000 keys (namespace and name) to the queue, then takes each and tells that it is done; 1,000 rounds \
-                 after 100 to warm up, the figure is the median round. The queue is the controllers' own. The Go queues (`bench/peers/queue-go`) \
-                 do the same, with their locks and goroutines, controller-runtime's with its metrics: they stand beside our queue with \
-                 lock, clock, bell and metrics.",
+        method: "One thread adds 1,000 keys (namespace and name) to the queue, then takes each and marks it as done; 1,000 rounds \
+                 after 100 for warming up. The figure is the median round. It is the queue of the controllers. The Go queues \
+                 (`bench/peers/queue-go`) do the same with their locks and goroutines, controller-runtime's with its metrics: \
+                 compare them with the queue with lock, clock, notification and metrics.",
     })
 }
 
@@ -153,10 +153,10 @@ fn scheduled(sizes: &Sizes, clock: &SharedClock) -> Result<Outcome> {
         unit: "times",
         limit: Limit::AtMost(3.0),
         details: format!("a step takes {}", told.join(", ")),
-        method: "So many keys wait for times within the next hour, in no order. A step lets time pass until the next is due, takes it, tells that \
-                 it is done, and schedules it an hour later; 200,000 steps each. The figure is the most by which a step grows when \
-                 there are ten times as many keys: what grows with the number would be ten times as dear, what grows with its \
-                 logarithm is that and what the machine's caches no longer hold.",
+        method: "1,000 to 1,000,000 keys wait for times within the next hour, in random order. A step advances the time until the \
+                 next key is due, takes it, marks it as done, and schedules it an hour later; 200,000 steps each. The figure is \
+                 the maximum growth of a step when there are ten times as many keys. Linear growth would be 10; the growth here is \
+                 that of the logarithm and of cache misses.",
     })
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn project(program: &Path, sizes: &Sizes, clock: &SharedClock) -> Res
         milliseconds(percentile(&mut samples, 100))
     );
     let method = "`kubewright init`, `create api` and `create webhook` (release) in an empty folder, one after the other, from spawning the first \
-                  to the end of the last; 20 rounds. The figure is the 95th percentile.";
+                  to the exit of the last; 20 rounds. The figure is the 95th percentile.";
     Ok(Outcome { name: "scaffold", figure, unit: "ms", limit: Limit::AtMost(100.0), details, method })
 }
 

@@ -46,8 +46,8 @@ pub(crate) fn in_process(sizes: &Sizes) -> Result<Outcome> {
         "start-in-process",
         50.0,
         samples,
-        "From the call of `Cluster::builder()` (node, built-in controllers and all) to the answer of a list of namespaces by the \
-         in-process client; 20 runs, each the first in a fresh process. The figure is the 95th percentile.",
+        "From the call of `Cluster::builder()`, with node and built-in controllers, to the response to a list of namespaces by the \
+         in-process client; 20 runs, each in a new process. The figure is the 95th percentile.",
     ))
 }
 
@@ -66,8 +66,8 @@ pub(crate) async fn command(program: &Path, sizes: &Sizes, clock: SharedClock) -
         "start-command",
         150.0,
         samples,
-        "From spawning `kubewright cluster --listen 127.0.0.1:0` (release) to the answer of a list of namespaces over TLS, the \
-         reading of the kubeconfig and the handshake included; 20 runs. The figure is the 95th percentile.",
+        "From spawning `kubewright cluster --listen 127.0.0.1:0` (release) to the response to a list of namespaces over TLS, \
+         including reading the kubeconfig and the handshake; 20 runs. The figure is the 95th percentile.",
     ))
 }
 
