@@ -1,4 +1,4 @@
-//! The number of pods that the API server creates per second.
+//! The number of pods that the API server creates and returns per second.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,8 +17,8 @@ use crate::{
 
 const CALLERS: usize = 32;
 
-/// Creates pods one by one from concurrent callers, over TLS on loopback.
-pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
+/// Creates pods one by one from concurrent callers, over TLS on loopback, and gets each of them.
+pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Vec<Outcome>> {
     let count = sizes.creates;
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
@@ -27,18 +27,81 @@ pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Outcom
     // The built-in controllers create the namespace's service account first, as on any cluster.
     let template = Arc::new(pod());
 
+    let create = move |pods: Api<Pod>, name: String| {
+        let mut pod = Pod::clone(&template);
+        async move {
+            pod.metadata.name = Some(name);
+            pods.create(&PostParams::default(), &pod).await.map(drop)
+        }
+    };
+    let creates = concurrently(count, &client, &clock, create).await.context("create pods")?;
+    let resident = process::mebibytes("/proc/self/status", "VmRSS:")?;
+    let get = |pods: Api<Pod>, name: String| async move { pods.get(&name).await.map(drop) };
+    let gets = concurrently(count, &client, &clock, get).await.context("get pods")?;
+    cluster.shutdown().await;
+    Ok(vec![
+        creates.outcome(
+            "pod-creates",
+            "pods/s",
+            3000.0,
+            format!("then {resident:.0} MiB resident"),
+            "32 concurrent callers of kube's typed client create 30,000 pods, one request each, over TLS on loopback; server, built-in \
+             controllers (garbage collector, namespaces) and client share one process and the same two cores; no node. \
+             Defaulting, validation and field ownership are on.",
+        ),
+        gets.outcome(
+            "pod-gets",
+            "gets/s",
+            6000.0,
+            "read as typed objects".to_owned(),
+            "The same callers get each of these pods.",
+        ),
+    ])
+}
+
+/// The duration of many requests.
+struct Requests {
+    took: Duration,
+    latencies: Vec<Duration>,
+}
+
+impl Requests {
+    fn outcome(
+        mut self,
+        name: &'static str,
+        unit: &'static str,
+        limit: f64,
+        more: String,
+        method: &'static str,
+    ) -> Outcome {
+        let (count, seconds) = (self.latencies.len(), self.took.as_secs_f64());
+        let [p50, p99] = [50, 99].map(|percent| milliseconds(percentile(&mut self.latencies, percent)));
+        let details =
+            format!("{count} in {seconds:.1} s; a request took {p50:.1} ms at p50, {p99:.1} ms at p99; {more}");
+        Outcome { name, figure: count as f64 / seconds, unit, limit: Limit::AtLeast(limit), details, method }
+    }
+}
+
+/// Sends a request for each of so many pods, from concurrent callers.
+async fn concurrently<F>(
+    count: usize,
+    client: &Client,
+    clock: &SharedClock,
+    request: impl Fn(Api<Pod>, String) -> F + Clone + Send + 'static,
+) -> Result<Requests>
+where
+    F: Future<Output = Result<(), kube::Error>> + Send,
+{
     let start = clock.monotonic();
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
-        let (client, template, clock) = (client.clone(), template.clone(), clock.clone());
+        let (client, clock, request) = (client.clone(), clock.clone(), request.clone());
         callers.spawn(async move {
             let pods: Api<Pod> = Api::namespaced(client, "default");
             let mut latencies = Vec::with_capacity(count / CALLERS + 1);
             for number in (caller..count).step_by(CALLERS) {
-                let mut pod = Pod::clone(&template);
-                pod.metadata.name = Some(format!("pod-{number:05}"));
                 let sent = clock.monotonic();
-                pods.create(&PostParams::default(), &pod).await?;
+                request(pods.clone(), format!("pod-{number:05}")).await?;
                 latencies.push(clock.monotonic().saturating_sub(sent));
             }
             Ok::<_, kube::Error>(latencies)
@@ -46,26 +109,9 @@ pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Outcom
     }
     let mut latencies: Vec<Duration> = Vec::with_capacity(count);
     while let Some(caller) = callers.join_next().await {
-        latencies.extend(caller.context("a caller panicked")?.context("create a pod")?);
+        latencies.extend(caller.context("a caller panicked")??);
     }
-    let took = clock.monotonic().saturating_sub(start);
-    let resident = process::mebibytes("/proc/self/status", "VmRSS:")?;
-    cluster.shutdown().await;
-    Ok(Outcome {
-        name: "pod-creates",
-        figure: count as f64 / took.as_secs_f64(),
-        unit: "pods/s",
-        limit: Limit::AtLeast(3000.0),
-        details: format!(
-            "{count} pods in {:.1} s; a create took {:.1} ms at p50, {:.1} ms at p99; then {resident:.0} MiB resident",
-            took.as_secs_f64(),
-            milliseconds(percentile(&mut latencies, 50)),
-            milliseconds(percentile(&mut latencies, 99))
-        ),
-        method: "32 concurrent callers of kube's typed client create 30,000 pods, one request each, over TLS on loopback; server, built-in \
-                 controllers (garbage collector, namespaces) and client share one process and the same two cores; no node. \
-                 Defaulting, validation and field ownership are on.",
-    })
+    Ok(Requests { took: clock.monotonic().saturating_sub(start), latencies })
 }
 
 /// Creates a client from the text of a kubeconfig.
