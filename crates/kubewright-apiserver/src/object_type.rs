@@ -2,7 +2,10 @@
 //!
 //! All servers of a process share one table, which is read on first use.
 
-use std::sync::LazyLock;
+use std::{
+    collections::BTreeMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use kubewright_apimachinery::types::{Decoded, TypeId, Types};
 use serde_json::Value;
@@ -44,10 +47,17 @@ impl ObjectType {
     }
 
     /// Returns an object without any set field.
-    pub(crate) fn blank(self) -> Value {
-        let mut object = Value::Object(serde_json::Map::new());
-        self.complete(&mut object);
-        object
+    pub(crate) fn blank(self) -> &'static Value {
+        static BLANKS: LazyLock<BTreeMap<TypeId, OnceLock<Value>>> =
+            LazyLock::new(|| types().named().map(|(id, _)| (id, OnceLock::new())).collect());
+        let create = || {
+            let mut object = Value::Object(serde_json::Map::new());
+            self.complete(&mut object);
+            object
+        };
+        // A kind's type has a name.
+        static NONE: Value = Value::Null;
+        BLANKS.get(&self.0).map_or(&NONE, |blank| blank.get_or_init(create))
     }
 
     /// Returns the paths of required fields that are empty ([`Types::missing`]).

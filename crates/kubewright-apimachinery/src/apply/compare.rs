@@ -21,9 +21,23 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Compares two values. Visits every value once; beyond that, time and memory are proportional to the difference.
     pub(crate) fn of(cursor: Cursor<'_>, old: &Value, new: &Value) -> Self {
+        let nothing = Map::new();
         match (cursor.shape(old), cursor.shape(new)) {
             (Shape::Map(old), Shape::Map(new)) => Self::of_fields(cursor, old, new),
             (Shape::Items(old, items), Shape::Items(new, _)) => Self::of_items(items, old, new),
+            // Null has no fields or items. It differs from an empty map or list as a whole.
+            (Shape::Leaf, Shape::Map(new)) if old.is_null() && !new.is_empty() => {
+                Self::of_fields(cursor, &nothing, new)
+            }
+            (Shape::Map(old), Shape::Leaf) if new.is_null() && !old.is_empty() => {
+                Self::of_fields(cursor, old, &nothing)
+            }
+            (Shape::Leaf, Shape::Items(new, items)) if old.is_null() && !new.is_empty() => {
+                Self::of_items(items, &[], new)
+            }
+            (Shape::Items(old, items), Shape::Leaf) if new.is_null() && !old.is_empty() => {
+                Self::of_items(items, old, &[])
+            }
             _ if same(old, new) => Self::default(),
             (_, Shape::Leaf) => Self { changed: FieldSet::leaf(), removed: FieldSet::default() },
             _ => {
@@ -62,7 +76,7 @@ impl Comparison {
         for (name, value) in new.iter().filter(|(name, _)| cursor.tracks(name)) {
             let below = match old.get(name) {
                 Some(before) => Self::of(cursor.field(name), before, value),
-                None => Self { changed: cursor.created_field(name, value), removed: FieldSet::default() },
+                None => Self { changed: cursor.field(name).created(value), removed: FieldSet::default() },
             };
             if !below.is_empty() {
                 comparison.push(PathElement::field(name), below);

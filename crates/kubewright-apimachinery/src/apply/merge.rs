@@ -117,17 +117,3 @@ pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
         }
     }
 }
-
-/// Returns only the fields of `kept` from an object. All of them are named fields.
-pub(crate) fn only(map: &Map<String, Value>, kept: &FieldSet) -> Map<String, Value> {
-    let mut rest = Map::new();
-    for (element, below) in kept.children() {
-        let Some((name, value)) = element.as_field().and_then(|name| map.get_key_value(name)) else { continue };
-        match value {
-            value if below.is_owned() => drop(rest.insert(name.clone(), value.clone())),
-            Value::Object(map) => drop(rest.insert(name.clone(), Value::Object(only(map, below)))),
-            _ => {}
-        }
-    }
-    rest
-}

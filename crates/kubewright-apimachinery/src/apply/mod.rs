@@ -49,8 +49,8 @@ pub struct Context<'a> {
     pub subresource: Option<&'a str>,
     /// Forces an apply: it takes over fields that others own. An update always does.
     pub force: bool,
-    /// The time of the request.
-    pub now: Timestamp,
+    /// The time of the request, if it is recorded. Kubernetes doesn't record that of writes through `scale`.
+    pub now: Option<Timestamp>,
     /// The fields that this write can change.
     pub writable: Writable<'a>,
     /// The object in which no field is set, if it isn't empty. A creation doesn't own what it has in common with it.
@@ -60,15 +60,13 @@ pub struct Context<'a> {
 }
 
 /// The fields that a write to a resource or subresource can change. The server resets all other fields, so a write
-/// doesn't acquire them. The sets consist of named fields, as [`FieldSet::of`] creates them.
+/// doesn't acquire them. The set consists of named fields, as [`FieldSet::of`] creates it.
 #[derive(Clone, Copy, Debug)]
 pub enum Writable<'a> {
     /// All fields.
     All,
-    /// All but these: a resource with a `status` subresource.
+    /// All but these: a resource with a `status` subresource, or the subresource.
     Except(&'a FieldSet),
-    /// Only these: the `status` subresource.
-    Only(&'a FieldSet),
 }
 
 impl Writable<'_> {
@@ -76,30 +74,26 @@ impl Writable<'_> {
         match self {
             Self::All => {}
             Self::Except(others) => drop(fields.subtract(others)),
-            Self::Only(these) => fields.restrict(these),
         }
     }
 
     /// Returns the writable part of an applied configuration, with the fields that identify the object.
     fn part_of(self, config: &Map<String, Value>) -> Map<String, Value> {
-        match self {
-            Self::All => config.clone(),
-            Self::Except(others) => {
-                let mut rest = config.clone();
-                merge::without(&mut rest, others);
-                rest
-            }
-            Self::Only(these) => {
-                let mut all = FieldSet::of(IDENTITY);
-                all.union(these.clone());
-                merge::only(config, &all)
-            }
+        let mut part = config.clone();
+        let Self::Except(others) = self else { return part };
+        merge::without(&mut part, others);
+        let Some(Value::Object(metadata)) = config.get("metadata") else { return part };
+        let identity = IDENTITY.iter().filter_map(|name| metadata.get_key_value(*name));
+        let rest = part.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(rest) = rest {
+            rest.extend(identity.map(|(name, value)| (name.clone(), value.clone())));
         }
+        part
     }
 }
 
-const IDENTITY: [&str; 6] =
-    ["apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion"];
+/// The metadata that identifies an object.
+const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 
 impl Context<'_> {
     fn entry(&self, operation: Operation, manager: &str, fields: FieldSet) -> Entry {
@@ -108,7 +102,7 @@ impl Context<'_> {
             operation,
             api_version: self.group_version.to_owned(),
             subresource: self.subresource.unwrap_or_default().to_owned(),
-            time: Some(self.now),
+            time: self.now,
             fields,
         }
     }
@@ -174,8 +168,7 @@ fn apply_to_live(
     ctx: &Context<'_>,
 ) -> Result<Value, Status> {
     if managers.0.is_empty() {
-        let mut fields = root.created(live);
-        ctx.writable.restrict(&mut fields);
+        let fields = Comparisons::creation(live, ctx).own.changed;
         managers.0.push(ctx.entry(Operation::Update, BEFORE_FIRST_APPLY, fields));
     }
     let last = managers.take(&entry);
@@ -195,15 +188,12 @@ fn apply_to_live(
     if ctx.manager == last_applied::MANAGER {
         last_applied::follow(&mut object, config);
     }
-    if let Some(last) = last
-        && !lost
-        && last.fields == entry.fields
-        && last.api_version == entry.api_version
-        && object == *live
-    {
+    // As in Kubernetes, an apply that only adds owners has no time.
+    let unchanged = object == *live;
+    entry.time = if unchanged { last.as_ref().and_then(|last| last.time) } else { ctx.now };
+    if unchanged && !lost && last.as_ref() == Some(&entry) {
         return Ok(object);
     }
-    entry.time = Some(ctx.now);
     managers.0.push(entry);
     set_managed(&mut object, managers.encode());
     Ok(object)
@@ -285,6 +275,14 @@ fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: O
         }
         _ => stored.cloned(),
     }
+}
+
+/// Checks a `managedFields` list.
+///
+/// # Errors
+/// If an entry is malformed.
+pub fn check_managed_fields(managed: &Value) -> Result<(), String> {
+    Managers::decode(Some(managed)).map(drop).map_err(|error| error.to_string())
 }
 
 /// Returns `new`, but with the ownership of `live` if the two differ only in the times of ownership. After defaulting,

@@ -62,15 +62,6 @@ impl SchemaError {
     }
 }
 
-/// The strictness with which a value must match its schema.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Strictness {
-    /// Requires that all fields are declared, all items have their keys, and no two items have equal keys.
-    Strict,
-    /// Assigns ownership to any stored value.
-    Lenient,
-}
-
 impl<'a> Cursor<'a> {
     /// Returns the root of an object.
     pub(crate) fn root(node: Node<'a>) -> Self {
@@ -121,11 +112,8 @@ impl<'a> Cursor<'a> {
 
     /// Returns the position of a field. For an unknown field, the position allows any value.
     pub(crate) fn field(self, name: &str) -> Self {
-        self.field_or_anything(name).0
-    }
-
-    fn field_or_anything(self, name: &str) -> (Self, bool) {
-        self.lookup(name).unwrap_or_else(|| (Self::inside(Node::new(&ANYTHING, self.node.definitions())), false))
+        let unknown = || Self::inside(Node::new(&ANYTHING, self.node.definitions()));
+        self.lookup(name).map_or_else(unknown, |(field, _)| field)
     }
 
     /// Returns the keys and schema of the list items at this position. `None` if the list is atomic.
@@ -158,55 +146,50 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// If it has a field that the schema doesn't declare, an item without its keys, or two items with equal keys.
     pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, SchemaError> {
-        self.owned(config, Strictness::Strict)
-    }
-
-    /// Returns the fields that the creation of `value` creates.
-    pub(crate) fn created(self, value: &Value) -> FieldSet {
-        self.owned(value, Strictness::Lenient).unwrap_or_default()
-    }
-
-    /// Returns the fields that the creation of a field of this map creates.
-    pub(crate) fn created_field(self, name: &str, value: &Value) -> FieldSet {
-        let (below, named) = self.field_or_anything(name);
-        let mut set = below.created(value);
-        if !named {
-            set.set_owned(true);
+        match self.shape(config) {
+            Shape::Map(map) if !map.is_empty() => self.claimed_fields(map),
+            Shape::Items(items, kind) => kind.claimed(items),
+            _ if self.place == Place::Inside => Ok(FieldSet::leaf()),
+            _ => Ok(FieldSet::default()),
         }
-        set
     }
 
-    fn owned(self, value: &Value, strictness: Strictness) -> Result<FieldSet, SchemaError> {
-        let set = match self.shape(value) {
-            Shape::Map(map) if !map.is_empty() => self.owned_fields(map, strictness)?,
-            Shape::Items(items, kind) if !items.is_empty() => kind.owned(items, strictness)?,
-            _ if self.place == Place::Inside => FieldSet::leaf(),
-            _ => FieldSet::default(),
-        };
-        Ok(set)
-    }
-
-    /// Returns the owned fields of an object. A declared field that has owned fields exists because of them, so it
-    /// isn't owned itself. Entries of a map and items of a list are owned themselves.
-    fn owned_fields(self, map: &Map<String, Value>, strictness: Strictness) -> Result<FieldSet, SchemaError> {
+    /// Returns the fields that an applied object owns. A declared field that has owned fields exists because of them, so
+    /// it isn't owned itself. Entries of a map and items of a list are owned themselves.
+    fn claimed_fields(self, map: &Map<String, Value>) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
         for (name, value) in map {
             if !self.tracks(name) {
                 continue;
             }
             let element = PathElement::field(name);
-            let (below, named) = match self.lookup(name) {
-                Some(found) => found,
-                None if strictness == Strictness::Lenient => self.field_or_anything(name),
-                None => return Err(SchemaError::new("field not declared in schema").below(&element)),
+            let Some((below, named)) = self.lookup(name) else {
+                return Err(SchemaError::new("field not declared in schema").below(&element));
             };
-            let mut child = below.owned(value, strictness).map_err(|error| error.below(&element))?;
+            let mut child = below.claimed(value).map_err(|error| error.below(&element))?;
             if !named {
                 child.set_owned(true);
             }
             set.push(element, child);
         }
         Ok(set.sorted())
+    }
+
+    /// Returns the fields that the creation of `value` creates: the value itself, and everything in it.
+    pub(crate) fn created(self, value: &Value) -> FieldSet {
+        let mut set = match self.shape(value) {
+            Shape::Map(map) => {
+                let mut set = FieldSet::with_capacity(map.len());
+                for (name, value) in map.iter().filter(|(name, _)| self.tracks(name)) {
+                    set.push(PathElement::field(name), self.field(name).created(value));
+                }
+                set.sorted()
+            }
+            Shape::Items(items, kind) => kind.all_created(items),
+            Shape::Leaf => FieldSet::default(),
+        };
+        set.set_owned(self.place == Place::Inside);
+        set
     }
 }
 
@@ -235,46 +218,50 @@ impl<'a> Items<'a> {
         (PathElement::key(values), missing)
     }
 
-    /// Returns the fields that the creation of an item, or of several items with equal keys, creates.
+    /// Returns the fields that the creation of an item, or of several items with equal keys, creates. Items with equal
+    /// keys are owned as a whole, since no path distinguishes their fields.
     pub(crate) fn created(self, duplicates: &[&Value]) -> FieldSet {
-        let mut set = match (duplicates, self.keys) {
+        match (duplicates, self.keys) {
             ([item], Some(_)) => self.item.created(item),
-            _ => FieldSet::default(),
-        };
-        set.set_owned(true);
+            _ => FieldSet::leaf(),
+        }
+    }
+
+    fn all_created(self, items: &[Value]) -> FieldSet {
+        let mut items: Vec<_> = items.iter().map(|item| (self.element(item), item)).collect();
+        items.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut set = FieldSet::with_capacity(items.len());
+        for group in items.chunk_by(|(a, _), (b, _)| a == b) {
+            let duplicates: Vec<_> = group.iter().map(|(_, item)| *item).collect();
+            set.push(group[0].0.clone(), self.created(&duplicates));
+        }
         set
     }
 
-    fn owned(self, items: &[Value], strictness: Strictness) -> Result<FieldSet, SchemaError> {
+    /// Returns the items that an applied list owns. As in Kubernetes, the list itself isn't owned, even if it is empty.
+    fn claimed(self, items: &[Value]) -> Result<FieldSet, SchemaError> {
         let mut children = Vec::with_capacity(items.len());
         for (place, item) in items.iter().enumerate() {
             let (element, missing) = self.element_or_missing_key(item);
-            if let (Some(key), Strictness::Strict) = (missing, strictness) {
+            if let Some(key) = missing {
                 return Err(SchemaError::new(format!(
                     "element {place}: associative list with keys has an element that omits key field {key:?} (and \
                      doesn't have default value)"
                 )));
             }
             let mut child = match self.keys {
-                Some(_) => self.item.owned(item, strictness).map_err(|error| error.below(&element))?,
+                Some(_) => self.item.claimed(item).map_err(|error| error.below(&element))?,
                 None => FieldSet::default(),
             };
             child.set_owned(true);
             children.push((element, child));
         }
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut set = FieldSet::with_capacity(children.len());
-        let mut children = children.into_iter().peekable();
-        while let Some((element, mut child)) = children.next() {
-            while children.next_if(|(next, _)| *next == element).is_some() {
-                if strictness == Strictness::Strict {
-                    return Err(SchemaError::new(format!("duplicate entries for key {element}")));
-                }
-                // Items with equal keys are owned as a whole, since no path distinguishes their fields.
-                child = FieldSet::leaf();
-            }
-            set.push(element, child);
+        if let Some([(element, _), _]) = children.array_windows().find(|[(a, _), (b, _)]| a == b) {
+            return Err(SchemaError::new(format!("duplicate entries for key {element}")));
         }
+        let mut set = FieldSet::with_capacity(children.len());
+        children.into_iter().for_each(|(element, child)| set.push(element, child));
         Ok(set)
     }
 }

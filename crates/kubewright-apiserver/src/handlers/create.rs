@@ -18,7 +18,7 @@ use super::{
 use crate::{
     admission::{Operation, Review},
     codec, decoding,
-    managed_fields::Manager,
+    managed_fields::{self, Manager},
     meta,
     response::Response,
     storage::{Key, Mutation, Stored},
@@ -34,11 +34,12 @@ pub(super) async fn create(call: &Call) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let incoming = call.receive(decoded, options.field_validation)?;
-    if let Some(reviewed) = review(call, &incoming.object)? {
+    let name = call.manager_name(&options);
+    let manager = call.manager(&name, "");
+    if let Some(reviewed) = review(call, &incoming.object, &manager)? {
         return Ok(call.object(StatusCode::CREATED, &Stored::unsaved(reviewed), &incoming.warnings));
     }
-    let name = call.manager_name(&options);
-    create_admitted(call, incoming, &call.manager(&name, ""), &options).await
+    create_admitted(call, incoming, &manager, &options).await
 }
 
 /// Creates an object, with admission by webhooks.
@@ -52,8 +53,11 @@ pub(super) async fn create_admitted(
     call.check_namespace(&object)?;
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);
+    object = call.complete(None, object, manager);
     if let Some(review) = &review {
+        let managed = object["metadata"].get("managedFields").cloned();
         object = review.mutate(Some(object), None).await?.unwrap_or_default();
+        warnings.extend(managed_fields::repair(managed, &mut object));
     }
     let stored = insert(call, object, manager, review.as_ref(), options.dry_run).await?;
     warnings.extend(review.map(|review| review.warnings()).unwrap_or_default());
@@ -61,7 +65,7 @@ pub(super) async fn create_admitted(
 }
 
 /// Returns the result of a review, such as a `SubjectAccessReview`, or `None` for objects that are stored.
-fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
+fn review(call: &Call, review: &Value, manager: &Manager<'_>) -> Result<Option<Value>, Status> {
     let resource = &*call.resource;
     let Some(status) = resource.strategy.review(review, &call.requester()) else { return Ok(None) };
     let status = status?;
@@ -69,7 +73,7 @@ fn review(call: &Call, review: &Value) -> Result<Option<Value>, Status> {
     if !causes.is_empty() {
         return Err(Status::invalid(&resource.group, &resource.kind, meta::text(review, "name"), causes));
     }
-    let mut reviewed = review.clone();
+    let mut reviewed = call.complete(None, review.clone(), manager);
     reviewed["status"] = status;
     if resource.strategy.stamps_review() {
         meta::set(&mut reviewed, "creationTimestamp", Some(meta::time(call.state.clock.now())));
@@ -123,7 +127,7 @@ async fn insert_named(
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
     let version = meta::text(&object, "resourceVersion").to_owned();
-    let object = call.prepare_create(object, manager).await?;
+    let object = call.prepare_create(object).await?;
     let object = match review {
         Some(review) => {
             let object = Arc::new(object);

@@ -13,7 +13,7 @@ use super::{call::Call, lifecycle::DecodedBody, part::Part, query::WriteOptions}
 use crate::{
     admission::{Attributes, NAMESPACES, Operation, Review},
     codec,
-    managed_fields::Manager,
+    managed_fields::{self, Manager},
     meta,
     registry::Subresource,
     state::State,
@@ -25,7 +25,7 @@ pub(super) const MAX_ATTEMPTS: usize = 16;
 
 /// A change of a call's object, in the representation of its endpoint. All objects are in served form.
 pub(super) trait Edit: Sync {
-    /// Returns the object that the client requests, given the current one.
+    /// Returns the object that the client requests, given the current one, with its defaults and the owners of its fields.
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status>;
 
     /// Returns the object to store for the requested one, in stored form. Yields to other tasks if its validation takes
@@ -58,11 +58,13 @@ pub(super) struct PartEdit<'a, F> {
 
 impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for PartEdit<'_, F> {
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
-        (self.desired)(served)
+        let mut body = (self.desired)(served)?;
+        body.object = self.call.complete(Some(served), body.object, self.manager);
+        Ok(body)
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
-        self.call.prepare_update(self.part, old, served, desired, self.manager).await
+        self.call.prepare_update(self.part, old, served, desired).await
     }
 }
 
@@ -164,7 +166,9 @@ impl Call {
             let new = match &review {
                 Some(review) => {
                     let before = edit.view(served.clone())?;
-                    let desired = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+                    let managed = object["metadata"].get("managedFields").cloned();
+                    let mut desired = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+                    warnings.extend(managed_fields::repair(managed, &mut desired));
                     let new = self.prepare(edit, &old, &served, desired).await?;
                     let after = edit.view(codec::to_served(&self.resource, &Arc::new(new.clone())))?;
                     review.validate(Some(&after), Some(&before)).await?;

@@ -3,6 +3,8 @@
 //! A body is processed in these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets;
 //! validation; field ownership. The kind-specific rules come from the registry entry.
 
+use std::sync::Arc;
+
 use http::Method;
 use kubewright_apimachinery::{
     apply,
@@ -147,8 +149,33 @@ impl Call {
         Err(status)
     }
 
-    /// Prepares a new object with a name for the store, converting it from served to stored form.
-    pub(super) async fn prepare_create(&self, mut object: Value, manager: &Manager<'_>) -> Result<Value, Status> {
+    /// Sets the defaults of a received object, which is new or replaces `old`, and records the owners of its fields.
+    /// Fields that admission or the server sets after this have no owner. All objects are in served form.
+    pub(super) fn complete(&self, old: Option<&Value>, mut object: Value, manager: &Manager<'_>) -> Value {
+        let resource = &*self.resource;
+        if old.is_none() {
+            if let Some(fields) = object.as_object_mut().filter(|_| resource.status) {
+                fields.remove("status");
+            }
+            object_meta::wipe(&mut object);
+        }
+        object_meta::drop_empty(&mut object);
+        schema_rules::default(resource, &mut object);
+        if codec::is_stored_form(resource) {
+            resource.strategy.default(&mut object);
+            decoding::complete(resource, &mut object);
+        } else {
+            codec::to_stored(resource, &mut object);
+            resource.strategy.default(&mut object);
+            decoding::complete(resource, &mut object);
+            object = Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object)));
+        }
+        manager.track(resource, old, object)
+    }
+
+    /// Prepares a new, [completed](Self::complete) object with a name for the store, converting it from served to
+    /// stored form.
+    pub(super) async fn prepare_create(&self, mut object: Value) -> Result<Value, Status> {
         let resource = &*self.resource;
         if resource.status
             && let Some(fields) = object.as_object_mut()
@@ -166,17 +193,13 @@ impl Call {
                 metadata.insert("generation".into(), 1.into());
             }
         });
-        schema_rules::default(resource, &mut object);
         let mut causes = object_meta::check_name(resource, &object);
         causes.extend(schema_rules::validate(resource, &object, None).await);
         codec::to_stored(resource, &mut object);
-        resource.strategy.default(&mut object);
-        decoding::complete(resource, &mut object);
-        // Fields that the server sets after this point, such as an address, have no owner.
-        let mut object = manager.track(resource, None, object);
         resource.strategy.admit(None, &mut object).map_err(|why| self.forbidden(&object, &why))?;
         resource.strategy.prepare_create(&mut object);
         decoding::complete(resource, &mut object);
+        let object = self.settle(object);
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
@@ -185,15 +208,14 @@ impl Call {
         Ok(object)
     }
 
-    /// Prepares an updated object for the store. `sent` and `old_served` are in served form; `old` and the result are in
-    /// stored form.
+    /// Prepares an updated, [completed](Self::complete) object for the store. `sent` and `old_served` are in served form;
+    /// `old` and the result are in stored form.
     pub(super) async fn prepare_update(
         &self,
         part: Part,
         old: &Value,
         old_served: &Value,
         sent: Value,
-        manager: &Manager<'_>,
     ) -> Result<Value, Status> {
         let resource = &*self.resource;
         self.check_version(old, &sent)?;
@@ -201,19 +223,20 @@ impl Call {
             Part::Main => keep_status(resource, old_served, sent),
             Part::Status if resource.schema.custom => only_status(old_served, sent),
             Part::Status => keep_content(resource, old_served, sent),
-            Part::Finalizers => only_finalizers(old_served, &sent),
+            Part::Finalizers => keep_status(resource, old_served, sent),
         };
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
-        schema_rules::default(resource, &mut object);
         let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await;
         codec::to_stored(resource, &mut object);
-        resource.strategy.default(&mut object);
         if part == Part::Main {
             resource.strategy.admit(Some(old), &mut object).map_err(|why| self.forbidden(&object, &why))?;
             resource.strategy.prepare_update(old, &mut object);
         }
         decoding::complete(resource, &mut object);
+        if part == Part::Main {
+            object = self.settle(object);
+        }
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(object_meta::check_update(old, &object));
         causes.extend(match part {
@@ -226,7 +249,6 @@ impl Call {
         }
         resource.strategy.check_access(&self.requester(), Some(old), &object)?;
         set_generation(resource, old, &mut object);
-        let object = manager.track(resource, Some(old_served), object);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
@@ -238,6 +260,14 @@ impl Call {
         } else {
             self.resource.strategy.warnings(old, object)
         };
+    }
+
+    /// Sets the status that a controller of the server sets, which then owns it.
+    fn settle(&self, object: Value) -> Value {
+        let resource = &*self.resource;
+        let Some(mut settled) = resource.strategy.settled(&object) else { return object };
+        decoding::complete(resource, &mut settled);
+        self.manager("kube-apiserver", "status").track(resource, Some(&object), settled)
     }
 
     /// Returns 403 for an object that a rule of its kind doesn't admit.
@@ -346,18 +376,6 @@ fn keep_content(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     }
     object_meta::keep_for_status(old, &mut sent, resource.lifecycle.status_keeps);
     sent
-}
-
-/// Returns the old object with the sent `spec.finalizers`.
-fn only_finalizers(old: &Value, sent: &Value) -> Value {
-    let mut object = old.clone();
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        match sent["spec"].get("finalizers").filter(|value| !value.is_null()) {
-            Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),
-            None => spec.remove("finalizers"),
-        };
-    }
-    object
 }
 
 /// Increments the generation if anything but metadata and status has changed.

@@ -149,10 +149,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
 async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<Response, Status> {
     call.authorize("create")?;
     let uid = meta::text(&patch.decoded.value, "uid");
-    let mut object = manager.apply(&call.resource, None, &patch.decoded.value)?;
-    if meta::text(&object, "name").is_empty() {
-        meta::set(&mut object, "name", Some(call.name.as_str().into()));
-    }
+    let object = manager.apply(&call.resource, None, &patch.decoded.value)?;
     if !uid.is_empty() {
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&call.resource.group, &call.resource.plural, &call.name, &why));

@@ -178,7 +178,8 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
             spec.set(&mut object, replicas).map_err(Status::internal)?;
             object
         };
-        call.prepare_update(Part::Main, old, served, object, self.manager).await
+        let object = call.complete(Some(served), object, self.manager);
+        call.prepare_update(Part::Main, old, served, object).await
     }
 
     fn view(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {

@@ -3,7 +3,7 @@
 
 mod conversions;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{
@@ -13,8 +13,9 @@ use kubewright_apimachinery::{
 use serde_json::Value;
 
 pub(crate) use self::conversions::Conversions;
-use crate::{codec, group_version::group_version, meta, object_type::ObjectType, registry::Resource};
+use crate::{group_version::group_version, meta, object_type::ObjectType, registry::Resource};
 
+/// The fields that a write to an object with a status subresource can't change.
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
 /// The field manager of a write, and the type of the write.
@@ -35,21 +36,21 @@ pub(crate) struct Manager<'a> {
 }
 
 impl Manager<'_> {
-    fn with_context<T>(&self, resource: &Resource, blank: Option<&Value>, run: impl FnOnce(&Context<'_>) -> T) -> T {
+    fn with_context<T>(&self, resource: &Resource, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let writable = match self.subresource {
-            "status" => Writable::Only(&STATUS),
+            "status" => Writable::Except(&resource.lifecycle.status_resets),
             _ if resource.status => Writable::Except(&STATUS),
             _ => Writable::All,
         };
         let versions = self.conversions.of(resource);
         run(&Context {
-            blank,
+            blank: resource.schema.served.map(ObjectType::blank),
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
             manager: self.name,
             subresource: Some(self.subresource).filter(|name| !name.is_empty()),
             force: self.force,
-            now: self.now,
+            now: Some(self.now).filter(|_| self.subresource != "scale"),
             writable,
             versions: versions.as_ref().map(|versions| versions as &dyn apply::Versions),
         })
@@ -57,23 +58,26 @@ impl Manager<'_> {
 
     /// Applies a configuration to the live object, if there is one. All are in served form.
     pub(crate) fn apply(&self, resource: &Resource, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
-        self.with_context(resource, None, |context| apply::apply(live, config, context))
+        self.with_context(resource, |context| apply::apply(live, config, context))
     }
 
-    /// Records the owners of the fields of an object in stored form, which is new or replaces `old` (in served form).
+    /// Records the owners of the fields of an object, which is new or replaces `old`. Both are in served form.
     pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, object: Value) -> Value {
         if self.applies {
             return object;
         }
-        let blank = resource.schema.served.filter(|_| old.is_none()).map(ObjectType::blank);
-        if codec::is_stored_form(resource) {
-            return self.with_context(resource, blank.as_ref(), |context| apply::update(old, object, context));
-        }
-        let served = codec::to_served(resource, &Arc::new(object.clone()));
-        let tracked =
-            self.with_context(resource, blank.as_ref(), |context| apply::update(old, (*served).clone(), context));
-        let mut object = object;
-        meta::set(&mut object, "managedFields", tracked["metadata"].get("managedFields").cloned());
-        object
+        self.with_context(resource, |context| apply::update(old, object, context))
     }
+}
+
+/// Restores the managed fields of an object that admission changed, if they are invalid now. Returns the warning about
+/// them.
+pub(crate) fn repair(before: Option<Value>, object: &mut Value) -> Option<String> {
+    let managed = object["metadata"].get("managedFields").filter(|managed| !managed.is_null())?;
+    let why = apply::check_managed_fields(managed).err()?;
+    meta::set(object, "managedFields", before);
+    Some(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+         admission controller; please fix your requests: {why}"
+    ))
 }

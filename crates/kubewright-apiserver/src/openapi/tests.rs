@@ -23,6 +23,7 @@ fn registry() -> Registry {
     });
     strategy.default(&mut definition);
     strategy.prepare_create(&mut definition);
+    let definition = strategy.settled(&definition).unwrap();
     strategy.committed(None, Some(&definition));
     registry
 }

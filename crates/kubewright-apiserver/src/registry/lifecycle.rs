@@ -1,6 +1,11 @@
 //! The rules of a kind for updates and deletions of its objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use kubewright_apimachinery::apply::FieldSet;
+
+/// All fields but the status, as far as the schema of a kind doesn't declare others.
+static ALL: LazyLock<Arc<FieldSet>> = LazyLock::new(|| Arc::new(FieldSet::of(["metadata", "spec"])));
 
 /// The rules of a kind for updates and deletions, apart from its content.
 #[derive(Clone, Debug)]
@@ -9,6 +14,8 @@ pub struct Lifecycle {
     pub unconditional_update: bool,
     /// The fields of the metadata that an update of the status doesn't change.
     pub status_keeps: &'static [&'static str],
+    /// The fields that an update of the status doesn't change, and so doesn't own.
+    pub status_resets: Arc<FieldSet>,
     /// True if every finalizer needs a domain, except for those of Kubernetes itself.
     pub qualified_finalizers: bool,
     /// True if the response to a deletion is the removed object instead of a `Status`.
@@ -40,6 +47,7 @@ impl Lifecycle {
         Self {
             unconditional_update: false,
             status_keeps: &[],
+            status_resets: ALL.clone(),
             qualified_finalizers: false,
             returns_deleted: false,
             removed_by_controller: false,

@@ -35,6 +35,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
 
+    /// Returns a new or updated object with the status that a controller in Kubernetes' API server sets after the write.
+    /// Here it is set with the write.
+    fn settled(&self, _object: &Value) -> Option<Value> {
+        None
+    }
+
     /// Checks rules that a schema can't express. `old` is set on update.
     fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
         Vec::new()

@@ -13,6 +13,7 @@ mod deletion;
 mod history;
 mod http;
 mod limits;
+mod managed_fields;
 mod metadata;
 mod negotiation;
 mod objects;

@@ -81,7 +81,7 @@ impl Object {
             manager,
             subresource: None,
             force: false,
-            now: self.now,
+            now: Some(self.now),
             writable: Writable::Except(&self.status),
             blank: None,
             versions: None,
@@ -126,7 +126,8 @@ impl Object {
             let mut new = live.cloned().unwrap();
             change(&mut new);
             let definitions = definitions();
-            let writable = Writable::Only(&this.status);
+            let rest = FieldSet::of(["metadata", "spec"]);
+            let writable = Writable::Except(&rest);
             Ok(update(live, new, &Context { subresource: Some("status"), writable, ..this.ctx(manager, &definitions) }))
         })
         .unwrap();
@@ -212,8 +213,8 @@ fn replicas_are_handed_to_an_autoscaler() {
     // The user takes over replicas as a separate manager, with the current value: both own it.
     object.apply("handover-to-hpa", json!({"spec": {"replicas": 3}}));
     object.check_owners(&[
-        ("kubectl/Apply", &[".spec.replicas", ".spec.strategy.type"]),
         ("handover-to-hpa/Apply", &[".spec.replicas"]),
+        ("kubectl/Apply", &[".spec.replicas", ".spec.strategy.type"]),
     ]);
     // Now the user's configuration can omit it, and it stays.
     object.apply("kubectl", without.clone());
@@ -233,7 +234,7 @@ fn an_abandoned_field_disappears() {
     object.check(json!({"spec": {"strategy": {"surge": 1}, "free": {"x": 1}}}));
     object.apply("a", json!({}));
     object.check(json!({"spec": {"free": {"x": 1}}}));
-    object.check_owners(&[("defaults/Update", &[".spec.free.x"])]);
+    object.check_owners(&[("defaults/Update", &[".spec.free", ".spec.free.x"])]);
 }
 
 #[test]
@@ -342,8 +343,8 @@ fn sets_are_owned_value_by_value() {
     object.apply("a", json!({"metadata": {"finalizers": []}}));
     object.check(json!({"metadata": {"finalizers": ["b/y", "shared/z"]}}));
     object.apply("b", json!({}));
-    // `a` still owns the list itself.
-    object.check(json!({"metadata": {"finalizers": []}}));
+    // Nobody owns the list itself, even if it was applied empty.
+    object.check(json!({"metadata": {}}));
 }
 
 #[test]
@@ -426,13 +427,16 @@ fn updates_own_what_they_change() {
         new["spec"] = json!({"replicas": 1, "strategy": {}, "topics": ["x"]});
         new["status"] = json!({"ready": 0});
     });
-    object.check_owners(&[("creator/Update", &[".spec.replicas", ".spec.strategy", r#".spec.topics[="x"]"#])]);
+    object.check_owners(&[(
+        "creator/Update",
+        &[".spec", ".spec.replicas", ".spec.strategy", ".spec.topics", r#".spec.topics[="x"]"#],
+    )]);
     object.update("other", |live| {
         live["spec"]["replicas"] = 2.into();
         live["spec"]["topics"] = json!(["y"]);
     });
     object.check_owners(&[
-        ("creator/Update", &[".spec.strategy"]),
+        ("creator/Update", &[".spec", ".spec.strategy", ".spec.topics"]),
         ("other/Update", &[".spec.replicas", r#".spec.topics[="y"]"#]),
     ]);
     object.update_status("kubelet", |live| {
@@ -440,7 +444,7 @@ fn updates_own_what_they_change() {
         live["spec"]["replicas"] = 9.into();
     });
     object.check_owners(&[
-        ("creator/Update", &[".spec.strategy"]),
+        ("creator/Update", &[".spec", ".spec.strategy", ".spec.topics"]),
         ("other/Update", &[".spec.replicas", r#".spec.topics[="y"]"#]),
         ("kubelet/Update/status", &[".status.ready"]),
     ]);
@@ -473,7 +477,7 @@ fn managed_fields_can_be_sent_reset_and_left_out() {
         object.apply("a", json!({"data": {"x": "1"}}));
         object.check_owners(&[
             ("a/Apply", &[".data.x"]),
-            ("before-first-apply/Update", &[".data.x", ".data.y", ".data.z"]),
+            ("before-first-apply/Update", &[".data", ".data.x", ".data.y", ".data.z"]),
         ]);
     }
 }
@@ -536,7 +540,13 @@ fn items_with_equal_keys_in_a_live_list_are_owned_as_a_whole() {
     });
     object.check_owners(&[(
         "creator/Update",
-        &[r#".spec.containers[name="a"]"#, r#".spec.containers[name="b"]"#, r#".spec.containers[name="b"].name"#],
+        &[
+            ".spec",
+            ".spec.containers",
+            r#".spec.containers[name="a"]"#,
+            r#".spec.containers[name="b"]"#,
+            r#".spec.containers[name="b"].name"#,
+        ],
     )]);
     let config = json!({"spec": {"containers": [{"name": "a", "image": "3"}]}});
     object.refused("a", config.clone());
@@ -554,7 +564,7 @@ fn old_updates_are_merged() {
     let managers = Managers::decode(managed_fields(object.live.as_ref().unwrap())).unwrap();
     assert_eq!(managers.0.len(), 10);
     assert_eq!(managers.0[0].manager, "ancient-changes");
-    assert_eq!(managers.0[0].fields.paths(), [".data.k00", ".data.k01", ".data.k02", ".data.x"]);
+    assert_eq!(managers.0[0].fields.paths(), [".data", ".data.k00", ".data.k01", ".data.k02", ".data.x"]);
     assert_eq!(managers.0[9].manager, "writer-11");
 }
 
@@ -582,7 +592,8 @@ fn status_is_applied_by_its_own_managers() {
     object
         .write(|live, this| {
             let definitions = definitions();
-            let writable = Writable::Only(&this.status);
+            let rest = FieldSet::of(["metadata", "spec"]);
+            let writable = Writable::Except(&rest);
             apply(live, &config, &Context { subresource: Some("status"), writable, ..this.ctx("a", &definitions) })
         })
         .unwrap();

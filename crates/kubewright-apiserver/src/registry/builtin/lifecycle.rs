@@ -1,6 +1,10 @@
 //! Updates and deletions of built-in kinds, where they differ from kind to kind. The lists follow the storage and the
 //! strategies in Kubernetes' `pkg/registry`.
 
+use std::sync::Arc;
+
+use kubewright_apimachinery::apply::FieldSet;
+
 use crate::registry::{Dependents, Lifecycle};
 
 /// The group and plural name of a kind.
@@ -84,10 +88,19 @@ const JOB_WARNING: &str = "child pods are preserved by default when jobs are del
 /// Returns the rules of a built-in kind, which may be served in another group than its objects are stored in.
 pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
     let kind = (group, plural);
+    let status_keeps = STATUS_KEEPS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, fields)| fields);
+    let resets = match status_keeps {
+        ALL => FieldSet::of(["metadata", "spec"]),
+        kept => {
+            let metadata: Vec<_> = kept.iter().map(|field| format!("metadata.{field}")).collect();
+            FieldSet::of(metadata.iter().map(String::as_str).chain(["spec"]))
+        }
+    };
     let path = REGISTRY_PATHS.iter().find(|(of, _)| *of == kind).map_or(plural, |(_, path)| path);
     Lifecycle {
         unconditional_update: !CONDITIONAL.contains(&kind),
-        status_keeps: STATUS_KEEPS.iter().find(|(of, _)| *of == kind).map_or(&[], |(_, fields)| fields),
+        status_keeps,
+        status_resets: Arc::new(resets),
         qualified_finalizers: !matches!(group, "admissionregistration.k8s.io" | "apiextensions.k8s.io"),
         returns_deleted: RETURN_DELETED.contains(&kind),
         removed_by_controller: REMOVED_BY_CONTROLLER.contains(&kind),

@@ -68,11 +68,17 @@ impl Strategy for CrdStrategy {
 
     fn prepare_create(&self, object: &mut Value) {
         set(object, "status", json!({}));
-        status::settle(object, &self.names.lock());
+        status::add_stored_version(object);
     }
 
     fn prepare_update(&self, _old: &Value, new: &mut Value) {
-        status::settle(new, &self.names.lock());
+        status::add_stored_version(new);
+    }
+
+    fn settled(&self, object: &Value) -> Option<Value> {
+        let mut settled = object.clone();
+        status::settle(&mut settled, &self.names.lock());
+        Some(settled)
     }
 
     /// Adds the finalizer of the controller that deletes the objects of the kind.

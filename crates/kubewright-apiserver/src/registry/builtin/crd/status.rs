@@ -71,13 +71,8 @@ impl Names {
     }
 }
 
-/// Sets names, conditions and stored versions from the spec and the other CRDs.
-pub(super) fn settle(definition: &mut Value, names: &Names) {
-    if let Some((conforms, reason, message)) = approval::condition(definition) {
-        condition(definition, "KubernetesAPIApprovalPolicyConformant", conforms, reason, &message);
-    }
-    let conflict = names.conflict(definition);
-    let wanted = definition["spec"]["names"].clone();
+/// Adds the storage version to the stored versions.
+pub(super) fn add_stored_version(definition: &mut Value) {
     let storage = list(definition, "/spec/versions").iter().find(|version| version["storage"] == true);
     let storage = storage.map(|version| version["name"].clone());
     within(definition, "status", |status| {
@@ -85,10 +80,19 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
         if let Some(stored) = status.get_mut("storedVersions").and_then(Value::as_array_mut) {
             stored.extend(storage.filter(|name| !stored.contains(name)));
         }
-        match &conflict {
-            None => set(status, "acceptedNames", wanted),
-            Some(_) => fill(status, "acceptedNames", json!({"plural": "", "kind": ""})),
-        }
+    });
+}
+
+/// Sets names and conditions from the spec and the other CRDs.
+pub(super) fn settle(definition: &mut Value, names: &Names) {
+    if let Some((conforms, reason, message)) = approval::condition(definition) {
+        condition(definition, "KubernetesAPIApprovalPolicyConformant", conforms, reason, &message);
+    }
+    let conflict = names.conflict(definition);
+    let wanted = definition["spec"]["names"].clone();
+    within(definition, "status", |status| match &conflict {
+        None => set(status, "acceptedNames", wanted),
+        Some(_) => fill(status, "acceptedNames", json!({"plural": "", "kind": ""})),
     });
     match conflict {
         None => {

@@ -30,36 +30,15 @@ impl Strategy for JobStrategy {
 
     fn default(&self, object: &mut Value) {
         within(object, "spec", default_spec);
-        let labels = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
-        if let Some(labels) = labels {
-            within(object, "metadata", |metadata| {
-                if metadata["labels"].as_object().is_none_or(Map::is_empty) {
-                    set(metadata, "labels", labels);
-                }
-            });
-        }
+        label_by_template(object);
     }
 
     fn prepare_create(&self, object: &mut Value) {
         if flag(object, "/spec/manualSelector") {
             return;
         }
-        let (uid, name) = (text(object, "/metadata/uid").to_owned(), text(object, "/metadata/name").to_owned());
-        within(object, "spec", |spec| {
-            within(spec, "template", |template| {
-                within(template, "metadata", |metadata| {
-                    within(metadata, "labels", |labels| {
-                        for prefix in ["", "batch.kubernetes.io/"] {
-                            fill(labels, &format!("{prefix}controller-uid"), uid.clone());
-                            fill(labels, &format!("{prefix}job-name"), name.clone());
-                        }
-                    });
-                });
-            });
-            within(spec, "selector", |selector| {
-                within(selector, "matchLabels", |labels| fill(labels, "batch.kubernetes.io/controller-uid", uid));
-            });
-        });
+        select_own_pods(object);
+        label_by_template(object);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -111,6 +90,38 @@ fn default_spec(spec: &mut Value) {
     let replace = if has(spec, "/podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     fill(spec, "podReplacementPolicy", replace);
     fill(spec, "manualSelector", false);
+}
+
+/// Gives a job without labels those of its pods.
+fn label_by_template(job: &mut Value) {
+    let labels = job.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
+    if let Some(labels) = labels {
+        within(job, "metadata", |metadata| {
+            if metadata["labels"].as_object().is_none_or(Map::is_empty) {
+                set(metadata, "labels", labels);
+            }
+        });
+    }
+}
+
+/// Sets the selector of a job, and the labels of its pods that it selects.
+fn select_own_pods(object: &mut Value) {
+    let (uid, name) = (text(object, "/metadata/uid").to_owned(), text(object, "/metadata/name").to_owned());
+    within(object, "spec", |spec| {
+        within(spec, "template", |template| {
+            within(template, "metadata", |metadata| {
+                within(metadata, "labels", |labels| {
+                    for prefix in ["", "batch.kubernetes.io/"] {
+                        fill(labels, &format!("{prefix}controller-uid"), uid.clone());
+                        fill(labels, &format!("{prefix}job-name"), name.clone());
+                    }
+                });
+            });
+        });
+        within(spec, "selector", |selector| {
+            within(selector, "matchLabels", |labels| fill(labels, "batch.kubernetes.io/controller-uid", uid));
+        });
+    });
 }
 
 /// The strategy of cron jobs.

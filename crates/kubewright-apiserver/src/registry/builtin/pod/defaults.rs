@@ -41,6 +41,11 @@ fn mirror_service_account(spec: &mut Value) {
 pub(super) fn admitted(spec: &mut Value) {
     fill(spec, "serviceAccountName", "default");
     mirror_service_account(spec);
+    tolerate_failing_nodes(spec);
+}
+
+/// Adds the tolerations of failing nodes, unless there are others for them. Admission adds them to updated pods, too.
+pub(super) fn tolerate_failing_nodes(spec: &mut Value) {
     fill(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = |toleration: &Value| ["", key].contains(&text(toleration, "/key"));

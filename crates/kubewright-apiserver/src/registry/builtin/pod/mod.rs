@@ -68,6 +68,7 @@ impl Strategy for PodStrategy {
     }
 
     fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        within(new, "spec", defaults::tolerate_failing_nodes);
         let class = quality_of_service(new);
         within(new, "status", |status| fill(status, "qosClass", class));
     }

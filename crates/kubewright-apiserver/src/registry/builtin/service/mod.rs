@@ -59,6 +59,8 @@ impl ServiceStrategy {
         let Some(spec) = service.get_mut("spec") else { return };
         let kind = text(spec, "/type").to_owned();
         if kind != "ExternalName" {
+            fill(spec, "ipFamilies", json!([IPV4]));
+            fill(spec, "ipFamilyPolicy", "SingleStack");
             if text(spec, "/clusterIP").is_empty()
                 && list(spec, "/clusterIPs").is_empty()
                 && text(spec, "/ipFamilies/0") == IPV4
@@ -116,8 +118,6 @@ impl Strategy for ServiceStrategy {
             let kind = text(spec, "/type").to_owned();
             if kind != "ExternalName" {
                 fill(spec, "internalTrafficPolicy", "Cluster");
-                fill(spec, "ipFamilies", json!([IPV4]));
-                fill(spec, "ipFamilyPolicy", "SingleStack");
             }
             if has_node_ports(&kind) {
                 fill(spec, "externalTrafficPolicy", "Cluster");

@@ -1,0 +1,55 @@
+//! Field ownership as Kubernetes records it: requests with the managed fields that Kubernetes 1.36.3 answered
+//! (`tests/data/managed-fields.py` records them).
+
+use kubewright_apiserver::ApiServer;
+use serde_json::{Value, json};
+
+use crate::raw::send;
+
+const RECORDED: &str = include_str!("../data/managed-fields.json");
+
+/// Returns the managed fields of an answer as they are recorded: without times, and without controllers, of which the
+/// API server has one.
+fn managed_fields(answer: &Value) -> Value {
+    let entries = answer["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let mut entries: Vec<_> = entries.into_iter().filter(|entry| entry["manager"] != "kube-apiserver").collect();
+    for time in entries.iter_mut().filter_map(|entry| entry.get_mut("time")) {
+        *time = json!("TIME");
+    }
+    sorted(entries)
+}
+
+/// Returns entries in an order that doesn't depend on their times.
+fn sorted(mut entries: Vec<Value>) -> Value {
+    entries.sort_by_key(|entry| {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        ["operation", "manager", "subresource", "apiVersion", "time"].map(text)
+    });
+    entries.into()
+}
+
+#[tokio::test]
+async fn owners_are_recorded_as_in_kubernetes() {
+    let api = ApiServer::builder().build();
+    let namespace = json!({"metadata": {"name": "fields"}}).to_string();
+    send(&api, "POST /api/v1/namespaces", &[], namespace).await.expect_code(201);
+    let scenarios: Vec<Value> = serde_json::from_str(RECORDED).unwrap();
+    let mut wrong = Vec::new();
+    for scenario in &scenarios {
+        for (number, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
+            let text = |field: &str| step[field].as_str().unwrap_or("application/json");
+            let line = format!("{} {}", text("method"), text("path"));
+            let header = format!("Content-Type: {}", text("type"));
+            let answer = send(&api, &line, &[&header], step["body"].to_string()).await;
+            let place = format!("{}, request {number}: {line}", scenario["name"]);
+            let expect = sorted(step["managedFields"].as_array().unwrap().clone());
+            let found = managed_fields(&answer.json());
+            if answer.code >= 300 {
+                wrong.push(format!("{place}: {}", answer.text));
+            } else if found != expect {
+                wrong.push(format!("{place}\n    Kubernetes {expect}\n    embedded   {found}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of the recorded answers differ:\n{}", wrong.len(), wrong.join("\n"));
+}
