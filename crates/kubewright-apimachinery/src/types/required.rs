@@ -6,13 +6,14 @@ use super::{Shape, Type, TypeId, Types};
 use crate::field_path::FieldPath;
 
 impl Types {
-    /// Returns the paths of required fields that are absent or empty, except those of the `status`. Numbers, booleans
-    /// and structs are never missing, since Go doesn't distinguish an absent one from its zero value.
+    /// Returns the paths of required fields that are absent or empty, except those of the `status` and those of a
+    /// completed part of the object in which nothing is set. Numbers, booleans and structs are never missing, since Go
+    /// doesn't distinguish an absent one from its zero value.
     pub fn missing(&self, ty: TypeId, object: &Value) -> Vec<String> {
         let mut missing = Vec::new();
         if let (Shape::Struct(all), Value::Object(fields)) = (&self.get(ty).shape, object) {
             for field in all.fields.iter().filter(|field| field.name != "status") {
-                if let Some(value) = fields.get(field.name) {
+                if let Some(value) = fields.get(field.name).filter(|value| !is_blank(value)) {
                     self.visit(self.get(field.ty), value, &FieldPath::Root.field(field.name), &mut missing);
                 }
             }
@@ -56,4 +57,9 @@ impl Types {
             _ => {}
         }
     }
+}
+
+/// Returns whether a value is what Go writes for an absent object with required fields.
+fn is_blank(value: &Value) -> bool {
+    value.as_object().is_some_and(|fields| !fields.is_empty() && fields.values().all(Value::is_null))
 }
