@@ -167,7 +167,7 @@ pub(super) fn validate_claim_update(old: &Value, new: &Value, errors: &mut Error
         && (new_annotation.is_none() || new_annotation == annotation);
     if !moved && annotation != new_annotation {
         let path = Path::new("metadata.annotations");
-        errors.invalid(&path.key(CLASS), new_annotation.unwrap_or_default(), "field is immutable");
+        errors.invalid(&path.child(CLASS), new_annotation.unwrap_or_default(), "field is immutable");
     }
     let mut keep = |name: &str| {
         if let Some(fields) = after.as_object_mut() {

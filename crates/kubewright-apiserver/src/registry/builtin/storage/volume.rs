@@ -200,6 +200,8 @@ pub(super) fn warnings(volume: &Value) -> Vec<String> {
 
 /// Checks an updated volume, whose source can't change.
 pub(super) fn validate_volume_update(old: &Value, new: &Value, errors: &mut Errors) {
+    // Kubernetes checks the volume twice.
+    validate_volume(new, errors);
     validate_volume(new, errors);
     let source = |volume: &Value| {
         let mut fields: Map<_, _> = entries(volume, "spec")

@@ -33,6 +33,9 @@ impl Shown {
 
     /// Shows a label selector.
     pub(in crate::registry::builtin) fn selector(selector: &Value) -> Self {
+        if selector.is_null() {
+            return Value::Null.into();
+        }
         let labels = entries(selector, "matchLabels").next().map(|_| ("matchLabels", selector["matchLabels"].clone()));
         let expressions = items(selector, "matchExpressions");
         let expressions = (!expressions.is_empty()).then(|| ("matchExpressions", expressions.to_vec().into()));

@@ -126,7 +126,8 @@ impl Strategy for ReplicationControllerStrategy {
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
-        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
+        // As in Kubernetes, updates of this kind have no warnings.
+        if old.is_some() { Vec::new() } else { template_warnings(&new["spec"]["template"], &TEMPLATE) }
     }
 
     fn has_own_validation(&self) -> bool {

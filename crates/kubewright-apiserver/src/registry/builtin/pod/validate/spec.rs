@@ -78,7 +78,8 @@ fn validate_no_tokens(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_pod_annotations(pod: &Value, errors: &mut Errors) {
+/// Checks the annotations with a meaning for pods.
+pub(super) fn validate_pod_annotations(pod: &Value, errors: &mut Errors) {
     const MIRROR: &str = "kubernetes.io/config.mirror";
     const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let (metadata, path) = (&pod["metadata"], Path::new("metadata.annotations"));

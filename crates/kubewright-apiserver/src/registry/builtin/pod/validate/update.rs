@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{scheduling::validate_tolerations, spec::validate_pod};
+use super::{
+    scheduling::validate_tolerations,
+    spec::{validate_pod, validate_pod_annotations},
+};
 use crate::{
     fields::{each, set},
     registry::builtin::validation::{Errors, Path, entries, field, inclusive_range, items, optional_int, string},
@@ -14,6 +17,8 @@ use crate::{
 pub(in crate::registry::builtin::pod) fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
     validate_pod(new, errors);
     validate_annotations(&old["metadata"], &new["metadata"], errors);
+    // Kubernetes checks these annotations twice.
+    validate_pod_annotations(new, errors);
     let (old, new, path) = (&old["spec"], &new["spec"], Path::new("spec"));
     for name in ["containers", "initContainers"] {
         if !validate_container_updates(items(old, name), items(new, name), &path.child(name), errors) {
