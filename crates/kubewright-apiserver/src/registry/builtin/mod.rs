@@ -29,7 +29,6 @@ mod schemas;
 mod service;
 mod storage;
 mod types;
-#[allow(dead_code, reason = "further kinds are validated soon")]
 mod validation;
 mod webhook;
 mod workload;

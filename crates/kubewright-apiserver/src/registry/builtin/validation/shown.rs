@@ -21,11 +21,6 @@ impl Shown {
         Self(format!("[{}]", items.join(",")))
     }
 
-    /// Shows an object whose fields are declared in this order. Other fields are left out.
-    pub(in crate::registry::builtin) fn ordered(object: &Value, names: &[&'static str]) -> Self {
-        Self::object(names.iter().filter_map(|name| Some((*name, Self::from(object.get(name)?.clone())))))
-    }
-
     /// Shows a field of Kubernetes' internal types: null if it is absent.
     pub(in crate::registry::builtin) fn nullable(value: Option<&Value>) -> Self {
         Self::from(value.cloned().unwrap_or_default())
@@ -97,9 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_in_their_declared_order() {
+    fn values_are_shown_as_json() {
         let object = json!({"a": 1, "b": "<x>", "c": null});
-        assert_eq!(Shown::ordered(&object, &["b", "a", "d"]).as_str(), r#"{"b":"<x>","a":1}"#);
         assert_eq!(Shown::from(object).as_str(), r#"{"a":1,"b":"\u003cx\u003e","c":null}"#);
         let selector = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"b": "c"}});
         let expected = r#"{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}"#;
