@@ -14,7 +14,7 @@ use super::{
     workload::{default_template, warnings_if_changed},
 };
 use crate::{
-    fields::{fill, fill_zero, flag, has, int, list, set, text, within},
+    fields::{each, fill, fill_zero, flag, has, int, list, present, set, text, within},
     registry::{Column, Strategy},
     table::{age_of, human_duration},
 };
@@ -79,6 +79,7 @@ fn name_warning(old: Option<&Value>, new: &Value) -> Vec<String> {
 /// Sets the defaults of a job's spec.
 fn default_spec(spec: &mut Value) {
     default_template(spec);
+    default_failure_policy(spec);
     if !has(spec, "/completions") && !has(spec, "/parallelism") {
         fill(spec, "completions", 1);
     }
@@ -124,6 +125,14 @@ fn select_own_pods(object: &mut Value) {
     });
 }
 
+fn default_failure_policy(spec: &mut Value) {
+    present(spec, "podFailurePolicy", |policy| {
+        for rule in each(policy, "rules") {
+            each(rule, "onPodConditions").for_each(|condition| fill_zero(condition, "status", "True"));
+        }
+    });
+}
+
 /// The strategy of cron jobs.
 #[derive(Debug)]
 pub(super) struct CronJobStrategy;
@@ -136,7 +145,12 @@ impl Strategy for CronJobStrategy {
             fill(spec, "successfulJobsHistoryLimit", 3);
             fill(spec, "failedJobsHistoryLimit", 1);
             // As in Kubernetes, the other defaults of the job are set when it is created.
-            within(spec, "jobTemplate", |template| within(template, "spec", default_template));
+            within(spec, "jobTemplate", |template| {
+                within(template, "spec", |spec| {
+                    default_template(spec);
+                    default_failure_policy(spec);
+                });
+            });
         });
     }
 
@@ -263,6 +277,16 @@ mod tests {
             assert_eq!(labels[key], value);
         }
         assert_eq!(job["spec"]["completions"], 1);
+        assert_eq!(JobStrategy.validate(None, &job), []);
+    }
+
+    #[test]
+    fn a_condition_of_a_failed_pod_is_true_by_default() {
+        let mut spec = template("Never");
+        let condition = json!({"type": "DisruptionTarget"});
+        spec["podFailurePolicy"] = json!({"rules": [{"action": "Ignore", "onPodConditions": [condition]}]});
+        let job = job(spec);
+        assert_eq!(job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"], "True");
         assert_eq!(JobStrategy.validate(None, &job), []);
     }
 

@@ -17,7 +17,7 @@ pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
 use super::validation::Errors;
 use crate::{
-    fields::{each, fill, fill_zero, has, int, list, remove, set, text, within},
+    fields::{each, fill, fill_zero, has, int, list, present, remove, set, text, within},
     registry::Strategy,
 };
 
@@ -119,12 +119,22 @@ impl Strategy for ServiceStrategy {
             if kind != "ExternalName" {
                 fill(spec, "internalTrafficPolicy", "Cluster");
             }
-            if has_node_ports(&kind) {
-                fill(spec, "externalTrafficPolicy", "Cluster");
+            if validate::is_accessible(spec) {
+                fill_zero(spec, "externalTrafficPolicy", "Cluster");
             }
             if kind == "LoadBalancer" {
                 fill(spec, "allocateLoadBalancerNodePorts", true);
             }
+        });
+        if text(object, "/spec/type") != "LoadBalancer" {
+            return;
+        }
+        present(object, "status", |status| {
+            present(status, "loadBalancer", |balancer| {
+                each(balancer, "ingress")
+                    .filter(|one| !text(one, "/ip").is_empty())
+                    .for_each(|one| fill(one, "ipMode", "VIP"));
+            });
         });
     }
 
@@ -136,6 +146,9 @@ impl Strategy for ServiceStrategy {
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         carry_over(old, new);
         drop_unused(old, new);
+        if text(new, "/spec/type") != "LoadBalancer" {
+            within(new, "status", |status| set(status, "loadBalancer", json!({})));
+        }
         self.allocate(new);
     }
 
@@ -155,8 +168,8 @@ impl Strategy for ServiceStrategy {
         warnings::of_service(new)
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_status(old, new, errors))
     }
 
     fn has_own_validation(&self) -> bool {
@@ -339,6 +352,11 @@ mod tests {
         let next = create(&strategy, json!({"ports": [{"port": 80}]})).0;
         assert_eq!(bits(&next), bits(&service) + 1);
         assert_ne!(fresh().addresses.lock().next(), ServiceStrategy::new(&Random::seeded(8)).addresses.lock().next());
+        let (external, causes) = create(&strategy, json!({"externalIPs": ["10.0.0.1"], "ports": [{"port": 80}]}));
+        assert_eq!(
+            (causes.as_slice(), &external["spec"]["externalTrafficPolicy"]),
+            (&[] as &[String], &json!("Cluster"))
+        );
         let headless = create(&strategy, json!({"clusterIP": "None"})).0;
         assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
     }

@@ -388,6 +388,39 @@ fn validate_internal_traffic_policy(spec: &Value, errors: &mut Errors) {
     }
 }
 
+/// Checks the status, which contains the addresses of the load balancer.
+pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Errors) {
+    const MODES: &[&str] = &["Proxy", "VIP"];
+    fn ingress(service: &Value) -> &[Value] {
+        items(&service["status"]["loadBalancer"], "ingress")
+    }
+    let path = Path::new("status.loadBalancer.ingress");
+    if string(&new["spec"], "type") != "LoadBalancer" && !ingress(new).is_empty() {
+        errors.forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'");
+        return;
+    }
+    let existing: BTreeSet<_> = ingress(old).iter().map(|one| string(one, "ip")).collect();
+    for (index, one) in ingress(new).iter().enumerate() {
+        let path = path.index(index);
+        let (address, host) = (string(one, "ip"), string(one, "hostname"));
+        if !address.is_empty() && !existing.contains(address) {
+            validate_ip(address, &path.child("ip"), errors);
+        }
+        match (optional_string(one, "ipMode"), address.is_empty()) {
+            (None, false) => errors.required(&path.child("ipMode"), "must be specified when `ip` is set"),
+            (Some(_), true) => errors.forbidden(&path.child("ipMode"), "may not be specified when `ip` is not set"),
+            (Some(mode), false) if !MODES.contains(&mode) => errors.not_supported(&path.child("ipMode"), mode, MODES),
+            _ => {}
+        }
+        if !host.is_empty() {
+            validate_text(host, name::dns1123_subdomain, &path.child("hostname"), errors);
+            if host.parse::<IpAddr>().is_ok() {
+                errors.invalid(&path.child("hostname"), host, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}
+
 /// Checks what an update must not change.
 fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
     let has_addresses = |spec: &Value| string(spec, "type") != "ExternalName";
@@ -503,6 +536,26 @@ mod tests {
         );
         let kind = [("type", json!("ExternalName")), ("clusterIP", json!("")), ("clusterIPs", json!([]))];
         check(None, &kind, &["spec.externalName: Required value"]);
+    }
+
+    #[test]
+    fn only_load_balancers_have_addresses_in_their_status() {
+        let check = |kind: &str, ingress: Value, expected: &[&str]| {
+            let service = json!({"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": [ingress]}}});
+            let causes = Errors::collect(|errors| validate_status(&json!({}), &service, errors));
+            assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        };
+        let why = "status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'";
+        check("ClusterIP", json!({"ip": "10.0.0.1", "ipMode": "VIP"}), &[why]);
+        check("LoadBalancer", json!({"ip": "10.0.0.1", "ipMode": "VIP", "hostname": "a.example.com"}), &[]);
+        check(
+            "LoadBalancer",
+            json!({"ipMode": "VIP", "hostname": "10.0.0.1"}),
+            &[
+                "status.loadBalancer.ingress[0].ipMode: Forbidden: may not be specified when `ip` is not set",
+                "status.loadBalancer.ingress[0].hostname: Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address",
+            ],
+        );
     }
 
     #[test]
