@@ -40,10 +40,10 @@ impl ActionRequest {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Returns whether a parameter is set to a value other than `false` and `0`.
+    /// Returns whether a parameter is set to a value other than `false`, in any case, and `0`.
     pub fn flag(&self, name: &str) -> bool {
         let found = self.query.iter().find(|(key, _)| key == name);
-        found.is_some_and(|(_, value)| !matches!(value.as_str(), "false" | "0"))
+        found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }
 

@@ -76,6 +76,17 @@ pub(crate) struct ConnectionTasks {
     pub(crate) permit: Arc<OwnedSemaphorePermit>,
 }
 
+impl ConnectionTasks {
+    /// Runs a task until it ends, or until all tasks have to.
+    pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) {
+        let Self { tracker, abort, permit, .. } = self;
+        tracker.spawn(async move {
+            let _permit = permit;
+            let _ended = abort.run_until_cancelled(task).await;
+        });
+    }
+}
+
 /// A request to continue as WebSocket.
 pub(crate) struct Upgrade {
     method: Method,
@@ -125,14 +136,8 @@ impl Upgrade {
             Ok(accepted) => {
                 let response = accepted.response();
                 let Self { upgraded, tasks, .. } = self;
-                let ConnectionTasks { tracker, closing, abort, permit } = tasks;
-                tracker.spawn(async move {
-                    let _permit = permit;
-                    tokio::select! {
-                        () = serve(upgraded, body, accepted.framing, &closing) => {}
-                        () = abort.cancelled() => {}
-                    }
-                });
+                let closing = tasks.closing.clone();
+                tasks.spawn(async move { serve(upgraded, body, accepted.framing, &closing).await });
                 response
             }
             Err(refusal) => refusal.response(),

@@ -33,7 +33,7 @@ use crate::{
     node::{
         self, ImageTable, NODE_NAME, NodeContext, WRITES,
         address::Addresses,
-        exec::{ExecAction, RunningContainers},
+        exec::{Connection, ConnectionAction, RunningContainers},
         log::{LogAction, LogStore},
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
@@ -158,7 +158,12 @@ impl ClusterBuilder {
             api = api.action("", "v1", "pods", "log", action).component("scheduler");
         }
         if self.pods == Pods::Run {
-            api = api.action("", "v1", "pods", "exec", Arc::new(ExecAction::new(containers.clone())));
+            for (name, connection) in
+                [("attach", Connection::Attach), ("exec", Connection::Exec), ("portforward", Connection::PortForward)]
+            {
+                let action = Arc::new(ConnectionAction::new(containers.clone(), connection));
+                api = api.action("", "v1", "pods", name, action);
+            }
         }
         let api = api.build();
         let mut cluster = Cluster {

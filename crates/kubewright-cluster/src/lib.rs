@@ -37,8 +37,8 @@
 //! A container authenticates as its pod's service account, with the kubeconfig at the path in `KUBECONFIG`. If
 //! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
 //!
-//! Not implemented: gRPC probes, persistent volumes, `attach` and `port-forward`. A process that leaves its
-//! process group (`setsid`) outlives its pod, but on Linux not the cluster.
+//! Not implemented: gRPC probes and persistent volumes. A process that leaves its process group (`setsid`) outlives its
+//! pod, but on Linux not the cluster.
 
 mod api_endpoints;
 mod cluster;

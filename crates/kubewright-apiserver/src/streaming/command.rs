@@ -1,26 +1,30 @@
-//! The streams of a command, in the subprotocols `v5.channel.k8s.io` and older ones: the first byte of each message is the
-//! number of its channel.
+//! The streams of a command.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use std::time::Duration;
+
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
 use http::Response;
 use kubewright_apimachinery::status::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
+use tokio::{sync::mpsc, time::timeout};
 
+use super::{
+    Frame, Output, QUEUE,
+    channels::{self, Framing, MAX_MESSAGE, Receive},
+    spdy::{self, SpdyUpgrade, Stream},
+};
 use crate::{
     action::ActionRequest,
     body::Body,
-    websocket::{self, PendingSocket, Socket, Upgrade},
+    websocket::{PendingSocket, Upgrade},
 };
 
-/// The subprotocols, the most capable ones last. Those with numbers report the result as a `Status`; `v5` can close
-/// channels.
-const PROTOCOLS: [&str; 5] =
+/// The subprotocols of WebSockets. Those with numbers report the result as a `Status`; `v5` can close channels.
+const WEBSOCKET: [&str; 5] =
     ["channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "v5.channel.k8s.io"];
+/// The subprotocols of SPDY. `v4` reports the result as a `Status`, and `v3` has sizes of terminals.
+const SPDY: [&str; 4] = ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -30,10 +34,8 @@ const RESIZE: u8 = 4;
 /// A message that closes the channel of the next byte.
 const CLOSE: u8 = 255;
 
-/// The maximum size of a message of a client.
-const MAX_MESSAGE: usize = 8 << 20;
-/// The number of messages in a queue.
-const QUEUE: usize = 4;
+/// The time in which a client has to open its streams.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams that a client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,9 +56,9 @@ impl StreamOptions {
     /// # Errors
     /// Returns 400 if there is no stream.
     pub fn of(request: &ActionRequest) -> Result<Self, Status> {
-        let flag = |name: &str| request.parameter(name).is_some_and(|value| !matches!(value, "0" | "false"));
-        let tty = flag("tty");
-        let options = Self { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr") && !tty, tty };
+        let tty = request.flag("tty");
+        let [stdin, stdout, stderr] = ["stdin", "stdout", "stderr"].map(|name| request.flag(name));
+        let options = Self { stdin, stdout, stderr: stderr && !tty, tty };
         if !options.stdin && !options.stdout && !options.stderr {
             return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
         }
@@ -75,6 +77,22 @@ pub struct TerminalSize {
     pub height: u16,
 }
 
+/// The sizes of a client's terminal.
+#[derive(Debug)]
+pub struct TerminalSizes(mpsc::Receiver<Bytes>);
+
+impl TerminalSizes {
+    /// Returns the next size; `None` after the client has closed the stream. Cancel safe.
+    pub async fn next(&mut self) -> Option<TerminalSize> {
+        loop {
+            // Malformed sizes are ignored.
+            if let Ok(size) = serde_json::from_slice(&self.0.recv().await?) {
+                return Some(size);
+            }
+        }
+    }
+}
+
 /// The streams of a command.
 #[derive(Debug)]
 pub struct CommandStreams {
@@ -85,25 +103,7 @@ pub struct CommandStreams {
     /// Standard error.
     pub stderr: Option<Output>,
     /// The sizes of the terminal.
-    pub resize: Option<mpsc::Receiver<TerminalSize>>,
-}
-
-/// A stream to the client.
-#[derive(Clone, Debug)]
-pub struct Output {
-    channel: u8,
-    queue: mpsc::Sender<(u8, Bytes)>,
-}
-
-impl Output {
-    /// Sends a chunk. Waits while the client doesn't read.
-    ///
-    /// # Errors
-    /// If the connection has ended.
-    pub async fn send(&self, chunk: Bytes) -> std::io::Result<()> {
-        let sent = self.queue.send((self.channel, chunk)).await;
-        sent.map_err(|_| std::io::Error::from(std::io::ErrorKind::BrokenPipe))
-    }
+    pub resize: Option<TerminalSizes>,
 }
 
 /// The end of a command that didn't succeed.
@@ -136,8 +136,18 @@ impl CommandError {
     }
 }
 
-/// Connects a client to a command. Returns the response to its request; a task of the connection runs the command,
-/// and drops it when the client disconnects.
+/// Returns the text that reports a result: a `Status`, or only the message of an error.
+fn report(result: &Result<(), CommandError>, as_status: bool) -> Option<Bytes> {
+    let text = match result {
+        Ok(()) => as_status.then(|| json!({"metadata": {}, "status": "Success"}).to_string()),
+        Err(error) if as_status => Some(error.status().to_string()),
+        Err(error) => error.status()["message"].as_str().map(str::to_owned),
+    };
+    text.map(Bytes::from)
+}
+
+/// Connects a client to a command, by WebSocket or SPDY. Returns the response to its request; a task of the connection
+/// runs the command, and drops it when the client disconnects.
 ///
 /// # Errors
 /// Returns 400 if the client doesn't ask for an upgrade.
@@ -149,173 +159,133 @@ pub fn serve_command<F>(
 where
     F: Future<Output = Result<(), CommandError>> + Send + 'static,
 {
-    let upgrade = Upgrade::requested(&request.parts);
-    let upgrade = upgrade.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
-    let (response, pending) = upgrade.negotiate(&PROTOCOLS);
-    if let Some(pending) = pending {
-        let tasks = pending.tasks.clone();
-        let abort = tasks.abort.clone();
-        tasks.tracker.spawn(async move {
-            tokio::select! {
-                () = connect(pending, options, command) => {}
-                () = abort.cancelled() => {}
-            }
-        });
+    if let Some(upgrade) = Upgrade::requested(&request.parts) {
+        let (response, pending) = upgrade.negotiate(&WEBSOCKET);
+        if let Some(pending) = pending {
+            let tasks = pending.tasks.clone();
+            tasks.spawn(by_websocket(pending, options, command));
+        }
+        return Ok(response);
     }
+    let upgrade = SpdyUpgrade::requested(&request.parts, &SPDY)?;
+    let (response, tasks) = (upgrade.response(), upgrade.tasks.clone());
+    let closing = tasks.closing.clone();
+    tasks.spawn(async move {
+        let version = upgrade.protocol;
+        let Some(connection) = upgrade.open().await else { return };
+        let (queue, frames) = mpsc::channel(QUEUE);
+        let (opened, streams) = mpsc::channel(QUEUE);
+        let work = by_spdy(streams, options, version, command);
+        let _ended = closing.run_until_cancelled(spdy::serve(connection, opened, queue, frames, work)).await;
+    });
     Ok(response)
 }
 
-/// Runs a command with the streams of a connection.
-async fn connect<F>(pending: PendingSocket, options: StreamOptions, command: impl FnOnce(CommandStreams) -> F)
-where
-    F: Future<Output = Result<(), CommandError>>,
+/// Runs a command with channels of a WebSocket.
+async fn by_websocket<F>(
+    pending: PendingSocket,
+    options: StreamOptions,
+    command: impl FnOnce(CommandStreams) -> F + Send,
+) where
+    F: Future<Output = Result<(), CommandError>> + Send,
 {
-    let (closing, _permit) = (pending.tasks.closing.clone(), pending.tasks.permit.clone());
-    let framing = Framing { base64: pending.protocol.contains("base64"), status: pending.protocol.starts_with('v') };
+    let closing = pending.tasks.closing.clone();
+    let (framing, as_status) = (Framing::of(&pending.protocol), pending.protocol.starts_with('v'));
     let Some(socket) = pending.open(MAX_MESSAGE).await else { return };
-    let (queue, messages) = mpsc::channel(QUEUE);
+    let (queue, frames) = mpsc::channel(QUEUE);
     let (streams, input) = streams(options, &queue);
-    let (mut sink, mut source) = socket.split();
-    let end = {
-        let run = async {
-            let text = match command(streams).await {
-                Ok(()) if framing.status => Some(json!({"metadata": {}, "status": "Success"}).to_string()),
-                Ok(()) => None,
-                Err(error) if framing.status => Some(error.status().to_string()),
-                Err(error) => error.status()["message"].as_str().map(str::to_owned),
-            };
-            if let Some(text) = text {
-                // A client that is gone doesn't need the result.
-                let _gone = queue.send((ERROR, text.into())).await;
-            }
-            drop(queue);
-        };
-        let write = write(&mut sink, messages, framing, first_output(options));
-        let work = std::pin::pin!(async { tokio::join!(run, write).1 });
-        let read = std::pin::pin!(read(&mut source, input, framing));
-        tokio::select! {
-            biased;
-            () = closing.cancelled() => Some(CloseCode::Away),
-            written = work => written.then_some(CloseCode::Normal),
-            () = read => None,
-        }
+    let first = match options {
+        StreamOptions { stdout: true, .. } => STDOUT,
+        StreamOptions { stderr: true, .. } => STDERR,
+        _ => ERROR,
     };
-    if let Some(code) = end
-        && let Ok(mut socket) = sink.reunite(source)
-    {
-        websocket::close(&mut socket, code).await;
-    }
-}
-
-/// The encoding of messages.
-#[derive(Clone, Copy, Debug)]
-struct Framing {
-    /// The number of the channel is a digit, and the rest is in Base64.
-    base64: bool,
-    /// The result is a `Status`.
-    status: bool,
+    let run = async {
+        let result = command(streams).await;
+        // A client that is gone doesn't need the result.
+        if let Some(text) = report(&result, as_status) {
+            let _gone = queue.send(Frame::Data(ERROR.into(), text)).await;
+        }
+        let _gone = queue.send(Frame::Last).await;
+    };
+    channels::serve(socket, &closing, framing, vec![(first.into(), Bytes::new())], frames, input, run).await;
 }
 
 /// The receiving ends of the client's channels.
 #[derive(Debug)]
 struct Input {
     stdin: Option<mpsc::Sender<Bytes>>,
-    resize: Option<mpsc::Sender<TerminalSize>>,
+    resize: Option<mpsc::Sender<Bytes>>,
 }
 
-fn streams(options: StreamOptions, queue: &mpsc::Sender<(u8, Bytes)>) -> (CommandStreams, Input) {
-    let output = |wanted: bool, channel| wanted.then(|| Output { channel, queue: queue.clone() });
+fn streams(options: StreamOptions, queue: &mpsc::Sender<Frame>) -> (CommandStreams, Input) {
+    let output = |wanted: bool, channel: u8| wanted.then(|| Output { stream: channel.into(), queue: queue.clone() });
     let (stdin_sender, stdin) = options.stdin.then(|| mpsc::channel(QUEUE)).unzip();
     let (resize_sender, resize) = options.tty.then(|| mpsc::channel(QUEUE)).unzip();
     let streams = CommandStreams {
         stdin,
         stdout: output(options.stdout, STDOUT),
         stderr: output(options.stderr, STDERR),
-        resize,
+        resize: resize.map(TerminalSizes),
     };
     (streams, Input { stdin: stdin_sender, resize: resize_sender })
 }
 
-/// Returns the channel whose first, empty message shows that the connection is established.
-fn first_output(options: StreamOptions) -> u8 {
-    match options {
-        StreamOptions { stdout: true, .. } => STDOUT,
-        StreamOptions { stderr: true, .. } => STDERR,
-        _ => ERROR,
-    }
-}
-
-impl Framing {
-    fn encode(self, channel: u8, bytes: &[u8]) -> Message {
-        if self.base64 {
-            return Message::text(format!("{channel}{}", STANDARD.encode(bytes)));
-        }
-        let mut message = Vec::with_capacity(bytes.len() + 1);
-        message.push(channel);
-        message.extend_from_slice(bytes);
-        Message::binary(message)
-    }
-
-    /// Returns the channel and the content of a message; `None` for control frames and malformed messages.
-    fn decode(self, message: Message) -> Option<(u8, Bytes)> {
-        let bytes = match message {
-            Message::Binary(bytes) => bytes,
-            Message::Text(text) => Bytes::from(text),
-            _ => return None,
+impl Receive for Input {
+    async fn receive(&mut self, channel: u8, bytes: Bytes) {
+        let target = match channel {
+            STDIN => &mut self.stdin,
+            RESIZE => &mut self.resize,
+            CLOSE if bytes.first() == Some(&STDIN) => return self.stdin = None,
+            _ => return,
         };
-        let first = *bytes.first()?;
-        let rest = bytes.slice(1..);
-        if self.base64 {
-            Some((first.checked_sub(b'0')?, STANDARD.decode(rest).ok()?.into()))
-        } else {
-            Some((first, rest))
+        // A command that doesn't read its input any more doesn't need the rest.
+        if let Some(sender) = target
+            && !bytes.is_empty()
+            && sender.send(bytes).await.is_err()
+        {
+            *target = None;
         }
     }
 }
 
-/// Sends messages until all outputs are closed. Returns false if the connection fails.
-async fn write(
-    sink: &mut futures::stream::SplitSink<Socket, Message>,
-    mut messages: mpsc::Receiver<(u8, Bytes)>,
-    framing: Framing,
-    first: u8,
-) -> bool {
-    let mut next = Some((first, Bytes::new()));
-    while let Some((channel, bytes)) = next {
-        if let Err(error) = sink.send(framing.encode(channel, &bytes)).await {
-            tracing::debug!(%error, "failed to send to a WebSocket");
-            return false;
+/// Runs a command with the streams that a client opens.
+async fn by_spdy<F>(
+    mut opened: mpsc::Receiver<Stream>,
+    options: StreamOptions,
+    version: &str,
+    command: impl FnOnce(CommandStreams) -> F + Send,
+) where
+    F: Future<Output = Result<(), CommandError>> + Send,
+{
+    let resizes = options.tty && matches!(version, "v4.channel.k8s.io" | "v3.channel.k8s.io");
+    let wanted = [options.stdin, options.stdout, options.stderr, resizes].iter().filter(|wanted| **wanted).count() + 1;
+    let mut streams = CommandStreams { stdin: None, stdout: None, stderr: None, resize: None };
+    let mut error = None;
+    let all = async {
+        for _ in 0..wanted {
+            let Some(stream) = opened.recv().await else { return };
+            let kind = stream.headers.get("streamtype").map(String::as_str).unwrap_or_default();
+            match kind {
+                "stdin" => streams.stdin = Some(stream.input),
+                "stdout" => streams.stdout = Some(stream.output),
+                "stderr" => streams.stderr = Some(stream.output),
+                "resize" => streams.resize = Some(TerminalSizes(stream.input)),
+                "error" => error = Some(stream.output),
+                other => return tracing::debug!(kind = other, "unexpected stream type"),
+            }
         }
-        next = messages.recv().await;
+    };
+    if timeout(STREAM_TIMEOUT, all).await.is_err() {
+        return tracing::debug!("timed out waiting for client to create streams");
     }
-    true
-}
-
-/// Receives messages until the client disconnects.
-async fn read(source: &mut futures::stream::SplitStream<Socket>, mut input: Input, framing: Framing) {
-    while let Some(message) = source.next().await {
-        let message = match message {
-            Ok(message) => message,
-            Err(error) => return tracing::debug!(%error, "a WebSocket failed"),
-        };
-        let Some((channel, bytes)) = framing.decode(message) else { continue };
-        match channel {
-            STDIN if !bytes.is_empty() => {
-                if let Some(stdin) = &input.stdin
-                    && stdin.send(bytes).await.is_err()
-                {
-                    input.stdin = None;
-                }
-            }
-            RESIZE => {
-                if let (Some(resize), Ok(size)) = (&input.resize, serde_json::from_slice(&bytes)) {
-                    // A command that doesn't follow the size doesn't need it.
-                    let _unread = resize.send(size).await;
-                }
-            }
-            CLOSE if bytes.first() == Some(&STDIN) => input.stdin = None,
-            _ => {}
-        }
+    let Some(error) = error else { return };
+    let outputs: Vec<_> = [&streams.stdout, &streams.stderr].into_iter().flatten().cloned().collect();
+    let result = command(streams).await;
+    if let Some(text) = report(&result, version == SPDY[0]) {
+        let _gone = error.send(text).await;
+    }
+    for output in outputs.iter().chain([&error]) {
+        output.end().await;
     }
 }
 
@@ -324,28 +294,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_begin_with_their_channel() {
-        let binary = Framing { base64: false, status: true };
-        assert_eq!(binary.encode(STDOUT, b"a"), Message::binary(b"\x01a".to_vec()));
-        assert_eq!(binary.decode(Message::text("\0a")), Some((STDIN, Bytes::from("a"))));
-        assert_eq!(binary.decode(Message::binary(vec![255, 0])), Some((CLOSE, Bytes::from(vec![0]))));
-        assert_eq!(binary.decode(Message::binary(Vec::new())), None);
-        assert_eq!(binary.decode(Message::Ping(Bytes::new())), None);
-        let base64 = Framing { base64: true, status: true };
-        assert_eq!(base64.encode(ERROR, b"a"), Message::text("3YQ=="));
-        assert_eq!(base64.decode(Message::text("0YQ==")), Some((STDIN, Bytes::from("a"))));
-        assert_eq!(base64.decode(Message::text("0?")), None);
-    }
-
-    #[test]
     fn results_are_statuses() {
         let exit = CommandError::ExitCode(3, "error executing command [sh], exit code 3".into()).status();
-        assert_eq!(
-            (&exit["reason"], &exit["details"]["causes"][0]),
-            (&json!("NonZeroExitCode"), &json!({"reason": "ExitCode", "message": "3"}),)
-        );
+        let cause = json!({"reason": "ExitCode", "message": "3"});
+        assert_eq!((&exit["reason"], &exit["details"]["causes"][0]), (&json!("NonZeroExitCode"), &cause));
         let failed = CommandError::Failed("no such program".into()).status();
         let why = "Internal error occurred: error executing command in container: no such program";
         assert_eq!(failed["message"], why);
+        assert_eq!(report(&Ok(()), false), None);
+    }
+
+    #[tokio::test]
+    async fn sizes_are_json() {
+        let (sender, receiver) = mpsc::channel(4);
+        for text in ["{}", r#"{"Width":80,"Height":24}"#, r#"{"width":1,"height":2}"#] {
+            sender.send(text.into()).await.unwrap();
+        }
+        drop(sender);
+        let mut sizes = TerminalSizes(receiver);
+        assert_eq!(sizes.next().await, Some(TerminalSize { width: 80, height: 24 }));
+        assert_eq!(sizes.next().await, Some(TerminalSize { width: 1, height: 2 }));
+        assert_eq!(sizes.next().await, None);
     }
 }

@@ -11,10 +11,13 @@ use kube::{
     api::{DeleteParams, EvictParams, LogParams, Patch, PatchParams, PostParams},
 };
 use kubewright_apimachinery::status::Status;
-use kubewright_apiserver::{Action, ActionRequest, ApiServer, Body};
+use kubewright_apiserver::{Action, ActionRequest, ApiServer, Body, UserInfo};
 use serde_json::json;
 
-use crate::{raw::send, refused, start};
+use crate::{
+    raw::{send, send_as},
+    refused, start,
+};
 
 async fn create_pod(client: &Client, name: &str) -> Api<Pod> {
     let api = Api::default_namespaced(client.clone());
@@ -161,4 +164,28 @@ async fn a_scale_has_a_table() {
         table["columnDefinitions"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
     assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
     assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(3), json!(0)]);
+}
+
+#[tokio::test]
+async fn a_websocket_needs_the_right_to_create() {
+    let api = ApiServer::builder().action("", "v1", "pods", "exec", Arc::new(Log)).build();
+    create_pod(&api.client(), "p").await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = |verbs: &[&str]| json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs}]});
+    send(&api, &format!("POST {roles}/roles"), &[], role(&["get"]).to_string()).await.expect_code(201);
+    let binding = json!({
+        "metadata": {"name": "r"}, "roleRef": {"kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "jane"}],
+    });
+    send(&api, &format!("POST {roles}/rolebindings"), &[], binding.to_string()).await.expect_code(201);
+    let jane = UserInfo::new("jane", ["system:authenticated"]);
+    let path = "GET /api/v1/namespaces/default/pods/p/exec";
+    let websocket = ["Connection: Upgrade", "Upgrade: websocket"];
+    send_as(&api, &jane, path, &[], "").await.expect_code(200);
+    let refused = send_as(&api, &jane, path, &websocket, "").await.expect_code(403);
+    let message = "pods \"p\" is forbidden: User \"jane\" cannot create resource \"pods/exec\" in API group \"\" in the \
+                   namespace \"default\"";
+    assert_eq!(refused.json()["message"], message);
+    send(&api, &format!("PUT {roles}/roles/r"), &[], role(&["create", "get"]).to_string()).await.expect_code(200);
+    send_as(&api, &jane, path, &websocket, "").await.expect_code(200);
 }

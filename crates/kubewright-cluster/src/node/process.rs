@@ -30,6 +30,15 @@ pub(crate) struct CommandLine {
     pub(crate) directory: PathBuf,
 }
 
+impl CommandLine {
+    /// Sets the variable that names the kind of terminal, as containerd does.
+    pub(crate) fn use_terminal(&mut self) {
+        if !self.environment.iter().any(|(name, _)| name == "TERM") {
+            self.environment.push(("TERM".into(), "xterm".into()));
+        }
+    }
+}
+
 /// An error that prevents a process from starting. The messages are containerd's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {

@@ -93,6 +93,11 @@ impl Stdin {
         }
     }
 
+    /// Returns whether it is that of a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Terminal { .. })
+    }
+
     /// Sets the size of a terminal.
     pub(crate) fn resize(&self, size: TerminalSize) {
         if let Self::Terminal { input, .. } = self

@@ -23,13 +23,13 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(30);
-const V5: &str = "v5.channel.k8s.io";
+pub(crate) const V5: &str = "v5.channel.k8s.io";
 
 /// A connection to a command.
-struct Exec(WebSocketStream<Connection>);
+pub(crate) struct Exec(WebSocketStream<Connection>);
 
 impl Exec {
-    async fn open(endpoint: &Endpoint, protocol: &str, path: &str) -> Self {
+    pub(crate) async fn open(endpoint: &Endpoint, protocol: &str, path: &str) -> Self {
         let protocol = format!("Sec-WebSocket-Protocol: {protocol}");
         let headers: Vec<_> = WEBSOCKET.iter().copied().chain([protocol.as_str()]).collect();
         let (stream, head) = request(endpoint, endpoint.token(), &format!("GET {path}"), &headers).await;
@@ -37,17 +37,17 @@ impl Exec {
         Self(WebSocketStream::from_raw_socket(stream, Role::Client, None).await)
     }
 
-    async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<Message> {
         let message = timeout(DEADLINE, self.0.next()).await.expect("in time")?;
         message.ok().filter(|message| !message.is_close())
     }
 
-    async fn send(&mut self, message: &[u8]) {
+    pub(crate) async fn send(&mut self, message: &[u8]) {
         self.0.send(Message::binary(message.to_vec())).await.expect("sent");
     }
 
     /// Receives until the end: standard output, standard error, and the result.
-    async fn rest(&mut self) -> (String, String, Value) {
+    pub(crate) async fn rest(&mut self) -> (String, String, Value) {
         let mut texts = [Vec::new(), Vec::new(), Vec::new()];
         while let Some(message) = self.next().await {
             let bytes = message.into_data();
@@ -58,13 +58,18 @@ impl Exec {
     }
 
     /// Receives output until it contains a text.
-    async fn until(&mut self, text: &str) -> String {
+    pub(crate) async fn until(&mut self, text: &str) -> String {
+        self.try_until(text, DEADLINE).await.unwrap_or_else(|| panic!("the connection ended without {text}"))
+    }
+
+    /// Receives output until it contains a text; `None` if nothing comes for a while, or the connection ends.
+    pub(crate) async fn try_until(&mut self, text: &str, limit: Duration) -> Option<String> {
         let mut seen = String::new();
         while !seen.contains(text) {
-            let message = self.next().await.unwrap_or_else(|| panic!("{text}: {seen}")).into_data();
-            seen += &String::from_utf8_lossy(&message[1..]);
+            let message = timeout(limit, self.0.next()).await.ok()??.ok()?;
+            seen += &String::from_utf8_lossy(message.into_data().get(1..)?);
         }
-        seen
+        Some(seen)
     }
 }
 
@@ -88,7 +93,7 @@ async fn started(name: &str, spec: Value) -> (Cluster, Endpoint) {
     (cluster, endpoint)
 }
 
-const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
+pub(crate) const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
 
 #[tokio::test]
 async fn commands_have_the_containers_environment() {
@@ -102,7 +107,7 @@ async fn commands_have_the_containers_environment() {
         "-c",
         "while ! test -s where; do sleep 0.02; done; test $(pwd) = $(cat where) && echo $COLOUR; echo bad >&2",
     ];
-    let mut exec = Exec::open(&endpoint, V5, &path("env", "stdout=true&stderr=true", &command)).await;
+    let mut exec = Exec::open(&endpoint, V5, &path("env", "stdout=true&stderr=true&tty=False", &command)).await;
     assert_eq!(exec.next().await, Some(Message::binary(vec![1])), "the connection is established");
     let (out, err, result) = exec.rest().await;
     assert_eq!((&*out, &*err, &*result.to_string()), ("green\n", "bad\n", SUCCESS));
@@ -160,11 +165,12 @@ async fn a_terminal_has_a_size_and_control_characters() {
     let mut exec = Exec::open(&endpoint, V5, &path("tty", "stdin=1&stdout=1&tty=1", &["sh"])).await;
     exec.send(b"\x04{\"Width\":91,\"Height\":33}").await;
     exec.send(b"\0test -t 0 && echo it is a $TERM; while ! stty size | grep 91; do sleep 0.02; done\n").await;
-    exec.until("it is a xterm").await;
-    exec.until("33 91").await;
-    exec.send(b"\0sleep 1000\n").await;
-    exec.until("sleep 1000").await;
-    // The terminal sends the interrupt to the command in its foreground, which may not have started yet.
+    let seen = exec.until("33 91").await;
+    assert!(seen.contains("it is a xterm"), "{seen}");
+    // The terminal shows what is typed, too.
+    exec.send(b"\0sh -c 'echo run''ning; exec sleep 1000'\n").await;
+    exec.until("running").await;
+    // The terminal sends the interrupt to the command in its foreground.
     exec.send(b"\0\x03").await;
     exec.send(b"\0exit 7\n").await;
     let result = loop {

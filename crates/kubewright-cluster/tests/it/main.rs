@@ -1,5 +1,6 @@
 //! Tests of the embedded cluster through its API.
 
+mod attach;
 mod controllers;
 mod crds;
 mod deployment;
@@ -17,6 +18,7 @@ mod namespaces;
 mod node;
 mod node_env;
 mod player;
+mod port_forward;
 mod probes;
 mod protection;
 mod proxy;

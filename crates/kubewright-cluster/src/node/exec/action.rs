@@ -1,4 +1,4 @@
-//! Requests for `pods/exec`, which `kubectl exec` sends
+//! Requests for `pods/exec`, `pods/attach` and `pods/portforward`, which `kubectl` sends
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>).
 
 use std::sync::Arc;
@@ -8,25 +8,51 @@ use http::{Method, Response};
 use kubewright_apimachinery::status::Status;
 use kubewright_apiserver::{
     Action, ActionRequest, Body,
-    streaming::{StreamOptions, serve_command},
+    streaming::{StreamOptions, serve_command, serve_ports},
 };
 
-use super::{RunningContainer, RunningContainers, command::execute};
+use super::{RunningContainer, RunningContainers, attach::attach, command::execute, ports::forward};
 use crate::node::log::requested_container;
 
-/// The handler of requests to execute commands in containers.
-#[derive(Debug)]
-pub(crate) struct ExecAction {
-    containers: RunningContainers,
+/// A kind of connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// To a command that is executed in a container.
+    Exec,
+    /// To the streams of a container.
+    Attach,
+    /// To ports of a pod.
+    PortForward,
 }
 
-impl ExecAction {
+/// The handler of requests to connect.
+#[derive(Debug)]
+pub(crate) struct ConnectionAction {
+    containers: RunningContainers,
+    connection: Connection,
+}
+
+impl ConnectionAction {
     /// Creates a handler for these containers.
-    pub(crate) fn new(containers: RunningContainers) -> Self {
-        Self { containers }
+    pub(crate) fn new(containers: RunningContainers, connection: Connection) -> Self {
+        Self { containers, connection }
     }
 
     fn answer(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
+        if !matches!(request.parts.method, Method::GET | Method::POST) {
+            return Err(Status::method_not_allowed());
+        }
+        if request.object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+            return Err(Status::bad_request(format!("pod {} does not have a host assigned", request.name)));
+        }
+        match self.connection {
+            Connection::Exec => self.exec(request),
+            Connection::Attach => self.attach(request),
+            Connection::PortForward => self.port_forward(request),
+        }
+    }
+
+    fn exec(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
         let container = find(&self.containers, request)?;
         let options = StreamOptions::of(request)?;
         let command = request.query.iter().filter(|(name, _)| name == "command").map(|(_, word)| word.clone());
@@ -36,26 +62,40 @@ impl ExecAction {
         }
         serve_command(request, options, move |streams| execute(container, argv, options.tty, streams))
     }
+
+    fn attach(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
+        let container = find(&self.containers, request)?;
+        let options = StreamOptions::of(request)?;
+        let output = container.output.subscribe();
+        serve_command(request, options, move |streams| attach(container, output, streams))
+    }
+
+    fn port_forward(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
+        let (uid, name) = (uid(request).to_owned(), request.name.clone());
+        let address = self.containers.address(&request.namespace, &name, &uid);
+        let missing = || Status::internal("unable to upgrade connection: pod does not exist");
+        let address = address.ok_or_else(missing)?;
+        serve_ports(request, move |streams| {
+            let place = format!("pod {name}, uid {uid}");
+            forward(address.clone(), place, streams)
+        })
+    }
 }
 
-impl Action for ExecAction {
+impl Action for ConnectionAction {
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         std::future::ready(self.answer(&request)).boxed()
     }
 }
 
-/// Returns the running container that a request to connect asks for.
+fn uid(request: &ActionRequest) -> &str {
+    request.object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Returns the running container that a request asks for.
 fn find(containers: &RunningContainers, request: &ActionRequest) -> Result<Arc<RunningContainer>, Status> {
-    if !matches!(request.parts.method, Method::GET | Method::POST) {
-        return Err(Status::method_not_allowed());
-    }
-    let pod = &request.object;
-    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        return Err(Status::bad_request(format!("pod {} does not have a host assigned", request.name)));
-    }
     let container = requested_container(request)?;
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
     let missing = format!("unable to upgrade connection: container not found ({container:?})");
     let name = [request.namespace.clone(), request.name.clone(), container];
-    containers.find(&name, uid).ok_or_else(|| Status::internal(missing))
+    containers.find(&name, uid(request)).ok_or_else(|| Status::internal(missing))
 }

@@ -1,10 +1,10 @@
 //! Commands in running containers.
 
-use std::{future::pending, io, sync::Arc};
+use std::{convert::Infallible, future::pending, io, sync::Arc};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures::future::OptionFuture;
-use kubewright_apiserver::streaming::{CommandError, CommandStreams, Output, TerminalSize};
+use kubewright_apiserver::streaming::{CommandError, CommandStreams, Output, TerminalSize, TerminalSizes};
 use tokio::{io::AsyncReadExt, sync::mpsc};
 
 use super::RunningContainer;
@@ -27,8 +27,8 @@ pub(super) async fn execute(
 ) -> Result<(), CommandError> {
     let text = argv.join(" ");
     let mut line = CommandLine { argv, ..container.line.clone() };
-    if tty && !line.environment.iter().any(|(name, _)| name == "TERM") {
-        line.environment.push(("TERM".into(), "xterm".into()));
+    if tty {
+        line.use_terminal();
     }
     let run = run(&container, &line, tty, streams);
     let code = tokio::select! {
@@ -54,7 +54,8 @@ async fn run(
     let stderr = OptionFuture::from(own.stderr.map(|stderr| send(stderr, streams.stderr)));
     // The rest of the process group is killed with its leader, so the output ends.
     let end = async { tokio::join!(process.ended(), send(own.stdout, streams.stdout), stderr).0 };
-    let input = feed(own.stdin, streams.stdin, streams.resize);
+    let mut stdin = own.stdin;
+    let input = feed(&mut stdin, streams.stdin, streams.resize, true);
     let status = tokio::select! {
         biased;
         status = end => status,
@@ -64,7 +65,7 @@ async fn run(
 }
 
 /// Sends the output of a process to a client, if it wants it.
-pub(super) async fn send(mut reader: Reader, output: Option<Output>) -> io::Result<()> {
+async fn send(mut reader: Reader, output: Option<Output>) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {
         buffer.reserve(CHUNK);
@@ -78,37 +79,34 @@ pub(super) async fn send(mut reader: Reader, output: Option<Output>) -> io::Resu
     }
 }
 
-/// Passes on the input and the sizes of the terminal, for as long as it is polled.
-async fn feed(
-    mut own: Option<Stdin>,
-    mut stdin: Option<mpsc::Receiver<bytes::Bytes>>,
-    mut resize: Option<mpsc::Receiver<TerminalSize>>,
-) -> std::convert::Infallible {
-    while let Some(input) = &mut own {
+/// Passes on the input and the sizes of the terminal, for as long as it is polled. `ends` says whether the process's
+/// input ends with the client's.
+pub(super) async fn feed(
+    own: &mut Option<Stdin>,
+    mut stdin: Option<mpsc::Receiver<Bytes>>,
+    mut resize: Option<TerminalSizes>,
+    ends: bool,
+) -> Infallible {
+    while let Some(input) = own.as_mut() {
         tokio::select! {
             biased;
-            Some(size) = next(&mut resize) => input.resize(size),
-            chunk = next(&mut stdin) => {
-                let written = match &chunk {
-                    Some(chunk) => input.write(chunk).await,
-                    None => Ok(()),
-                };
-                if chunk.is_none() {
-                    stdin = None;
-                    own = match own.take() {
-                        Some(input) => input.end().await.unwrap_or_default(),
-                        None => None,
-                    };
-                }
+            Some(size) = next_size(&mut resize) => input.resize(size),
+            chunk = next(&mut stdin) => match chunk {
                 // A process that doesn't read its input any more doesn't need the rest.
-                if written.is_err() {
+                Some(chunk) => if input.write(&chunk).await.is_err() {
                     break;
+                },
+                None => {
+                    stdin = None;
+                    if let Some(input) = own.take_if(|_| ends) {
+                        *own = input.end().await.unwrap_or_default();
+                    }
                 }
             }
         }
     }
     // Whatever else the client sends is dropped.
-    drop((own, stdin, resize));
+    drop((stdin, resize));
     pending().await
 }
 
@@ -116,6 +114,13 @@ async fn feed(
 async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
     match receiver {
         Some(receiver) => receiver.recv().await,
+        None => pending().await,
+    }
+}
+
+async fn next_size(sizes: &mut Option<TerminalSizes>) -> Option<TerminalSize> {
+    match sizes {
+        Some(sizes) => sizes.next().await,
         None => pending().await,
     }
 }

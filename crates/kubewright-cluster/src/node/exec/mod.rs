@@ -1,15 +1,30 @@
-//! Connections to running containers: commands in them (`pods/exec`).
+//! Connections to running containers: commands in them (`pods/exec`), their own streams (`pods/attach`), and their ports
+//! (`pods/portforward`).
 
 mod action;
+mod attach;
 mod command;
+mod ports;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::action::ExecAction;
-use super::process::{CommandLine, Processes};
+pub(crate) use self::{
+    action::{Connection, ConnectionAction},
+    attach::Tee,
+};
+use super::{
+    log::Stream,
+    process::{CommandLine, Processes},
+    process_streams::Stdin,
+};
+
+/// The number of chunks of output that are kept for attached clients.
+const CHUNKS: usize = 64;
 
 /// The namespace and name of a pod, and the name of a container.
 type ContainerName = [String; 3];
@@ -23,8 +38,21 @@ pub(crate) struct RunningContainer {
     pub(crate) processes: Processes,
     /// The container's own command. Other commands share its environment and working directory.
     pub(crate) line: CommandLine,
+    /// The address of its pod.
+    pub(crate) address: String,
+    /// The output, for attached clients.
+    pub(crate) output: broadcast::Sender<(Stream, Bytes)>,
+    /// The input, unless a client is attached to it.
+    pub(crate) stdin: Mutex<Option<Stdin>>,
+    /// Whether the input ends with the first client that is attached to it.
+    pub(crate) stdin_once: bool,
     /// Cancelled when the container has ended.
     pub(crate) ended: CancellationToken,
+}
+
+/// Creates the channel of a container's output.
+pub(crate) fn output() -> broadcast::Sender<(Stream, Bytes)> {
+    broadcast::Sender::new(CHUNKS)
 }
 
 /// The running containers of a node. Clones share them.
@@ -50,6 +78,16 @@ impl RunningContainers {
     /// Returns a running container of a pod.
     pub(crate) fn find(&self, name: &ContainerName, uid: &str) -> Option<Arc<RunningContainer>> {
         self.0.lock().get(name).filter(|container| container.uid == uid).cloned()
+    }
+}
+
+impl RunningContainers {
+    /// Returns the address of a pod of which a container is running.
+    pub(crate) fn address(&self, namespace: &str, pod: &str, uid: &str) -> Option<String> {
+        let containers = self.0.lock();
+        let first = [namespace.to_owned(), pod.to_owned(), String::new()];
+        let of_pod = containers.range(first..).take_while(|(name, _)| name[0] == namespace && name[1] == pod);
+        of_pod.map(|(_, container)| container).find(|container| container.uid == uid).map(|one| one.address.clone())
     }
 }
 

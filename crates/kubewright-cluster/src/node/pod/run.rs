@@ -11,13 +11,11 @@ use std::{
 };
 
 use base64::Engine;
+use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{
-    process::{ChildStderr, ChildStdout},
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -29,7 +27,7 @@ use crate::{
     node::{
         NodeContext,
         environment::{Reference, expand, references, variables},
-        exec::RunningContainer,
+        exec::{self, RunningContainer, Tee},
         image::ImageError,
         log::{Log, Stream},
         process::{CommandLine, Process, exit_code},
@@ -72,12 +70,16 @@ pub(crate) async fn run_container(
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
-    let (line, token_volume) = match prepare(&host, &pod, &address, &container, run).await {
+    let (mut line, token_volume) = match prepare(&host, &pod, &address, &container, run).await {
         Ok(prepared) => prepared,
         Err(why) => return tell(ContainerEvent::Refused(index, why)),
     };
-    let (process, stdout, stderr) = match host.processes.spawn(&line) {
-        Ok((process, stdout, stderr)) => (Arc::new(process), stdout, stderr),
+    let tty = container.tty == Some(true);
+    if tty {
+        line.use_terminal();
+    }
+    let (process, streams) = match host.processes.spawn_with_streams(&line, container.stdin == Some(true), tty) {
+        Ok((process, streams)) => (Arc::new(process), streams),
         Err(error) => return tell(ContainerEvent::Refused(index, StartFailure::Start(error.to_string()))),
     };
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -88,10 +90,18 @@ pub(crate) async fn run_container(
     if run == 0 {
         mounts_event(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
     }
+    let output = exec::output();
+    let tee = |stream, reader| Tee { reader, stream, output: output.clone() };
+    let (stdout, stderr) =
+        (tee(Stream::Stdout, streams.stdout), streams.stderr.map(|reader| tee(Stream::Stderr, reader)));
     let running = RunningContainer {
         uid,
         processes: host.processes.clone(),
         line: line.clone(),
+        address: address.clone(),
+        output: output.clone(),
+        stdin: Mutex::new(streams.stdin),
+        stdin_once: container.stdin_once == Some(true),
         ended: CancellationToken::new(),
     };
     let _running = host.containers.add([name.0, name.1, container.name.clone()], running);
@@ -148,17 +158,11 @@ async fn keep_renewing(token_volume: Option<TokenVolume>) -> Infallible {
 }
 
 /// Records the output until the process has ended, and returns the exit code.
-async fn attend(
-    process: &Process,
-    log: &Log,
-    stdout: std::process::ChildStdout,
-    stderr: std::process::ChildStderr,
-) -> i32 {
+async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
     let record = async {
-        let stdout = ChildStdout::from_std(stdout)?;
-        let stderr = ChildStderr::from_std(stderr)?;
-        let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), log.record(Stream::Stderr, stderr));
-        out.and(err)
+        let stderr = OptionFuture::from(stderr.map(|stderr| log.record(Stream::Stderr, stderr)));
+        let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), stderr);
+        out.and(err.unwrap_or(Ok(())))
     };
     let mut record = std::pin::pin!(record);
     let mut recorded: Option<io::Result<()>> = None;

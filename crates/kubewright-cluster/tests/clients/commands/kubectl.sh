@@ -156,10 +156,48 @@ case_exec() {
     kubectl run target --image=busybox --restart=Never -- sleep 1000
     kubectl wait --for=condition=Ready --timeout=30s pod/target
     [ "$(kubectl exec target -- echo hello)" = hello ]
+    [ "$(echo text | kubectl exec -i target -- cat)" = text ]
+    local status=0
+    kubectl exec target -- sh -c 'exit 3' || status=$?
+    [ $status -eq 3 ]
+    contains "$(kubectl exec target -- no-such-tool 2>&1 || true)" "executable file not found"
+}
+
+case_cp() {
+    kubectl run files --image=busybox --restart=Never -- sleep 1000
+    kubectl wait --for=condition=Ready --timeout=30s pod/files
+    mkdir folder
+    head -c 1000000 /dev/zero >folder/zeros
+    kubectl cp folder files:copy
+    kubectl cp files:copy back
+    cmp folder/zeros back/zeros
+}
+
+case_attach() {
+    # The container runs until its input ends, which is open for one client.
+    [ "$(echo text | kubectl run attached --image=busybox --restart=Never --quiet -i --rm -- cat)" = text ]
+}
+
+case_port_forward() {
+    kubectl run server --image=busybox --restart=Never --overrides '{"spec": {"containers": [{
+        "name": "server", "image": "busybox",
+        "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "command": ["sh", "-c", "echo from the pod >index.html; exec python3 -m http.server 8080 --bind $IP"]
+    }]}}'
+    kubectl wait --for=condition=Ready --timeout=30s pod/server
+    kubectl port-forward pod/server :8080 >forwarded 2>&1 &
+    local forward=$! status=0
+    until_succeeds grep -q Forwarding forwarded || status=1
+    local port
+    port=$(sed -n 's/.*127.0.0.1:\([0-9]*\) .*/\1/p' forwarded | head -n 1)
+    answers() { curl -fsS "http://127.0.0.1:$port/" >page && grep -q "from the pod" page; }
+    until_succeeds answers || status=1
+    kill $forward
+    return $status
 }
 
 for name in version apply-recreate apply-server-side replace edit patch diff scale rollout logs watch \
-    wait-for-deletion drain token explain errors exec; do
+    wait-for-deletion drain token explain errors exec cp attach port-forward; do
     check kubectl $name
 done
 exit $failed

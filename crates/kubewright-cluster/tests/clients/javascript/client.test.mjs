@@ -7,9 +7,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import {
   ApiextensionsV1Api,
   AppsV1Api,
+  Attach,
   AuthenticationV1Api,
   CoreV1Api,
   CustomObjectsApi,
+  Exec,
   KubeConfig,
   KubernetesObjectApi,
   Log,
@@ -317,6 +319,49 @@ check('eviction-is-refused-by-a-budget', async () => {
     return (await core.readNamespacedPodStatus({ namespace, name: 'guarded' })).status.phase === 'Running';
   });
   await refused(429, 'TooManyRequests', core.createNamespacedPodEviction(eviction('guarded')));
+});
+
+/** Creates a pod, and waits until it runs. */
+async function runs(name, body) {
+  await core.createNamespacedPod({ namespace, body });
+  await until('the pod runs', async () => {
+    return (await core.readNamespacedPod({ namespace, name })).status?.phase === 'Running';
+  });
+}
+
+/** Returns a stream, and the text that was written to it. */
+function collector() {
+  const stream = new PassThrough();
+  const chunks = [];
+  stream.on('data', (chunk) => chunks.push(chunk));
+  return [stream, () => Buffer.concat(chunks).toString()];
+}
+
+check('exec', async () => {
+  await runs('target', pod('target', 'sleep 1000'));
+  const [output, said] = collector();
+  const [errors, complained] = collector();
+  const input = new PassThrough();
+  const command = ['sh', '-c', 'read line; echo got $line; echo oops >&2; exit 3'];
+  const result = await new Promise((resolve, reject) => {
+    new Exec(config).exec(namespace, 'target', 'main', command, output, errors, input, false, resolve).catch(reject);
+    input.write('text\n');
+  });
+  assert.deepEqual([result.status, result.reason], ['Failure', 'NonZeroExitCode']);
+  assert.equal(result.details.causes[0].message, '3');
+  await until('the output is here', () => said() === 'got text\n' && complained() === 'oops\n');
+});
+
+check('attach', async () => {
+  const body = pod('attached', 'while read line; do echo got $line; done');
+  body.spec.containers[0].stdin = true;
+  await runs('attached', body);
+  const [output, said] = collector();
+  const input = new PassThrough();
+  const socket = await new Attach(config).attach(namespace, 'attached', 'main', output, null, input, false);
+  input.write('text\n');
+  await until('the output is here', () => said() === 'got text\n');
+  socket.close();
 });
 
 check('token', async () => {

@@ -12,6 +12,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import ADDED, DELETED, MODIFIED, SharedInformer
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock
+from kubernetes.stream import portforward, stream
 
 NAMESPACE = "python"
 GROUP = "python.clients.example.com"
@@ -339,6 +340,58 @@ def test_eviction_is_refused_by_a_budget(api, core):
     eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name="guarded", namespace=NAMESPACE))
     evict = lambda: core.create_namespaced_pod_eviction("guarded", NAMESPACE, eviction)
     refused(429, "TooManyRequests", evict)
+
+
+def runs(core, name, body):
+    core.create_namespaced_pod(NAMESPACE, body)
+    until("the pod runs", lambda: core.read_namespaced_pod(name, NAMESPACE).status.phase == "Running")
+
+
+def test_exec(core):
+    runs(core, "target", pod("target", "sleep 1000"))
+    connect = core.connect_get_namespaced_pod_exec
+    options = {"name": "target", "namespace": NAMESPACE, "stderr": True, "stdout": True, "tty": False}
+    assert stream(connect, command=["echo", "hello"], stdin=False, **options) == "hello\n"
+    script = ["sh", "-c", "read line; echo got $line; echo oops >&2; exit 3"]
+    session = stream(connect, command=script, stdin=True, _preload_content=False, **options)
+    session.write_stdin("text\n")
+    session.run_forever(timeout=30)
+    assert (session.read_stdout(), session.read_stderr(), session.returncode) == ("got text\n", "oops\n", 3)
+    binary = stream(connect, command=["cat"], stdin=True, binary=True, _preload_content=False, **options)
+    binary.write_stdin(b"\x00\xff")
+    assert binary.read_stdout(timeout=30) == b"\x00\xff"
+    binary.close()
+
+
+def test_attach(core):
+    body = pod("attached", "while read line; do echo got $line; done")
+    body.spec.containers[0].stdin = True
+    runs(core, "attached", body)
+    connect = core.connect_get_namespaced_pod_attach
+    options = {"stderr": True, "stdin": True, "stdout": True, "tty": False, "_preload_content": False}
+    session = stream(connect, "attached", NAMESPACE, **options)
+    session.write_stdin("text\n")
+    assert session.readline_stdout(timeout=30) == "got text"
+    session.close()
+
+
+def test_port_forward(core):
+    body = pod("server", "exec python3 -m http.server 8080 --bind $IP")
+    source = client.V1EnvVarSource(field_ref=client.V1ObjectFieldSelector(field_path="status.podIP"))
+    body.spec.containers[0].env = [client.V1EnvVar(name="IP", value_from=source)]
+    runs(core, "server", body)
+
+    def answer():
+        forward = portforward(core.connect_get_namespaced_pod_portforward, "server", NAMESPACE, ports="8080")
+        socket = forward.socket(8080)
+        socket.setblocking(True)
+        socket.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        text = b""
+        while chunk := socket.recv(1024):
+            text += chunk
+        return text
+
+    until("the pod answers", lambda: b"200 OK" in answer())
 
 
 def test_token(api, core):

@@ -1,0 +1,229 @@
+//! SPDY/3.1, which `kubectl` multiplexes streams with: on an upgraded connection, or in a WebSocket.
+//!
+//! Only clients open streams. As in `github.com/moby/spdystream`, there is no flow control per stream.
+
+mod frame;
+mod headers;
+
+use std::{collections::BTreeMap, pin::pin};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use kubewright_apimachinery::status::Status;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, split},
+    sync::mpsc,
+};
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::frame::{FrameReader, Received};
+pub(super) use self::headers::Headers;
+use super::{Frame, Output, QUEUE};
+use crate::{body::Body, response::Response, websocket::ConnectionTasks};
+
+/// The header of the subprotocols.
+const PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+/// The maximum number of open streams of a connection.
+const MAX_STREAMS: usize = 1000;
+
+/// A request to continue as SPDY/3.1.
+pub(super) struct SpdyUpgrade {
+    upgraded: OnUpgrade,
+    pub(super) tasks: ConnectionTasks,
+    /// The selected subprotocol.
+    pub(super) protocol: &'static str,
+}
+
+impl SpdyUpgrade {
+    /// Returns the upgrade that a request asks for, with the first supported subprotocol of the client's.
+    ///
+    /// # Errors
+    /// Returns 400 if the request doesn't ask for SPDY/3.1, and 403 if no subprotocol is supported.
+    pub(super) fn requested(parts: &Parts, supported: &[&'static str]) -> Result<Self, Status> {
+        let missing = || Status::bad_request("Upgrade request required");
+        if !is_requested(&parts.headers) {
+            return Err(missing());
+        }
+        let offered = parts.headers.get_all(PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        let offered: Vec<_> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
+        let selected = offered.iter().find_map(|name| supported.iter().find(|supported| *supported == name));
+        let protocol = *selected.ok_or_else(|| {
+            let (client, server) = (offered.join(" "), supported.join(" "));
+            let why = format!("unable to negotiate protocol: client supports [{client}], server accepts [{server}]");
+            Status::new(403, "Forbidden", why)
+        })?;
+        Ok(Self {
+            upgraded: parts.extensions.get::<OnUpgrade>().ok_or_else(missing)?.clone(),
+            tasks: parts.extensions.get::<ConnectionTasks>().ok_or_else(missing)?.clone(),
+            protocol,
+        })
+    }
+
+    /// Returns the response that accepts the upgrade.
+    pub(super) fn response(&self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+        headers.insert(PROTOCOL, HeaderValue::from_static(self.protocol));
+        response
+    }
+
+    /// Waits until the connection is upgraded. Returns `None` if it ends before.
+    pub(super) async fn open(self) -> Option<TokioIo<Upgraded>> {
+        match self.upgraded.await {
+            Ok(stream) => Some(TokioIo::new(stream)),
+            Err(error) => {
+                tracing::debug!(%error, "a connection ended before it was upgraded");
+                None
+            }
+        }
+    }
+}
+
+fn is_requested(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"SPDY/3.1"));
+    let connection = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_lowercase().contains("upgrade");
+    upgrade && headers.get_all(header::CONNECTION).iter().any(connection)
+}
+
+/// A stream that a client has opened.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) headers: Headers,
+    /// The client's data, until the client ends the stream.
+    pub(super) input: mpsc::Receiver<Bytes>,
+    pub(super) output: Output,
+    /// Cancelled when the client resets the stream.
+    pub(super) reset: CancellationToken,
+    /// Lets the connection forget the stream when it is dropped.
+    pub(super) guard: DropGuard,
+}
+
+/// Serves a connection until the work is done and all frames are sent, or until the client disconnects. The work gets the
+/// streams through the other end of `opened`, and sends through the other end of `frames`.
+pub(super) async fn serve(
+    connection: impl AsyncRead + AsyncWrite,
+    opened: mpsc::Sender<Stream>,
+    queue: mpsc::Sender<Frame>,
+    frames: mpsc::Receiver<Frame>,
+    work: impl Future<Output = ()>,
+) {
+    let (reader, writer) = split(connection);
+    let work = async {
+        work.await;
+        let _gone = queue.send(Frame::Last).await;
+    };
+    let work = pin!(async { tokio::join!(work, write(writer, frames)).1 });
+    let read = pin!(read(reader, opened, &queue));
+    let ended = tokio::select! {
+        biased;
+        written = work => written,
+        ended = read => ended,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a SPDY connection failed");
+    }
+}
+
+async fn write(mut writer: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Frame>) -> std::io::Result<()> {
+    let mut first = true;
+    while let Some(frame) = frames.recv().await {
+        let bytes = match frame {
+            Frame::Data(stream, bytes) => frame::data(stream, &bytes, false),
+            Frame::End(stream) => frame::data(stream, &[], true),
+            Frame::Accept(stream) => frame::accept(stream, std::mem::take(&mut first)),
+            Frame::Refuse(stream) => frame::refuse(stream),
+            Frame::Pong(id) => frame::pong(id),
+            Frame::Last => break,
+        };
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+    }
+    writer.shutdown().await
+}
+
+async fn read(
+    reader: impl AsyncRead + Unpin,
+    opened: mpsc::Sender<Stream>,
+    queue: &mpsc::Sender<Frame>,
+) -> std::io::Result<()> {
+    let mut reader = FrameReader::new(reader);
+    let mut streams: BTreeMap<u32, OpenStream> = BTreeMap::new();
+    while let Some(frame) = reader.next().await? {
+        match frame {
+            Received::Open { stream, headers, ended } => {
+                streams.retain(|_, stream| stream.sender.is_some() || !stream.reset.is_cancelled());
+                if streams.len() >= MAX_STREAMS || streams.contains_key(&stream) {
+                    send(queue, Frame::Refuse(stream)).await;
+                    continue;
+                }
+                send(queue, Frame::Accept(stream)).await;
+                let (sender, input) = mpsc::channel(QUEUE);
+                let reset = CancellationToken::new();
+                streams.insert(stream, OpenStream { sender: (!ended).then_some(sender), reset: reset.clone() });
+                let output = Output { stream, queue: queue.clone() };
+                let guard = reset.clone().drop_guard();
+                let _ended = opened.send(Stream { headers, input, output, reset, guard }).await;
+            }
+            Received::Data { stream, bytes, ended } => {
+                let Some(stream) = streams.get_mut(&stream) else { continue };
+                if let Some(sender) = stream.sender.as_ref().filter(|_| !bytes.is_empty()) {
+                    // Nobody may read this stream any more.
+                    let _unread = sender.send(bytes).await;
+                }
+                if ended {
+                    stream.sender = None;
+                }
+            }
+            Received::Reset(stream) => {
+                if let Some(stream) = streams.remove(&stream) {
+                    stream.reset.cancel();
+                }
+            }
+            Received::Ping(id) => send(queue, Frame::Pong(id)).await,
+            Received::GoAway => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Sends a frame. What can't be sent isn't needed, since the session ends.
+async fn send(queue: &mpsc::Sender<Frame>, frame: Frame) {
+    let _gone = queue.send(frame).await;
+}
+
+/// A stream as its connection knows it.
+struct OpenStream {
+    /// `None` after the client has ended the stream.
+    sender: Option<mpsc::Sender<Bytes>>,
+    reset: CancellationToken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_has_a_supported_protocol() {
+        let request = |lines: &[(&'static str, &'static str)]| {
+            let mut request = http::Request::new(());
+            for (name, value) in lines {
+                request.headers_mut().append(*name, HeaderValue::from_static(value));
+            }
+            SpdyUpgrade::requested(&request.into_parts().0, &["v4", "v3"]).err().map(|status| status.code)
+        };
+        let (upgrade, connection) = (("upgrade", "SPDY/3.1"), ("connection", "Upgrade"));
+        assert_eq!(request(&[]), Some(400));
+        assert_eq!(request(&[upgrade]), Some(400));
+        assert_eq!(request(&[upgrade, connection]), Some(403));
+        assert_eq!(request(&[upgrade, connection, ("x-stream-protocol-version", "v9")]), Some(403));
+        // Without a listener, a connection can't be upgraded.
+        let accepted = [upgrade, connection, ("x-stream-protocol-version", "v9"), ("x-stream-protocol-version", "v3")];
+        assert_eq!(request(&accepted), Some(400));
+    }
+}

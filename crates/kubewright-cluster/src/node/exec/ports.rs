@@ -1,0 +1,56 @@
+//! Connections to ports of pods.
+
+use std::io;
+
+use bytes::BytesMut;
+use kubewright_apiserver::streaming::PortStreams;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// The maximum size of a chunk.
+const CHUNK: usize = 32 << 10;
+
+/// Connects a client to a port of a pod until the pod closes the connection. `place` identifies the pod in errors.
+pub(super) async fn forward(address: String, place: String, streams: PortStreams) -> Result<(), String> {
+    let PortStreams { port, mut input, output } = streams;
+    let failed = |why: &dyn std::fmt::Display| format!("error forwarding port {port} to {place}: {why}");
+    let connected = TcpStream::connect(format!("{address}:{port}")).await;
+    let stream = connected.map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            _ => error.to_string(),
+        };
+        failed(&format!("failed to connect to {address}:{port} inside pod: dial tcp4 {address}:{port}: connect: {why}"))
+    })?;
+    let (mut reader, mut writer) = stream.into_split();
+    let send = async {
+        while let Some(chunk) = input.recv().await {
+            writer.write_all(&chunk).await?;
+        }
+        writer.shutdown().await
+    };
+    let receive = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(CHUNK);
+            if reader.read_buf(&mut buffer).await? == 0 {
+                return Ok::<_, io::Error>(());
+            }
+            output.send(buffer.split().freeze()).await?;
+        }
+    };
+    let (mut send, mut receive) = (std::pin::pin!(send), std::pin::pin!(receive));
+    let mut sent = false;
+    let result: io::Result<()> = loop {
+        tokio::select! {
+            received = &mut receive => break received,
+            result = &mut send, if !sent => match result {
+                Ok(()) => sent = true,
+                Err(error) => break Err(error),
+            },
+        }
+    };
+    result.map_err(|error| failed(&error))
+}
