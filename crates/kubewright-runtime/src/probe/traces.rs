@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::{
-    Json, Router,
+    Router,
     extract::{FromRequestParts, Path, State},
     http::{StatusCode, header, request::Parts},
     middleware,
@@ -91,7 +91,13 @@ impl<S: Sync> FromRequestParts<S> for TraceQuery {
 
 impl TraceQuery {
     fn answer<T: Serialize + ToString>(&self, page: &T) -> Response {
-        if self.text { text(StatusCode::OK, page.to_string()) } else { Json(page).into_response() }
+        if self.text {
+            return text(StatusCode::OK, page.to_string());
+        }
+        match serde_json::to_vec(page) {
+            Ok(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
     }
 
     fn answer_if<T: Serialize + ToString>(&self, page: Option<T>, traces: &Traces, controller: &str) -> Response {
