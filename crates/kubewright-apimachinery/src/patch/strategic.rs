@@ -27,7 +27,15 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// Returns [`PatchError::Malformed`] for directives of a wrong type, [`PatchError::Unknown`] if the patch contradicts the
 /// schema, and [`PatchError::Rejected`] if it contradicts itself or contains lists of lists.
 pub fn apply(node: Node<'_>, doc: &Value, patch: &Value) -> Result<Value, PatchError> {
-    let Value::Object(patch) = patch else { return malformed("a strategic merge patch must be a JSON object") };
+    let Value::Object(patch) = patch else {
+        let kind = match patch {
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Number(_) => "number",
+            _ => "bool",
+        };
+        return malformed(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"));
+    };
     let mut target = match doc {
         Value::Object(doc) => doc.clone(),
         _ => Map::new(),
@@ -76,7 +84,12 @@ fn merge_map(
         Some(other) => return unknown_directive(other, patch),
     }
     if let Some(keep) = patch.get(RETAIN_KEYS) {
-        retain_keys(target, patch, list(keep, "retainKeys")?)?;
+        // As in Kubernetes, the list must not be empty.
+        let keep = list(keep, "retainKeys")?;
+        if keep.is_empty() {
+            return malformed("invalid patch format of retainKeys");
+        }
+        retain_keys(target, patch, keep)?;
     }
     for (key, value) in patch {
         if !is_directive(key) {
@@ -583,7 +596,8 @@ mod tests {
             (json!({"containers": [["x"]]}), "lists of lists are not supported"),
             (json!({"keyless": [{"a": 1}]}), "cannot merge lists without merge key"),
             (json!({"strategy": {"$retainKeys": "type"}}), "invalid patch format of retainKeys"),
-            (json!({"strategy": {"$retainKeys": [], "a": 1}}), "patch content doesn't match retainKeys list"),
+            (json!({"strategy": {"$retainKeys": [], "a": 1}}), "invalid patch format of retainKeys"),
+            (json!({"strategy": {"$retainKeys": ["b"], "a": 1}}), "patch content doesn't match retainKeys list"),
             (json!({"$deleteFromPrimitiveList/args": "x"}), "invalid patch format of primitive list"),
             (json!({"$setElementOrder/containers": {}}), "invalid patch format of setElementOrder list"),
             (

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use kubewright_apimachinery::{
     go_format,
-    patch::{json, merge, strategic},
+    patch::{PatchError, json, merge, strategic},
     status::{Cause, Status},
 };
 use serde_json::Value;
@@ -42,6 +42,12 @@ impl PatchType {
         }
     }
 
+    /// Returns the error for a JSON patch that replaces the object with a list.
+    fn not_an_object(list: &Value) -> Status {
+        let why = r#"couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        Status::invalid("", "", "", vec![Cause::invalid("patch", &list.to_string().into(), why)])
+    }
+
     /// Applies a patch to an object in served form.
     pub(super) fn perform(
         self,
@@ -51,7 +57,11 @@ impl PatchType {
         patch: &Value,
     ) -> Result<Value, Status> {
         match self {
-            Self::Json => json::apply(object, patch).map_err(|error| error.to_status()),
+            Self::Json => match json::apply(object, patch).map_err(|error| error.to_status())? {
+                object @ Value::Object(_) => Ok(object),
+                list @ Value::Array(_) => Err(Self::not_an_object(&list)),
+                _ => Err(PatchError::Rejected("the result is not an object".into()).to_status()),
+            },
             Self::Merge => {
                 let mut object = object.clone();
                 merge::apply(&mut object, patch);

@@ -198,7 +198,7 @@ async fn invalid_patches_are_refused() {
         ("json-patch+json", "{}", 400),
         ("json-patch+json", "[{}]", 400),
         ("json-patch+json", r#"[{"op":"remove","path":"/nothing/here"}]"#, 422),
-        ("json-patch+json", r#"[{"op":"replace","path":"","value":7}]"#, 400),
+        ("json-patch+json", r#"[{"op":"replace","path":"","value":7}]"#, 422),
         ("json-patch+json", r#"[{"op":"replace","path":"/metadata/name","value":"b"}]"#, 400),
         ("json-patch+json", &many, 413),
         ("merge-patch+json", "{", 400),

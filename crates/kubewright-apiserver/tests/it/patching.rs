@@ -135,3 +135,22 @@ async fn every_kind_with_replicas_has_a_scale() {
     let below = Patch::Merge(json!({"spec": {"replicas": -1}}));
     refused(api.patch_scale("d", &PatchParams::default(), &below).await, 422, "must be greater than or equal to 0");
 }
+
+#[tokio::test]
+async fn an_object_is_replaced_by_an_object_only() {
+    let (api, _) = start();
+    let path = "/api/v1/namespaces/default";
+    for (value, message) in [
+        (
+            "[]",
+            r#" "" is invalid: patch: Invalid value: "[]": couldn't get version/kind; json parse error: json: cannot unmarshal array"#,
+        ),
+        ("1", "the server rejected our request due to an error in our request"),
+        ("null", "the server rejected our request due to an error in our request"),
+    ] {
+        let patch = format!(r#"[{{"op": "replace", "path": "", "value": {value}}}]"#);
+        let answer = send(&api, &format!("PATCH {path}"), &["Content-Type: application/json-patch+json"], patch).await;
+        let status = answer.expect_code(422).json();
+        assert!(status["message"].as_str().unwrap().starts_with(message), "{status}");
+    }
+}

@@ -4,7 +4,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
-    columns::{self, NONE, age, count, integer, value_or},
+    columns::{self, NONE, age, value_or},
     pod::{validate_quantity, validate_taint_effect},
     validation::{
         Cidr, Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name,
@@ -320,7 +320,7 @@ impl Strategy for ServiceAccountStrategy {
 }
 
 pub(super) fn service_account_columns() -> Vec<Column> {
-    vec![integer("Secrets", |object, _| count(object, &["/secrets"])), age()]
+    vec![age()]
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Map, Value};
 
 use super::{
-    columns::{NONE, age, boolean, integer, of_template, string, value_or},
+    columns::{NONE, age, boolean, container_fields, integer, of_template, selector, string, value_or},
     validation::{Errors, Path},
     workload::{default_template, warnings_if_changed},
 };
@@ -232,6 +232,9 @@ fn duration(job: &Value, now: Timestamp) -> String {
     }
 }
 
+/// The pointer to the containers of a cron job.
+const CONTAINERS: &str = "/spec/jobTemplate/spec/template/spec/containers";
+
 pub(super) fn cron_job_columns() -> Vec<Column> {
     vec![
         string("Schedule", |object, _| text(object, "/spec/schedule").into()),
@@ -243,6 +246,9 @@ pub(super) fn cron_job_columns() -> Vec<Column> {
             time => age_of(time, now).into(),
         }),
         age(),
+        string("Containers", |object, _| container_fields(object, CONTAINERS, "name")).wide(),
+        string("Images", |object, _| container_fields(object, CONTAINERS, "image")).wide(),
+        string("Selector", |object, _| selector(object.pointer("/spec/jobTemplate/spec/selector")).into()).wide(),
     ]
 }
 
