@@ -7,8 +7,10 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-/// The only supported version of reviews.
+/// The version of reviews.
 pub(super) const VERSION: &str = "admission.k8s.io/v1";
+/// The older version, for webhooks that don't accept the other one.
+pub(super) const OLD_VERSION: &str = "admission.k8s.io/v1beta1";
 
 /// A response that allows the request.
 #[derive(Debug, Default)]
@@ -26,8 +28,9 @@ pub(super) enum CallError {
     Denied { status: Status, warnings: Vec<String> },
 }
 
-/// Parses the response to the review with this UID.
-pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallError> {
+/// Parses the response to the review with this version and UID. Responses of the older version need neither a version nor
+/// a UID nor the type of a patch.
+pub(super) fn read(name: &str, reviewed: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallError> {
     let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
     let review =
         decode::json(body).map_err(|error| CallError::Failed(format!("failed to call webhook: {error}")))?.value;
@@ -36,12 +39,13 @@ pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallEr
         return Err(CallError::Failed("webhook response was absent".to_owned()));
     };
     let (kind, version) = (text(&review["kind"]), text(&review["apiVersion"]));
-    if (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
+    let is_strict = reviewed != OLD_VERSION;
+    if is_strict && (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
         let sent = format!("{version}, Kind={kind}");
         return Err(invalid(format!("expected webhook response of {VERSION}, Kind=AdmissionReview, got {sent}")));
     }
     let echoed = text(&response["uid"]);
-    if echoed != uid {
+    if is_strict && echoed != uid {
         return Err(invalid(format!("expected response.uid={uid:?}, got {echoed:?}")));
     }
     let warnings = response["warnings"].as_array().into_iter().flatten();
@@ -49,7 +53,10 @@ pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallEr
     if response["allowed"] != Value::Bool(true) {
         return Err(CallError::Denied { status: denied(name, &response["status"]), warnings });
     }
-    let (patch, kind) = (text(&response["patch"]), text(&response["patchType"]));
+    let (patch, mut kind) = (text(&response["patch"]), text(&response["patchType"]));
+    if !is_strict {
+        kind = if patch.is_empty() { String::new() } else { "JSONPatch".to_owned() };
+    }
     match (patch.is_empty(), kind.as_str()) {
         (true, "") => Ok(Allowed { patch: None, warnings }),
         (true, _) => Err(invalid("webhook returned response.patchType but not response.patch".to_owned())),
@@ -105,7 +112,7 @@ mod tests {
     use super::*;
 
     fn failed(response: Value, expect: &str) {
-        match read("w", "u", response.to_string().as_bytes()) {
+        match read("w", VERSION, "u", response.to_string().as_bytes()) {
             Err(CallError::Failed(why)) => assert!(why.contains(expect), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -131,7 +138,15 @@ mod tests {
             review(json!({"uid": "u", "allowed": true, "patch": "?", "patchType": "JSONPatch"})),
             "response.patch: ",
         );
-        assert!(matches!(read("w", "u", b"<html>"), Err(CallError::Failed(_))));
+        assert!(matches!(read("w", VERSION, "u", b"<html>"), Err(CallError::Failed(_))));
+    }
+
+    #[test]
+    fn responses_of_the_older_version_are_checked_less() {
+        let response = json!({"response": {"allowed": true, "patch": "W10="}}).to_string();
+        let allowed = read("w", OLD_VERSION, "u", response.as_bytes()).unwrap();
+        assert_eq!(allowed.patch, Some(json!([])));
+        assert!(read("w", VERSION, "u", response.as_bytes()).is_err());
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Review {
     ) -> Result<Allowed, CallError> {
         let review = AdmissionReview {
             kind: "AdmissionReview",
-            api_version: response::VERSION,
+            api_version: one.webhook.review_version,
             request: AdmissionRequest { request, object, old_object },
         };
         let body = serde_json::to_vec(&review).map_err(|error| CallError::Failed(error.to_string()))?;
@@ -232,7 +232,12 @@ impl Review {
         let timeout = one.webhook.timeout.min(left);
         let result = one.webhook.endpoint.post(&self.client, Bytes::from(body), timeout).await;
         let body = result.map_err(|why| CallError::Failed(format!("failed to call webhook: {why}")))?;
-        response::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
+        response::read(
+            &one.webhook.name,
+            one.webhook.review_version,
+            request["uid"].as_str().unwrap_or_default(),
+            &body,
+        )
     }
 
     /// Returns the request of the review, without the objects.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kubewright_apimachinery::{cel::MatchConditions, selector::LabelSelector};
 use serde_json::Value;
 
-use super::rule::Rule;
+use super::{response, rule::Rule};
 use crate::webhook_client::Endpoint;
 
 /// One webhook of a configuration.
@@ -25,6 +25,8 @@ pub(crate) struct Webhook {
     pub(super) supports_dry_run: bool,
     /// `reinvocationPolicy: IfNeeded`: the webhook is called again if others changed the object after it.
     pub(super) reinvoked: bool,
+    /// The version of the reviews that are sent.
+    pub(super) review_version: &'static str,
     pub(super) endpoint: Endpoint,
 }
 
@@ -50,7 +52,16 @@ impl Webhook {
             timeout: Duration::from_secs(seconds),
             supports_dry_run: matches!(webhook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
             reinvoked: webhook["reinvocationPolicy"] == "IfNeeded",
+            review_version: list("admissionReviewVersions").find_map(review_version).unwrap_or(response::VERSION),
             endpoint: Endpoint::new(&webhook["clientConfig"], Some(seconds)),
         }
+    }
+}
+/// Returns the name of a supported version of reviews.
+fn review_version(version: &Value) -> Option<&'static str> {
+    match version.as_str()? {
+        "v1" => Some(response::VERSION),
+        "v1beta1" => Some(response::OLD_VERSION),
+        _ => None,
     }
 }

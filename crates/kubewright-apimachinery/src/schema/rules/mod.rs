@@ -51,15 +51,16 @@ pub fn check(schema: &Schema) -> Vec<Cause> {
 fn check_schema(schema: &Schema, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let rules = path.field("x-kubernetes-validations");
     for (index, rule) in schema.rules.iter().enumerate() {
-        let mut check = |name: &str, text: &str, program: Result<&Program, &str>| {
+        let mut check = |name: &str, program: Result<&Program, &str>| {
             if let Err(why) = program {
                 let field = rules.item(index).field(name).to_string();
-                causes.push(Cause::invalid(field, &text.into(), &format!("compilation failed: {why}")));
+                let message = format!("Invalid value: {}: compilation failed: {why}", rule.shown_whole());
+                causes.push(Cause::new("FieldValueInvalid", field, message));
             }
         };
-        check("rule", &rule.rule, rule.program());
+        check("rule", rule.program());
         if let Some(text) = &rule.message_expression {
-            check("messageExpression", text, rule.message_program.get(text));
+            check("messageExpression", rule.message_program.get(text));
         }
     }
     let properties = path.field("properties");
@@ -81,6 +82,23 @@ fn check_schema(schema: &Schema, path: &FieldPath<'_>, causes: &mut Vec<Cause>) 
 impl Rule {
     fn program(&self) -> Result<&Program, &str> {
         self.program.get(&self.rule)
+    }
+
+    /// Returns the rule as errors about a CRD show it, in the form of Kubernetes' internal type.
+    fn shown_whole(&self) -> String {
+        let text = |text: &Option<String>| Value::from(text.as_deref().unwrap_or_default());
+        let fields = [
+            ("Rule", Value::from(&*self.rule)),
+            ("Message", text(&self.message)),
+            ("MessageExpression", text(&self.message_expression)),
+            ("Reason", self.reason.as_deref().into()),
+            ("FieldPath", text(&self.field_path)),
+            ("OptionalOldSelf", self.optional_old_self.into()),
+        ];
+        let fields = fields.map(|(name, value)| format!("{name:?}:{value}")).join(",");
+        // Go's encoder escapes these characters.
+        let fields = fields.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        format!("{{{fields}}}")
     }
 
     /// Returns the name of the rule in errors.

@@ -200,7 +200,10 @@ fn rules_that_cannot_be_parsed_are_reported() {
             json!([{"rule": "self >"}, {"rule": "true", "messageExpression": "'"}]),
         ),
     }}}));
-    let fields: Vec<_> = super::check(&schema).into_iter().map(|cause| cause.field).collect();
+    let causes = super::check(&schema);
+    let shown = r#"Invalid value: {"Rule":"self \u003e","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: "#;
+    assert!(causes[0].message.starts_with(shown), "{causes:?}");
+    let fields: Vec<_> = causes.into_iter().map(|cause| cause.field).collect();
     let place = "openAPIV3Schema.properties[spec].items.x-kubernetes-validations";
     assert_eq!(fields, [format!("{place}[0].rule"), format!("{place}[1].messageExpression")]);
 }

@@ -132,6 +132,18 @@ fn validate_json(key: &str, value: Option<&str>, errors: &mut Errors) {
     }
 }
 
+/// Returns where Go's decoder didn't expect a character, for an error of serde's.
+fn go_context(error: &str) -> &'static str {
+    const CONTEXTS: [(&str, &str); 4] = [
+        ("key must be a string", "looking for beginning of object key string"),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+    ];
+    let found = CONTEXTS.into_iter().find(|(start, _)| error.starts_with(start));
+    found.map_or("looking for beginning of value", |(_, context)| context)
+}
+
 /// Returns why a text isn't a JSON object, in the words of Go's decoder.
 fn check_json_object(text: &[u8]) -> Result<(), String> {
     let shown =
@@ -140,9 +152,10 @@ fn check_json_object(text: &[u8]) -> Result<(), String> {
     let value = match values.next() {
         None => return Err("unexpected end of JSON input".into()),
         Some(Err(error)) if error.is_eof() => return Err("unexpected end of JSON input".into()),
-        Some(Err(_)) => {
-            let at = shown(text.get(values.byte_offset()));
-            return Err(format!("invalid character '{at}' looking for beginning of value"));
+        Some(Err(error)) => {
+            let place = text.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+            let at = shown(place.get(error.column().saturating_sub(1)));
+            return Err(format!("invalid character '{at}' {}", go_context(&error.to_string())));
         }
         Some(Ok(value)) => value,
     };
@@ -245,6 +258,8 @@ mod tests {
         assert_eq!(wrong("{}1"), "invalid character '1' after top-level value");
         assert_eq!(wrong("{"), "unexpected end of JSON input");
         assert_eq!(wrong("x"), "invalid character 'x' looking for beginning of value");
+        assert_eq!(wrong("{\"a\": b}"), "invalid character 'b' looking for beginning of value");
+        assert_eq!(wrong("{\"a\": 1 2}"), "invalid character '2' after object key:value pair");
         assert_eq!(wrong("[]"), "json: cannot unmarshal array into Go value of type map[string]interface {}");
     }
 

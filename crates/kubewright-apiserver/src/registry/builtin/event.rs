@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     columns::{self, integer},
-    validation::{Errors, IMMUTABLE, Path, field, int, string, validate_text},
+    validation::{Errors, IMMUTABLE, Path, Shown, field, int, string, validate_text},
 };
 use crate::{
     fields::{fill, remove, set, text},
@@ -203,8 +203,28 @@ fn validate_event_update(old: &Value, new: &Value, errors: &mut Errors) {
     }
     for (field, shown) in FIXED {
         if old[*field] != new[*field] {
-            errors.invalid(&Path::new(shown), new[*field].clone(), IMMUTABLE);
+            errors.invalid(&Path::new(shown), shown_field(field, &new[*field]), IMMUTABLE);
         }
+    }
+}
+
+/// Shows a field of an event, references and sources in the form of Kubernetes' internal types.
+fn shown_field(field: &str, value: &Value) -> Shown {
+    let object = |names: &[(&'static str, &str)]| {
+        Shown::object(names.iter().map(|(shown, name)| (*shown, Shown::from(string(value, name)))))
+    };
+    match field {
+        "involvedObject" | "related" if value.is_object() => object(&[
+            ("Kind", "kind"),
+            ("Namespace", "namespace"),
+            ("Name", "name"),
+            ("UID", "uid"),
+            ("APIVersion", "apiVersion"),
+            ("ResourceVersion", "resourceVersion"),
+            ("FieldPath", "fieldPath"),
+        ]),
+        "source" => object(&[("Component", "component"), ("Host", "host")]),
+        _ => value.clone().into(),
     }
 }
 

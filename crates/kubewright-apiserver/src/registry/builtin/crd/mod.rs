@@ -64,6 +64,11 @@ impl Strategy for CrdStrategy {
                 });
             }
         });
+        if list(object, "/status/storedVersions").is_empty()
+            && let Some(name) = status::storage_version(object)
+        {
+            present(object, "status", |status| set(status, "storedVersions", json!([name])));
+        }
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -97,8 +102,16 @@ impl Strategy for CrdStrategy {
         validate::definition(old, new)
     }
 
+    fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
+        validate::status(new)
+    }
+
     fn has_own_validation(&self) -> bool {
         true
+    }
+
+    fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
+        validate::format_warnings(old, new)
     }
 
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {

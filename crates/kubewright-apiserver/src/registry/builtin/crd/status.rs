@@ -71,10 +71,15 @@ impl Names {
     }
 }
 
+/// Returns the name of the version in which objects are stored.
+pub(super) fn storage_version(definition: &Value) -> Option<Value> {
+    let storage = list(definition, "/spec/versions").iter().find(|version| version["storage"] == true);
+    storage.map(|version| version["name"].clone())
+}
+
 /// Adds the storage version to the stored versions.
 pub(super) fn add_stored_version(definition: &mut Value) {
-    let storage = list(definition, "/spec/versions").iter().find(|version| version["storage"] == true);
-    let storage = storage.map(|version| version["name"].clone());
+    let storage = storage_version(definition);
     within(definition, "status", |status| {
         fill(status, "storedVersions", json!([]));
         if let Some(stored) = status.get_mut("storedVersions").and_then(Value::as_array_mut) {

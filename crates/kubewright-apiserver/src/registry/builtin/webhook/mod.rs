@@ -119,7 +119,6 @@ mod tests {
         check(&at("/sideEffects"), json!("Some"), "webhooks[0].sideEffects", "supported values");
         let field = "webhooks[0].admissionReviewVersions";
         check(&at("/admissionReviewVersions"), json!(["v2"]), field, "must include at least one of v1, v1beta1");
-        check(&at("/admissionReviewVersions"), json!(["v1beta1"]), field, "must include v1");
         check(&at("/timeoutSeconds"), json!(31), "webhooks[0].timeoutSeconds", "between 1 and 30 seconds");
         check(&at("/rules/0/operations"), json!(["READ"]), "webhooks[0].rules[0].operations[0]", "supported values");
         check(&at("/rules/0/resources"), json!([]), "webhooks[0].rules[0].resources", "Required value");

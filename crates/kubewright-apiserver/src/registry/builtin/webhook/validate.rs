@@ -10,7 +10,7 @@ use crate::registry::builtin::validation::{
     Errors, Path, field, items, optional_int, optional_string, string, strings, validate_label_selector, validate_text,
 };
 
-/// The versions of admission reviews that Kubernetes sends.
+/// The versions of admission reviews.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 /// The maximum number of match conditions of a webhook.
 const MAX_CONDITIONS: usize = 64;
@@ -93,9 +93,6 @@ fn validate_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Error
     if !REVIEWS.iter().any(|known| seen.contains(known)) {
         let why = format!("must include at least one of {}", REVIEWS.join(", "));
         errors.invalid(path, versions.to_vec(), &why);
-    } else if !seen.contains("v1") {
-        // Kubernetes also sends reviews of the older version.
-        errors.invalid(path, versions.to_vec(), "must include v1, the only version that this API server sends");
     }
 }
 

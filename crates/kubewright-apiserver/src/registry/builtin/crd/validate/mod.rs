@@ -5,6 +5,7 @@
 //! name these places.
 
 mod conversion;
+mod format;
 mod version;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
 
+pub(super) use self::format::format_warnings;
 use self::{conversion::validate_conversion, version::Versions};
 use super::{approval, status::holds};
 use crate::registry::builtin::validation::{Errors, IMMUTABLE, Path, boolean, items, string, strings};
@@ -23,7 +25,8 @@ pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     Errors::collect(|errors| {
         let (spec, metadata) = (&new["spec"], &new["metadata"]);
         let own_name = string(metadata, "name");
-        if own_name != format!("{}.{}", string(&spec["names"], "plural"), string(spec, "group")) {
+        // The group and the plural can't be changed.
+        if old.is_none() && own_name != format!("{}.{}", string(&spec["names"], "plural"), string(spec, "group")) {
             let why = "must be spec.names.plural+\".\"+spec.group";
             errors.invalid(&Path::new("metadata.name"), own_name, why);
         }
@@ -43,6 +46,12 @@ pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
             errors.invalid(&SPEC.child("preserveUnknownFields"), true, why);
         }
     })
+}
+
+/// Checks the status of a CRD: like Kubernetes, only the names.
+pub(super) fn status(definition: &Value) -> Vec<Cause> {
+    let path = Path::new("status.acceptedNames");
+    Errors::collect(|errors| validate_names(&definition["status"]["acceptedNames"], &path, errors))
 }
 
 fn validate_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {

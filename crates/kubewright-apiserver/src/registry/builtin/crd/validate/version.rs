@@ -36,6 +36,12 @@ impl<'a> Versions<'a> {
         Self { spec, list, common }
     }
 
+    /// Returns the OpenAPI schemas; a common one once.
+    pub(super) fn documents(&self) -> impl Iterator<Item = &'a Value> {
+        let count = if self.is_common("schema") { 1 } else { self.list.len() };
+        self.list.iter().take(count).filter_map(document)
+    }
+
     fn is_common(&self, name: &str) -> bool {
         self.common.contains(&name)
     }
