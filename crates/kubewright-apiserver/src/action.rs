@@ -8,7 +8,7 @@ use http::{Response, request::Parts};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{auth::UserInfo, body::Body, registry::Resource};
+use crate::{auth::UserInfo, body::Body, registry::Resource, strconv::is_true};
 
 /// A request for a subresource of an existing object.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ impl ActionRequest {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Returns whether a parameter is set to a value other than `false`, in any case, and `0`.
+    /// Returns whether a parameter is set to a value that means true: everything but `false`, in any case, and `0`.
     pub fn flag(&self, name: &str) -> bool {
         let found = self.query.iter().find(|(key, _)| key == name);
-        found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
+        found.is_some_and(|(_, value)| is_true(value))
     }
 }
 

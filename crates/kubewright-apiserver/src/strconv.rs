@@ -1,4 +1,9 @@
-//! Errors of Go's number parser, which Kubernetes passes on to clients.
+//! Query parameters as Kubernetes reads them: flags, and the errors of Go's number parser.
+
+/// Returns whether the value of a flag means true: everything but `false`, in any case, and `0`.
+pub(crate) fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
+}
 
 /// Returns the error of parsing a text that isn't an unsigned integer of 64 bits.
 pub(crate) fn parse_uint(text: &str) -> String {

@@ -112,8 +112,7 @@ async fn webhooks_see_the_options_of_connections() {
     .await;
     configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rule("", "*/*"))]).await;
     configure(&api, "Validating", "v", &[entry("v", hook.client("/v"), rule("", "*/*"))]).await;
-    let exec =
-        |command: &str| format!("POST {PODS}/p/exec?command={command}&command=-l&container=c&stdout=true&tty=false");
+    let exec = |command: &str| format!("POST {PODS}/p/exec?command={command}&command=-l&container=c&stdout=&tty=False");
     assert_eq!(send(&api, &exec("ls"), &[], "").await.code, 200);
     let requests = hook.requests();
     assert_eq!(requests.len(), 2);

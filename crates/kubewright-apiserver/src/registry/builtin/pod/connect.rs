@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::ConnectionOptions;
+use crate::{registry::ConnectionOptions, strconv::is_true};
 
 const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
@@ -37,7 +37,7 @@ fn options(kind: &str, parameters: &[(String, String)]) -> Value {
     fields.insert("apiVersion".into(), "v1".into());
     for name in YES_OR_NO {
         if let Some(value) = all(name).next() {
-            fields.insert(name.into(), (!matches!(value, "" | "0" | "false")).into());
+            fields.insert(name.into(), is_true(value).into());
         }
     }
     if let Some(container) = all("container").next() {
