@@ -1,38 +1,22 @@
 //! The containers of a pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
 use super::{
+    ContainerContext,
     environment::{validate_env, validate_env_from},
+    fields::{validate_choice, validate_pull_policy},
     probe::{validate_lifecycle, validate_liveness_probe, validate_readiness_probe},
     resources::validate_container_resources,
     security::validate_security_context,
-    spec::{validate_choice, validate_container_only_for_pod},
     volume::{validate_volume_devices, validate_volume_mounts},
 };
 use crate::registry::builtin::validation::{
     Errors, Path, field, int, items, optional_string, string, validate_port_number, validate_required_name,
 };
-
-/// What the validation of a container depends on beyond the container.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ContainerContext<'a> {
-    /// The valid volumes of the pod by name.
-    pub(super) volumes: &'a BTreeMap<&'a str, &'a Value>,
-    /// The names of the pod's resource claims.
-    pub(super) claims: &'a BTreeSet<&'a str>,
-    /// The termination grace period of the pod.
-    pub(super) grace_period: Option<i64>,
-    /// The restart policy of the pod.
-    pub(super) restart_policy: &'a str,
-    /// True if users in containers are those of the node.
-    pub(super) host_users: bool,
-    /// The operating system of the pod, if it is given.
-    pub(super) os: Option<&'a str>,
-}
 
 /// Checks the regular containers.
 pub(super) fn validate_containers(spec: &Value, context: &ContainerContext<'_>, path: &Path<'_>, errors: &mut Errors) {
@@ -246,11 +230,6 @@ fn validate_container_common(container: &Value, context: &ContainerContext<'_>, 
     }
 }
 
-/// Checks a field with a policy for pulling an image.
-pub(super) fn validate_pull_policy(object: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
-    validate_choice(object, name, &["Always", "IfNotPresent", "Never"], path, errors);
-}
-
 fn validate_container_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
     let mut names = BTreeSet::new();
@@ -314,5 +293,13 @@ fn validate_resize_policy(container: &Value, pod_restart_policy: &str, path: &Pa
         if pod_restart_policy == "Never" && restart != "NotRequired" {
             errors.invalid(path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
         }
+    }
+}
+
+/// Checks the image of a container of a pod. In templates, whitespace around it is accepted.
+pub(super) fn validate_container_only_for_pod(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let image = string(container, "image");
+    if image.trim() != image {
+        errors.invalid(&path.child("image"), image, "must not have leading or trailing whitespace");
     }
 }

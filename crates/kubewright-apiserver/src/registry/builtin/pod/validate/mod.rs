@@ -2,6 +2,7 @@
 
 mod container;
 mod environment;
+mod fields;
 mod network;
 mod probe;
 mod projected;
@@ -14,6 +15,8 @@ mod volume;
 mod volume_source;
 mod warnings;
 mod windows;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -28,7 +31,7 @@ pub(in crate::registry::builtin) use self::{
     warnings::{node_selector_warnings, template_warnings, warnings},
 };
 pub(super) use self::{spec::validate_create, update::validate_update};
-use crate::registry::builtin::validation::{Path, items};
+use crate::registry::builtin::validation::{Path, boolean, items};
 
 /// What the validation of a pod spec depends on beyond the spec.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +47,23 @@ impl PodContext<'_> {
     pub(in crate::registry::builtin) const TEMPLATE: Self = Self { is_pod: false, name: "" };
 }
 
+/// What the validation of a container depends on beyond the container.
+#[derive(Clone, Copy, Debug)]
+struct ContainerContext<'a> {
+    /// The valid volumes of the pod by name.
+    volumes: &'a BTreeMap<&'a str, &'a Value>,
+    /// The names of the pod's resource claims.
+    claims: &'a BTreeSet<&'a str>,
+    /// The termination grace period of the pod.
+    grace_period: Option<i64>,
+    /// The restart policy of the pod.
+    restart_policy: &'a str,
+    /// True if users in containers are those of the node.
+    host_users: bool,
+    /// The operating system of the pod, if it is given.
+    os: Option<&'a str>,
+}
+
 /// Calls a function for each container: init containers, containers, ephemeral containers.
 fn visit_containers(spec: &Value, path: &Path<'_>, mut visit: impl FnMut(&Value, &Path<'_>)) {
     for field in ["initContainers", "containers", "ephemeralContainers"] {
@@ -52,6 +72,11 @@ fn visit_containers(spec: &Value, path: &Path<'_>, mut visit: impl FnMut(&Value,
             visit(container, &path.index(index));
         }
     }
+}
+
+/// Returns whether the pod uses the network of its node.
+fn has_host_network(spec: &Value) -> bool {
+    boolean(spec, "hostNetwork")
 }
 
 #[cfg(test)]

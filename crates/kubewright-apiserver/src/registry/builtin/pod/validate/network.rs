@@ -3,7 +3,7 @@
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
-use super::{PodContext, spec::has_host_network};
+use super::{PodContext, has_host_network};
 use crate::registry::builtin::validation::{
     Errors, Path, boolean, field, int, items, optional_string, string, strings, subdomain_with_underscore, validate_ip,
     validate_text,

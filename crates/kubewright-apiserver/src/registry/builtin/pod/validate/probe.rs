@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::container::ContainerContext;
+use super::ContainerContext;
 use crate::registry::builtin::validation::{
     Errors, Path, field, http_header, int, items, optional_int, optional_string, string, validate_nonnegative,
     validate_port_number_or_name, validate_text,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     environment::{validate_object_field_selector, validate_resource_field_selector},
-    volume::{require, validate_key_to_path, validate_mode},
+    fields::{require, validate_key_to_path, validate_mode},
 };
 use crate::registry::builtin::validation::{
     Errors, Path, field, int, items, optional_int, optional_string, string, validate_label_selector,

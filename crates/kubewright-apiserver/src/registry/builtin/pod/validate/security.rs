@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{spec::has_host_network, visit_containers, windows::validate_windows_options};
+use super::{has_host_network, visit_containers, windows::validate_windows_options};
 use crate::registry::builtin::validation::{
     Errors, Path, Shown, boolean, entries, field, items, optional_int, optional_string, string, validate_id,
     validate_local_descending_path,

@@ -6,8 +6,11 @@ use kubewright_apimachinery::name;
 use serde_json::Value;
 
 use super::{
-    PodContext,
-    container::{ContainerContext, validate_containers, validate_ephemeral_containers, validate_init_containers},
+    ContainerContext, PodContext,
+    container::{
+        validate_container_only_for_pod, validate_containers, validate_ephemeral_containers, validate_init_containers,
+    },
+    fields::validate_choice,
     network::{
         validate_host_aliases, validate_host_network_ports, validate_hostname_override, validate_pod_dns_config,
     },
@@ -21,7 +24,7 @@ use super::{
     windows::{validate_host_process_pod, validate_os},
 };
 use crate::registry::builtin::validation::{
-    Errors, Path, Shown, boolean, entry, field, inclusive_range, items, optional_int, optional_string, string,
+    Errors, Path, Shown, entry, field, inclusive_range, items, optional_int, optional_string, string,
     validate_annotations, validate_labels, validate_required_name, validate_text,
 };
 
@@ -51,14 +54,6 @@ pub(super) fn validate_pod(pod: &Value, errors: &mut Errors) {
         for (index, container) in items(spec, field).iter().enumerate() {
             validate_container_only_for_pod(container, &path.index(index), errors);
         }
-    }
-}
-
-/// Checks the image of a container of a pod. In templates, whitespace around it is accepted.
-pub(super) fn validate_container_only_for_pod(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let image = string(container, "image");
-    if image.trim() != image {
-        errors.invalid(&path.child("image"), image, "must not have leading or trailing whitespace");
     }
 }
 
@@ -163,15 +158,6 @@ pub(in crate::registry::builtin) fn validate_pod_spec(
     validate_file_key_volumes(spec, path, errors);
 }
 
-/// Checks a field that has one of several values.
-pub(super) fn validate_choice(object: &Value, name: &str, allowed: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    match string(object, name) {
-        "" => errors.required(&path.child(name), ""),
-        value if allowed.contains(&value) => {}
-        value => errors.not_supported(&path.child(name), value, allowed),
-    }
-}
-
 fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for name in ["serviceAccountName", "nodeName"] {
         validate_if_set(spec, name, name::dns1123_subdomain, path, errors);
@@ -272,9 +258,4 @@ fn validate_file_key_volumes(spec: &Value, path: &Path<'_>, errors: &mut Errors)
             }
         }
     });
-}
-
-/// Returns whether the pod uses the network of its node.
-pub(super) fn has_host_network(spec: &Value) -> bool {
-    boolean(spec, "hostNetwork")
 }

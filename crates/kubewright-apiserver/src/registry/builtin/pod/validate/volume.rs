@@ -6,8 +6,8 @@ use kubewright_apimachinery::name;
 use serde_json::Value;
 
 use super::{
-    PodContext,
-    container::{ContainerContext, validate_pull_policy},
+    ContainerContext, PodContext,
+    fields::{require, validate_key_to_path, validate_mode, validate_pull_policy},
     projected::{validate_downward_api, validate_projected},
     volume_source::{
         validate_csi, validate_host_path, validate_iscsi_name_length, validate_network_source, validate_storage_os,
@@ -16,8 +16,8 @@ use super::{
 use crate::registry::builtin::{
     storage::validate_claim_template,
     validation::{
-        Errors, Path, Quantity, boolean, field, items, optional_int, optional_string, string,
-        validate_local_descending_path, validate_local_non_reserved_path, validate_required_name,
+        Errors, Path, Quantity, boolean, field, items, optional_string, string, validate_local_descending_path,
+        validate_required_name,
     },
 };
 
@@ -150,13 +150,6 @@ fn validate_source(
     }
 }
 
-/// Checks that a text is not empty.
-pub(super) fn require(object: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if string(object, name).is_empty() {
-        errors.required(&path.child(name), "");
-    }
-}
-
 fn validate_ephemeral(source: &Value, volume: &str, context: PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("ephemeral");
     match field(source, "volumeClaimTemplate") {
@@ -178,27 +171,11 @@ fn validate_files(source: &Value, name: &str, path: &Path<'_>, errors: &mut Erro
     validate_keys_to_paths(source, path, errors);
 }
 
-/// Checks a field with the permissions of a file.
-pub(in crate::registry::builtin) fn validate_mode(source: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(mode) = optional_int(source, name).filter(|mode| !(0..=0o777).contains(mode)) {
-        let why = "must be a number between 0 and 0777 (octal), both inclusive";
-        errors.invalid(&path.child(name), mode, why);
-    }
-}
-
 pub(super) fn validate_keys_to_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("items");
     for (index, item) in items(source, "items").iter().enumerate() {
         validate_key_to_path(item, &path.index(index), errors);
     }
-}
-
-/// Checks the file of one entry.
-pub(super) fn validate_key_to_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
-    require(item, "key", path, errors);
-    require(item, "path", path, errors);
-    validate_local_non_reserved_path(string(item, "path"), &path.child("path"), errors);
-    validate_mode(item, "mode", path, errors);
 }
 
 /// Checks the places at which volumes are mounted.

@@ -3,7 +3,7 @@
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
-use super::volume::require;
+use super::fields::require;
 use crate::registry::builtin::validation::{
     Errors, Path, boolean, entries, field, inclusive_range, int, items, optional_int, optional_string, string,
     validate_path_no_backsteps, validate_required_name, validate_text,

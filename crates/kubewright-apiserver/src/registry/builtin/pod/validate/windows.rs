@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{spec::has_host_network, visit_containers};
+use super::{has_host_network, visit_containers};
 use crate::registry::builtin::validation::{
     Errors, Path, boolean, field, items, optional_string, string, validate_text,
 };
