@@ -68,7 +68,7 @@ pub struct Extensions {
     pub addresses: Vec<IpAddr>,
     /// Whether names of certificates below this authority are constrained.
     pub has_name_constraints: bool,
-    /// Whether a critical extension is none of these, nor a key identifier or a policy.
+    /// Whether there is a critical extension other than those above, key identifiers and policies.
     pub has_unknown_critical: bool,
 }
 

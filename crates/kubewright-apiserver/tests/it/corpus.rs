@@ -68,7 +68,7 @@ impl Known {
     }
 }
 
-/// The reasons of cases that nobody has looked at.
+/// The reasons that are generated for cases without a reason in the list.
 const ACCEPTED: &str = "# accepted, and refused by Kubernetes";
 const REFUSED: &str = "# refused, and accepted by Kubernetes";
 const CODE: &str = "# another code";
