@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{
     name,
     status::{Cause, Status},
+    types::json_type,
 };
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDelet
 pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
-        let sent = schema_rules::json_type(value);
+        let sent = json_type(value);
         let why =
             format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta.metadata{field} of type {expected}");
         schema_rules::unreadable(resource, &why)

@@ -62,15 +62,3 @@ fn unreadable_prefix(resource: &Resource) -> String {
     let (kind, version) = (&resource.kind, &resource.version);
     format!("{kind} in version {version:?} cannot be handled as a {kind}: ")
 }
-
-/// Returns the name of a JSON type in error messages.
-pub(crate) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}

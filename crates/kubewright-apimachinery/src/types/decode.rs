@@ -330,7 +330,8 @@ fn numbers(items: &[Value], place: &Place<'_>) -> Result<Value, String> {
     Ok(Value::String(base64::encode(&bytes)))
 }
 
-fn json_type(value: &Value) -> &'static str {
+/// Returns the name of a JSON type as Go's decoder writes it in error messages, such as `bool`.
+pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

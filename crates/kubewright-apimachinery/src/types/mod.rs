@@ -26,7 +26,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use self::{decode::Decoded, parse::ParseError};
+pub use self::{
+    decode::{Decoded, json_type},
+    parse::ParseError,
+};
 
 /// A type in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
 //! ConfigMaps and Secrets.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::{name, status::Cause, types::json_type};
 use serde_json::Value;
 
 use super::{
@@ -11,7 +11,6 @@ use super::{
 use crate::{
     fields::{fill, remove, set, text, within},
     registry::{Column, Strategy},
-    schema_rules::json_type,
 };
 
 /// The maximum size of all values together, in bytes.
