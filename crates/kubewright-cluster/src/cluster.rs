@@ -28,6 +28,7 @@ use crate::{
         replicaset::ReplicaSets,
         scheduler,
         selection::Controllers,
+        stateful_set::StatefulSets,
     },
     events::Recorder,
     node::{
@@ -322,6 +323,7 @@ impl Cluster {
         self.control(selected, "job-controller", clock, Jobs::default());
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
         self.control(selected, "replicaset-controller", clock, ReplicaSets::default());
+        self.control(selected, "statefulset-controller", clock, StatefulSets::default());
     }
 
     /// Runs a controller in the shared reconcile loop, if it is selected.

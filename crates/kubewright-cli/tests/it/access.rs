@@ -1,17 +1,8 @@
 //! Authorization and authentication with stock kubectl: roles, tokens, impersonation, and pods that use the API.
 
-use std::fs;
-
 use crate::cluster::TestCluster;
 
 const ROBOT: &str = "--as=system:serviceaccount:default:robot";
-
-/// Writes a manifest to a file for kubectl.
-fn file(cluster: &TestCluster, name: &str, text: &str) -> String {
-    let path = cluster.folder.path().join(name);
-    fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 #[test]
 fn roles_grant_and_deny_with_a_message() {
@@ -39,7 +30,7 @@ fn roles_grant_and_deny_with_a_message() {
     let part = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "see-leases", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
         "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]}]}"#;
-    cluster.kubectl(&["apply", "-f", &file(&cluster, "part.json", part)]);
+    cluster.kubectl(&["apply", "-f", &cluster.file("part.json", part)]);
     cluster.kubectl_until(&["get", "clusterrole", "view", "-o", "yaml"], |role| role.contains("leases"));
     assert_eq!(cluster.kubectl(&["auth", "can-i", "list", "leases", ROBOT]), "yes\n");
 }
@@ -54,7 +45,7 @@ fn a_token_authenticates_as_its_service_account() {
     } else {
         let request = "{\"kind\":\"TokenRequest\",\"apiVersion\":\"authentication.k8s.io/v1\",\"spec\":{}}";
         let path = "/api/v1/namespaces/default/serviceaccounts/robot/token";
-        let answer = cluster.kubectl(&["create", "--raw", path, "-f", &file(&cluster, "request.json", request)]);
+        let answer = cluster.kubectl(&["create", "--raw", path, "-f", &cluster.file("request.json", request)]);
         answer.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
     };
     cluster.kubectl(&["config", "set-credentials", "robot", &format!("--token={token}")]);

@@ -97,6 +97,13 @@ impl TestCluster {
         rest.split(',').next().unwrap().to_owned()
     }
 
+    /// Writes a file, and returns its path.
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     /// Returns a kubectl command, not yet started.
     pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");

@@ -53,6 +53,47 @@ fn kubectl_rolls_out_and_back() {
     cluster.kubectl_until(&["get", "pods,replicasets", "-o", "name"], str::is_empty);
 }
 
+const STATEFUL_SET: &str = "
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: main, image: 'busybox:1'}]}
+";
+
+#[test]
+fn kubectl_rolls_out_and_scales_a_stateful_set() {
+    let cluster = TestCluster::start(&["--pods", "simulate"]);
+    cluster.kubectl(&["apply", "-f", &cluster.file("set.yaml", STATEFUL_SET)]);
+    let status = || cluster.kubectl(&["rollout", "status", "statefulset/db", "--timeout=30s"]);
+    let done = status();
+    assert!(done.contains("statefulset rolling update complete") || done.contains("roll out complete"), "{done}");
+    cluster.kubectl(&["scale", "statefulset/db", "--replicas=3"]);
+    status();
+    let names = cluster.kubectl(&["get", "pods", "-o", "name"]);
+    assert_eq!(names, "pod/db-0\npod/db-1\npod/db-2\n");
+    let images = || cluster.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"]);
+    cluster.kubectl(&["set", "image", "statefulset/db", "main=busybox:2"]);
+    status();
+    assert_eq!(images(), "busybox:2 busybox:2 busybox:2");
+    cluster.kubectl(&["rollout", "undo", "statefulset/db"]);
+    status();
+    assert_eq!(images(), "busybox:1 busybox:1 busybox:1");
+    let history = cluster.kubectl(&["rollout", "history", "statefulset/db"]);
+    assert!(!history.contains("\n1 ") && history.contains("\n3 "), "{history}");
+    let description = cluster.kubectl(&["describe", "statefulset", "db"]);
+    for word in ["3 desired | 3 total", "SuccessfulCreate", "Create Pod db-2 in StatefulSet db successful"] {
+        assert!(description.contains(word), "{word} in\n{description}");
+    }
+    cluster.kubectl(&["delete", "statefulset", "db"]);
+    cluster.kubectl_until(&["get", "pods,controllerrevisions", "-o", "name"], str::is_empty);
+}
+
 #[test]
 fn kubectl_waits_for_jobs_and_reads_their_logs() {
     let cluster = TestCluster::start(&["--pods", "run"]);

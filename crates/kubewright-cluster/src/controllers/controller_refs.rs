@@ -134,13 +134,19 @@ impl ControllerRefs {
     /// Returns the children that a parent controls and selects. Selected children without a controller are adopted, and
     /// controlled children that no longer match the selector are released. A parent that is being deleted does neither.
     pub(crate) fn claim(&self, key: &Key, parent: &Value) -> Claim {
+        self.claim_where(key, parent, |_| true)
+    }
+
+    /// Like [`Self::claim`], with another condition that the children have to meet beside the selector.
+    pub(crate) fn claim_where(&self, key: &Key, parent: &Value, belongs: impl Fn(&Value) -> bool) -> Claim {
         let selector = selector(parent, "/spec/selector");
+        let selects = |child: &Value| selects(&selector, child) && belongs(child);
         let uid = &parent["metadata"]["uid"];
         let stays = !is_deleting(parent);
         let mut claim = Claim::default();
         let owned = |child: &&Arc<Value>| controller_of(child).is_some_and(|owner| owner["uid"] == *uid);
         for child in self.named(key).filter(owned) {
-            if selects(&selector, child) {
+            if selects(child) {
                 claim.children.push(child.clone());
             } else if stays {
                 let owners = list(child, "/metadata/ownerReferences");
@@ -149,7 +155,7 @@ impl ControllerRefs {
             }
         }
         let orphans = self.orphans.get(&key.namespace).into_iter().flatten();
-        let wanted = |child: &&Arc<Value>| stays && !is_deleting(child) && selects(&selector, child);
+        let wanted = |child: &&Arc<Value>| stays && !is_deleting(child) && selects(child);
         for child in orphans.filter_map(|orphan| self.children.get(orphan)).filter(wanted) {
             let mut owners = list(child, "/metadata/ownerReferences").to_vec();
             owners.push(controller_reference(parent, &self.parent.api_version(), self.parent.kind));

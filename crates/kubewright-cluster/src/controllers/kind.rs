@@ -16,6 +16,8 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
+    /// Persistent volume claims.
+    pub(crate) const CLAIM: Self = Self { group: "", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };
     /// Pods.
     pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
 
@@ -29,8 +31,10 @@ impl Kind {
         change.resource.storage.split_once('/') == Some((self.group, self.plural))
     }
 
-    /// Returns the path of an object, or of a namespace's collection if the name is empty.
+    /// Returns the path of an object, or of a collection if the name is empty. The namespace of an object of the cluster is
+    /// empty.
     pub(crate) fn address(&self, namespace: &str, name: &str) -> ObjectPath {
-        ObjectPath { group: self.group.into(), ..ObjectPath::core(self.plural, Some(namespace), name) }
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        ObjectPath { group: self.group.into(), ..ObjectPath::core(self.plural, namespace, name) }
     }
 }

@@ -6,7 +6,7 @@
 //! * [`aggregation`]: aggregated cluster roles
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
-//! * [`deployment`], [`replicaset`], [`job`]: the workloads
+//! * [`deployment`], [`replicaset`], [`stateful_set`], [`job`]: the workloads
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
@@ -15,7 +15,7 @@
 //! [`selection`] names those that can be left out.
 //!
 //! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
-//! finds the children of each parent. Every controller reads the feed, some of them in batches ([`batch`]), and retries
+//! finds the children of each parent, and [`history`] keeps the revisions of their templates. Every controller reads the feed, some of them in batches ([`batch`]), and retries
 //! failed requests ([`retry`]).
 
 pub(crate) mod aggregation;
@@ -27,6 +27,8 @@ pub(crate) mod disruption;
 pub(crate) mod endpoints;
 pub(crate) mod event_ttl;
 pub(crate) mod garbage;
+mod hash;
+mod history;
 pub(crate) mod job;
 pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
@@ -38,4 +40,5 @@ pub(crate) mod replicaset;
 mod retry;
 pub(crate) mod scheduler;
 pub(crate) mod selection;
+pub(crate) mod stateful_set;
 pub(crate) mod value;

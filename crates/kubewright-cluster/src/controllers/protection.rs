@@ -18,9 +18,7 @@ use super::{
     reconcile::{Controller, Key, Plan, Step},
     value::{is_deleting, list, text},
 };
-use crate::object_client::ObjectPath;
 
-const CLAIM: Kind = Kind { group: "", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };
 const VOLUME: Kind = Kind { group: "", kind: "PersistentVolume", plural: "persistentvolumes" };
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
@@ -81,7 +79,7 @@ impl Controller for Protection {
             return self.set(key, object, VOLUME_FINALIZER, gone);
         }
         let Some(key) = Key::of(object) else { return Vec::new() };
-        if CLAIM.is_of(change) {
+        if Kind::CLAIM.is_of(change) {
             return self.set(key, object, CLAIM_FINALIZER, gone);
         }
         if !Kind::POD.is_of(change) {
@@ -97,18 +95,13 @@ impl Controller for Protection {
         let Some(object) = self.waiting.get(key) else { return Plan::default() };
         let (kind, finalizer, used) = match &*key.namespace {
             "" => (VOLUME, VOLUME_FINALIZER, text(object, "/status/phase") == "Bound"),
-            _ => (CLAIM, CLAIM_FINALIZER, self.is_used(key)),
+            _ => (Kind::CLAIM, CLAIM_FINALIZER, self.is_used(key)),
         };
         let mut plan = Plan::of(&kind, object);
         if !used {
-            let metadata = &object["metadata"];
             let others: Vec<_> =
                 list(object, "/metadata/finalizers").iter().filter(|name| *name != finalizer).collect();
-            let patch = json!({"metadata": {
-                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": others,
-            }});
-            let namespace = Some(&*key.namespace).filter(|namespace| !namespace.is_empty());
-            plan.steps.push(Step::Merge(ObjectPath::core(kind.plural, namespace, &key.name), "", patch));
+            plan.steps.push(Step::change(&kind, object, json!({"metadata": {"finalizers": others}})));
         }
         plan
     }

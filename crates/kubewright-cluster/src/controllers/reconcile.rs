@@ -117,12 +117,16 @@ pub(crate) enum Step {
     DeletePods(Vec<(String, String)>),
     /// Create an object.
     Create(ObjectPath, Value),
+    /// Create an object, and record an event about the result.
+    CreateReported(ObjectPath, Value, Report),
     /// Merge a patch into an object or its subresource.
     Merge(ObjectPath, &'static str, Value),
     /// Apply a configuration with force, as a field manager.
     Apply(ObjectPath, &'static str, Value),
     /// Delete the object of this UID.
     Delete(ObjectPath, String),
+    /// Delete the object of this UID, and record an event about the result.
+    DeleteReported(ObjectPath, String, Report),
     /// Record an event.
     Event {
         /// Whether the type is `Warning` instead of `Normal`.
@@ -132,6 +136,15 @@ pub(crate) enum Step {
         /// The human-readable message.
         message: String,
     },
+}
+
+/// The event about the result of a step. An object that already exists or has changed is no failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// The reason and the message of a success.
+    pub(crate) success: (&'static str, String),
+    /// The reason of a failure, and the start of the message, which the server's message follows.
+    pub(crate) failure: (&'static str, String),
 }
 
 impl Step {
@@ -323,10 +336,16 @@ impl Worker {
                 Step::Apply(address, manager, config) => {
                     self.client.apply(address, manager, config).await.map_err(|error| (StepKind::Other, error))?;
                 }
+                Step::CreateReported(address, body, report) => {
+                    let result = self.client.create(address, "", body).await.map(drop);
+                    self.report(regarding, report, result).map_err(|error| (StepKind::Create, error))?;
+                }
                 Step::Delete(address, uid) => {
-                    let how =
-                        DeleteOptions { uid: Some(uid), propagation: Some("Background"), ..DeleteOptions::default() };
-                    forgive(self.client.delete(address, &how).await).map_err(|error| (StepKind::Other, error))?;
+                    self.delete(address, uid).await.map_err(|error| (StepKind::Other, error))?;
+                }
+                Step::DeleteReported(address, uid, report) => {
+                    let result = self.delete(address, uid).await;
+                    self.report(regarding, report, result).map_err(|error| (StepKind::Delete, error))?;
                 }
                 Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
             }
@@ -382,6 +401,29 @@ impl Worker {
                 }
             }
             result = result.and(deleted);
+        }
+        result
+    }
+
+    async fn delete(&self, address: &ObjectPath, uid: &str) -> Result<(), kube::Error> {
+        let how = DeleteOptions { uid: Some(uid), propagation: Some("Background"), ..DeleteOptions::default() };
+        forgive(self.client.delete(address, &how).await)
+    }
+
+    /// Records the event about a result, and returns the result.
+    fn report(
+        &self,
+        regarding: &[String; 5],
+        report: &Report,
+        result: Result<(), kube::Error>,
+    ) -> Result<(), kube::Error> {
+        match &result {
+            Ok(()) => self.record(regarding, false, report.success.0, report.success.1.clone()),
+            Err(error) if is_conflict(error) => {}
+            Err(error) => {
+                let message = format!("{}{}", report.failure.1, error_message(error));
+                self.record(regarding, true, report.failure.0, message);
+            }
         }
         result
     }

@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "clusterrole-aggregation-controller",
         "deployment-controller",
         "disruption-controller",
@@ -41,6 +41,7 @@ impl Controllers {
         "persistentvolume-protection-controller",
         "replicaset-controller",
         "serviceaccount-controller",
+        "statefulset-controller",
     ];
 
     /// Returns the selection of all controllers.

@@ -31,6 +31,17 @@ pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Returns an integer, or a percentage of `total`; 0 if it is neither.
+pub(crate) fn amount(value: &Value, total: i64, round_up: bool) -> i64 {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<i64>().ok());
+    match (value.as_i64(), percent) {
+        (Some(number), _) => number,
+        (_, Some(percent)) if round_up => (percent * total + 99).div_euclid(100),
+        (_, Some(percent)) => (percent * total).div_euclid(100),
+        _ => 0,
+    }
+}
+
 /// Returns the time at a JSON pointer.
 pub(crate) fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
     text(value, pointer).parse().ok()

@@ -25,6 +25,7 @@ mod proxy;
 mod replicaset;
 mod scheduler;
 mod simulate;
+mod stateful_set;
 mod volumes;
 mod wire;
 

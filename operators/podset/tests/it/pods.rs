@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::{autoscaling::v1::Scale, core::v1::Pod};
+use k8s_openapi::api::{
+    autoscaling::v1::Scale,
+    core::v1::{ConfigMap, Pod},
+};
 use kube::{
     Error, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
@@ -101,19 +104,9 @@ async fn a_template_is_used_and_a_malformed_one_reported() {
 async fn a_matching_pod_of_another_controller<K: Flavour>() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
-    // A kind whose controller isn't running: it would release pods that it doesn't select.
-    let stateful_set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "other"},
-        "spec": {
-            "replicas": 0, "serviceName": "other", "selector": {"matchLabels": {"app": "other"}},
-            "template": {
-                "metadata": {"labels": {"app": "other"}},
-                "spec": {"containers": [{"name": "other", "image": "busybox"}]},
-            },
-        },
-    });
-    let stateful_set: k8s_openapi::api::apps::v1::StatefulSet = serde_json::from_value(stateful_set).unwrap();
-    let owner = env.create(stateful_set).await.controller_owner_ref(&());
+    // A kind without a controller: a ReplicaSet would release pods that it doesn't select.
+    let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "other"}})).unwrap();
+    let owner = env.create(owner).await.controller_owner_ref(&());
     let foreign = stray::<K>(&env, "foreign", json!([owner])).await;
     env.create(K::web(2)).await;
     assert!(!reaches::<K>(&env, 2).await.contains(&"foreign".to_owned()));

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{DEPLOYMENT, ReplicaSetRoles, size};
 use crate::controllers::{
+    hash::short_hash,
     reconcile::Step,
     value::{controller_reference, int, is_deleting, number, text},
 };
@@ -92,13 +93,9 @@ fn inherited(deployment: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// Returns the hash of a template: FNV-1a over its JSON with sorted fields, in the alphabet of generated names. The
-/// hashes differ from those of Kubernetes, which hashes Go's memory layout; neither is part of the API.
+/// Returns the hash of a template.
 fn hash(template: &Value, collisions: Option<i64>) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let text = format!("{}{}", without_hash(template), collisions.map(|count| count.to_string()).unwrap_or_default());
-    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash.to_string().bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
+    short_hash(&format!("{}{}", without_hash(template), collisions.map(|count| count.to_string()).unwrap_or_default()))
 }
 
 /// Returns the patch that makes a replica set the latest revision and updates what it inherits.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde_json::{Value, json};
 
 use super::ReplicaSetRoles;
-use crate::controllers::value::{int, text};
+use crate::controllers::value::{amount, int, text};
 
 /// The annotation with the deployment's replicas at the time when the replica set was sized.
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
@@ -38,17 +38,6 @@ fn available(set: &Value) -> i64 {
 
 fn annotation(set: &Value, name: &str) -> Option<i64> {
     set["metadata"]["annotations"][name].as_str()?.parse().ok()
-}
-
-/// Returns an integer, or a percentage of `total`.
-fn amount(value: &Value, total: i64, round_up: bool) -> i64 {
-    let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<i64>().ok());
-    match (value.as_i64(), percent) {
-        (Some(number), _) => number,
-        (_, Some(percent)) if round_up => (percent * total + 99).div_euclid(100),
-        (_, Some(percent)) => (percent * total).div_euclid(100),
-        _ => 0,
-    }
 }
 
 /// Returns the maximum surge and the maximum number of unavailable pods. Percentages are rounded up for the surge and
