@@ -16,6 +16,7 @@ use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
     controllers::{
         aggregation::Aggregation,
+        daemon_set::DaemonSets,
         deletion,
         deployment::Deployments,
         disruption::{Disruptions, stale::StaleDisruptions},
@@ -25,7 +26,7 @@ use crate::{
         kubernetes_service, namespace_defaults,
         protection::Protection,
         reconcile::{self, Controller},
-        replicaset::ReplicaSets,
+        replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
         scheduler,
         selection::Controllers,
         stateful_set::StatefulSets,
@@ -316,13 +317,15 @@ impl Cluster {
             self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
         }
         self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
+        self.control(selected, "daemonset-controller", clock, DaemonSets::default());
         self.control(selected, "deployment-controller", clock, Deployments::default());
         self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone()));
         self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
         self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone()));
         self.control(selected, "job-controller", clock, Jobs::default());
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
-        self.control(selected, "replicaset-controller", clock, ReplicaSets::default());
+        self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET));
+        self.control(selected, "replicationcontroller-controller", clock, ReplicaSets::new(REPLICATION_CONTROLLER));
         self.control(selected, "statefulset-controller", clock, StatefulSets::default());
     }
 

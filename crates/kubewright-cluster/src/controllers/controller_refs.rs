@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use kubewright_apimachinery::selector::LabelSelector;
 use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
@@ -51,6 +52,11 @@ impl ControllerRefs {
     /// Returns the parent with this name.
     pub(crate) fn parent(&self, key: &Key) -> Option<&Arc<Value>> {
         self.parents.get(key)
+    }
+
+    /// Returns the names of all parents.
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &Key> {
+        self.parents.keys()
     }
 
     /// Returns the child with this name.
@@ -117,7 +123,7 @@ impl ControllerRefs {
         self.parents
             .range(Key::first_of(&key.namespace)..)
             .take_while(|(parent, _)| parent.namespace == key.namespace)
-            .filter(|(_, parent)| selects(&selector(parent, "/spec/selector"), child))
+            .filter(|(_, parent)| selects(&self.selector(parent), child))
             .map(|(parent, _)| parent.clone())
             .collect()
     }
@@ -139,7 +145,7 @@ impl ControllerRefs {
 
     /// Like [`Self::claim`], with another condition that the children have to meet beside the selector.
     pub(crate) fn claim_where(&self, key: &Key, parent: &Value, belongs: impl Fn(&Value) -> bool) -> Claim {
-        let selector = selector(parent, "/spec/selector");
+        let selector = self.selector(parent);
         let selects = |child: &Value| selects(&selector, child) && belongs(child);
         let uid = &parent["metadata"]["uid"];
         let stays = !is_deleting(parent);
@@ -163,6 +169,14 @@ impl ControllerRefs {
             claim.children.push(child.clone());
         }
         claim
+    }
+
+    /// Returns the selector of a parent. That of a ReplicationController, an older kind, is a map of labels.
+    fn selector(&self, parent: &Value) -> LabelSelector {
+        match self.parent.group {
+            "" => selector(&json!({"matchLabels": parent["spec"]["selector"]}), ""),
+            _ => selector(parent, "/spec/selector"),
+        }
     }
 
     fn set_owners(&self, child: &Value, owners: Vec<Value>) -> Step {

@@ -33,6 +33,8 @@ pub(crate) struct History<'a> {
 pub(crate) struct Latest {
     /// Its name.
     pub(crate) name: String,
+    /// Its hash.
+    pub(crate) hash: String,
     /// The number of names that were already taken, for the status of the object.
     pub(crate) collisions: i64,
     /// The step that creates the revision, or makes an earlier one the latest.
@@ -53,6 +55,7 @@ impl History<'_> {
         let renew = || Step::change(&CONTROLLER_REVISION, equal, json!({"revision": newest + 1}));
         Latest {
             name: text(equal, "/metadata/name").into(),
+            hash: equal["metadata"]["labels"][self.label].as_str().unwrap_or_default().into(),
             collisions,
             step: (int(equal, "/revision") < newest).then(renew),
         }
@@ -79,7 +82,7 @@ impl History<'_> {
             "data": data, "revision": revision,
         });
         let path = CONTROLLER_REVISION.address(text(self.owner, "/metadata/namespace"), "");
-        Latest { name, collisions, step: Some(Step::Create(path, body)) }
+        Latest { name, hash, collisions, step: Some(Step::Create(path, body)) }
     }
 
     /// Returns the template of a revision; `None` if the object doesn't control a revision of this name.

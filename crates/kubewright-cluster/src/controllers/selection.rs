@@ -30,8 +30,9 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 13] = [
         "clusterrole-aggregation-controller",
+        "daemonset-controller",
         "deployment-controller",
         "disruption-controller",
         "endpointslice-controller",
@@ -40,6 +41,7 @@ impl Controllers {
         "namespace-controller",
         "persistentvolume-protection-controller",
         "replicaset-controller",
+        "replicationcontroller-controller",
         "serviceaccount-controller",
         "statefulset-controller",
     ];

@@ -3,6 +3,7 @@
 mod attach;
 mod controllers;
 mod crds;
+mod daemon_set;
 mod deployment;
 mod disruption;
 mod drop;

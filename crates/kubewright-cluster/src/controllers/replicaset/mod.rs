@@ -1,4 +1,4 @@
-//! Replica sets.
+//! Replica sets, and replication controllers, which are their older form.
 
 mod rank;
 #[cfg(test)]
@@ -21,20 +21,26 @@ use super::{
 /// The kind `ReplicaSet`.
 pub(crate) const REPLICA_SET: Kind = Kind { group: "apps", kind: "ReplicaSet", plural: "replicasets" };
 
+/// The kind `ReplicationController`.
+pub(crate) const REPLICATION_CONTROLLER: Kind =
+    Kind { group: "", kind: "ReplicationController", plural: "replicationcontrollers" };
+
 /// The maximum number of pods that one plan creates or deletes.
 const BURST: usize = 500;
 
-/// The replica set controller.
+/// The controller of replica sets, or of replication controllers.
 #[derive(Debug)]
 pub(crate) struct ReplicaSets {
+    kind: Kind,
     refs: ControllerRefs,
     /// The most recent failures to create or delete pods.
     failures: BTreeMap<Key, (StepKind, String)>,
 }
 
-impl Default for ReplicaSets {
-    fn default() -> Self {
-        Self { refs: ControllerRefs::new(REPLICA_SET, Kind::POD), failures: BTreeMap::new() }
+impl ReplicaSets {
+    /// Creates the controller of a kind.
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, refs: ControllerRefs::new(kind, Kind::POD), failures: BTreeMap::new() }
     }
 }
 
@@ -45,7 +51,7 @@ impl Controller for ReplicaSets {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         let keys = self.refs.take(change);
-        if REPLICA_SET.is_of(change) && change.kind == ChangeKind::Deleted {
+        if self.kind.is_of(change) && change.kind == ChangeKind::Deleted {
             self.failures.retain(|key, _| !keys.contains(key));
         }
         keys
@@ -54,10 +60,10 @@ impl Controller for ReplicaSets {
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
         let Some(set) = self.refs.parent(key) else { return Plan::default() };
         let claim = self.refs.claim(key, set);
-        let mut plan = Plan::of(&REPLICA_SET, set);
+        let mut plan = Plan::of(&self.kind, set);
         plan.steps = claim.steps;
         let failure = self.failures.get(key).map(|(sort, message)| (*sort, message.as_str()));
-        decide(set, &claim.children, failure, now, &mut plan);
+        decide(&self.kind, set, &claim.children, failure, now, &mut plan);
         plan
     }
 
@@ -76,19 +82,29 @@ impl Controller for ReplicaSets {
 
 /// Decides the steps for a replica set: its status, and more or fewer pods. The status comes first, so that a
 /// persistent failure is reported.
-fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(StepKind, &str)>, now: Timestamp, plan: &mut Plan) {
+fn decide(
+    kind: &Kind,
+    set: &Value,
+    pods: &[Arc<Value>],
+    failure: Option<(StepKind, &str)>,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     let active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
     let wanted = usize::try_from(int(set, "/spec/replicas")).unwrap_or_default();
     let failure = failure.filter(|_| active.len() != wanted);
     let terminating = pods.iter().filter(|pod| is_deleting(pod) && !has_ended(pod)).count();
     let mut status = status(set, &active, failure, now, plan);
-    status["terminatingReplicas"] = terminating.into();
-    plan.steps.extend(Step::status(&REPLICA_SET, set, status));
+    // The older kind has no such field.
+    if !kind.group.is_empty() {
+        status["terminatingReplicas"] = terminating.into();
+    }
+    plan.steps.extend(Step::status(kind, set, status));
     if is_deleting(set) {
         return;
     }
     if active.len() < wanted {
-        let pod = from_template(&set["spec"]["template"], set, &REPLICA_SET.api_version(), REPLICA_SET.kind);
+        let pod = from_template(&set["spec"]["template"], set, &kind.api_version(), kind.kind);
         plan.steps.push(Step::CreatePods(vec![pod; (wanted - active.len()).min(BURST)]));
     } else if active.len() > wanted {
         let surplus = (active.len() - wanted).min(BURST);

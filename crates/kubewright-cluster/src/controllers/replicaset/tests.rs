@@ -34,7 +34,7 @@ fn pod(name: &str, phase: &str, ready_at: Option<&str>) -> Value {
 fn plan(set: &Value, pods: &[Value], failure: Option<(StepKind, &str)>) -> Plan {
     let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
     let mut plan = Plan::of(&REPLICA_SET, set);
-    decide(set, &pods, failure, now(), &mut plan);
+    decide(&REPLICA_SET, set, &pods, failure, now(), &mut plan);
     plan
 }
 
@@ -116,4 +116,16 @@ fn a_set_that_is_deleted_makes_and_deletes_nothing() {
     let mut object = set(3);
     object["metadata"]["deletionTimestamp"] = NOW.into();
     assert!(plan(&object, &[], None).steps.iter().all(|step| matches!(step, Step::Merge(_, "/status", _))));
+}
+
+#[test]
+fn the_older_kind_counts_no_terminating_pods() {
+    let mut plan = Plan::default();
+    let mut set = set(1);
+    set["spec"]["selector"] = json!({"app": "web"});
+    decide(&REPLICATION_CONTROLLER, &set, &[], None, now(), &mut plan);
+    assert_eq!(status_of(&plan), json!({"replicas": 0, "observedGeneration": 2}));
+    let Some(Step::CreatePods(pods)) = plan.steps.last() else { panic!("{plan:?}") };
+    let owner = &pods[0]["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["apiVersion"], &owner["kind"]), (&json!("v1"), &json!("ReplicationController")));
 }

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::controllers::value::{flag, list, text};
 
 /// The taint that `kubectl cordon` results in.
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Returns why a pod can't be bound to a node.
-pub(super) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
+pub(crate) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
     let cordon = serde_json::json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"});
     if flag(node, "/spec/unschedulable") && !is_tolerated(pod, &cordon) {
         return Some("node(s) were unschedulable".into());
@@ -25,7 +25,8 @@ pub(super) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
     None
 }
 
-fn is_tolerated(pod: &Value, taint: &Value) -> bool {
+/// Returns whether a pod tolerates a taint.
+pub(crate) fn is_tolerated(pod: &Value, taint: &Value) -> bool {
     list(pod, "/spec/tolerations").iter().any(|toleration| {
         let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
         let value = match text(toleration, "/operator") {
@@ -37,7 +38,8 @@ fn is_tolerated(pod: &Value, taint: &Value) -> bool {
     })
 }
 
-fn is_selected(pod: &Value, node: &Value) -> bool {
+/// Returns whether a pod's node selector and required node affinity match a node.
+pub(crate) fn is_selected(pod: &Value, node: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let mut selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];

@@ -4,7 +4,7 @@
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and ignores CPU and memory
 //! requests. A taint with the effect `NoExecute` prevents new pods from being bound, but doesn't evict running ones.
 
-mod filter;
+pub(crate) mod filter;
 
 use std::{collections::BTreeMap, sync::Arc};
 
