@@ -17,6 +17,7 @@ mod admission;
 mod audit;
 mod auth;
 mod body;
+mod certificate_verifier;
 mod codec;
 mod conversion;
 mod decoding;
@@ -45,7 +46,6 @@ mod response;
 mod schema_rules;
 mod selection;
 mod server;
-mod server_certificate;
 mod sorted_map;
 mod state;
 mod storage;
@@ -67,6 +67,6 @@ pub use self::{
     peer::unverified_client_config,
     server::{ApiServer, ApiServerBuilder},
     storage::ChangeKind,
-    tls::TlsError,
+    tls::{ServerCertificate, TlsError},
     version::VERSION,
 };

@@ -15,6 +15,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
+use rustls::pki_types::CertificateDer;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -24,13 +25,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    auth::{InvalidCertificate, UserInfo},
+    auth::{ClientCertificates, InvalidCertificate, UserInfo},
     handlers::{self, ServerShutdown},
     idle::{OpenBody, OpenRequests},
     response::Response,
     state::State,
     storage::Key,
-    tls::{Credentials, TlsError},
+    tls::{Credentials, ServerCertificate, TlsError},
     websocket::ConnectionTasks,
 };
 
@@ -61,6 +62,12 @@ pub struct ListenOptions {
     /// The time without an open request after which a connection is closed, so that it doesn't count against the limit. A
     /// watch is open until it ends. Defaults to five minutes.
     pub idle_timeout: Duration,
+    /// The certificate of the server. By default, one is generated, by an authority of the listener's own.
+    pub certificate: Option<ServerCertificate>,
+    /// The certificates, in PEM, of authorities whose clients are authenticated by their certificates: the common name is
+    /// the user, and the organizations are the groups. Empty by default. The credentials of
+    /// [`Listener::kubeconfig`] are always valid.
+    pub client_authorities: String,
 }
 
 impl Default for ListenOptions {
@@ -70,6 +77,8 @@ impl Default for ListenOptions {
             allow_remote: false,
             max_connections: 10_000,
             idle_timeout: IDLE_TIMEOUT,
+            certificate: None,
+            client_authorities: String::new(),
         }
     }
 }
@@ -125,7 +134,8 @@ struct Shutdown {
 
 impl Listener {
     pub(crate) async fn start(state: Arc<State>, options: ListenOptions) -> Result<Self, ListenError> {
-        let ListenOptions { address, allow_remote, max_connections, idle_timeout } = options;
+        let ListenOptions { address, allow_remote, max_connections, idle_timeout, certificate, client_authorities } =
+            options;
         if !address.ip().is_loopback() && !allow_remote {
             return Err(ListenError::NotLoopback(address));
         }
@@ -133,7 +143,11 @@ impl Listener {
         let socket = TcpListener::bind(address).await.map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
         let addresses: Vec<_> = [address.ip()].into_iter().chain(kubernetes_service_ip(&state)).collect();
-        let credentials = Credentials::generate(&addresses)?;
+        let credentials = Credentials::generate(&addresses, certificate.as_ref())?;
+        let clients = ClientCertificates::new(&client_authorities);
+        if clients.is_empty() && !client_authorities.is_empty() {
+            return Err(TlsError::ClientAuthorities.into());
+        }
         state.authenticator.add_token(credentials.token(), UserInfo::admin());
         let listener = Self {
             address,
@@ -148,6 +162,7 @@ impl Listener {
             acceptor: TlsAcceptor::from(credentials.server.clone()),
             state,
             credentials,
+            clients,
             shutdown: listener.shutdown.clone(),
             tasks: listener.tasks.clone(),
             connections: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
@@ -208,6 +223,7 @@ fn kubernetes_service_ip(state: &State) -> Option<IpAddr> {
 struct Shared {
     state: Arc<State>,
     credentials: Credentials,
+    clients: ClientCertificates,
     acceptor: TlsAcceptor,
     shutdown: Shutdown,
     tasks: TaskTracker,
@@ -265,12 +281,7 @@ impl Shared {
             Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!("a TLS handshake took too long"),
         };
-        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let identity = match certificate {
-            Some(_) if !self.credentials.is_client(certificate) => Identity::Unknown,
-            Some(_) => Identity::User(self.credentials.user()),
-            None => Identity::None,
-        };
+        let identity = self.identify(stream.get_ref().1.peer_certificates());
         let open = OpenRequests::default();
         let service = service_fn(|request: Request<Incoming>| {
             let (open, response) = (open.open(), self.handle(&identity, tasks, request));
@@ -296,6 +307,21 @@ impl Shared {
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection failed");
+        }
+    }
+
+    /// Returns the identity of a client that showed these certificates, its own first.
+    fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Identity {
+        let Some(chain) = chain.filter(|chain| !chain.is_empty()) else { return Identity::None };
+        if self.credentials.is_client(chain.first()) {
+            return Identity::User(self.credentials.user());
+        }
+        match self.clients.user(chain, self.state.clock.now()) {
+            Ok(user) => Identity::User(user),
+            Err(error) => {
+                tracing::debug!(%error, "the certificate of a client was refused");
+                Identity::Unknown
+            }
         }
     }
 
@@ -325,9 +351,9 @@ impl Shared {
 enum Identity {
     /// The client sent no certificate.
     None,
-    /// The certificate that the server issued to this user.
+    /// The user of a valid certificate.
     User(UserInfo),
-    /// A certificate of another authority.
+    /// A certificate that isn't valid.
     Unknown,
 }
 

@@ -12,13 +12,13 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-use crate::server_certificate::ServerCertificateVerifier;
+use crate::certificate_verifier::CertificateVerifier;
 
 /// Verifies that a peer holds the key of its certificate. Any certificate of a client is accepted, and any certificate
 /// of a server unless there is a verifier for it.
 #[derive(Debug)]
 pub(crate) struct PeerVerifier {
-    servers: Option<ServerCertificateVerifier>,
+    servers: Option<CertificateVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -29,7 +29,7 @@ impl PeerVerifier {
     }
 
     /// Creates a verifier of servers.
-    pub(crate) fn servers(servers: ServerCertificateVerifier, algorithms: WebPkiSupportedAlgorithms) -> Self {
+    pub(crate) fn servers(servers: CertificateVerifier, algorithms: WebPkiSupportedAlgorithms) -> Self {
         Self { servers: Some(servers), algorithms }
     }
 
@@ -93,7 +93,8 @@ impl ServerCertVerifier for PeerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let verified = self.servers.as_ref().map(|rules| rules.verify(end_entity, intermediates, server_name, now));
+        let verified =
+            self.servers.as_ref().map(|rules| rules.verify_server(end_entity, intermediates, server_name, now));
         match verified {
             None | Some(Ok(())) => Ok(ServerCertVerified::assertion()),
             Some(Err(refusal)) => Err(CertificateError::Other(OtherError(Arc::new(refusal))).into()),

@@ -14,12 +14,13 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
+use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
     audit::Usage,
-    auth::{Authenticator, Authorization, UserInfo},
+    auth::{Authenticator, Authorization, Issuer, UserInfo},
     body::BoxError,
     decoding,
     feed::Feed,
@@ -32,6 +33,7 @@ use crate::{
     response::Response,
     state::State,
     storage::{Key, Limits, Mutation, Store},
+    tls::TlsError,
     webhook_client::WebhookClient,
 };
 
@@ -52,6 +54,7 @@ pub struct ApiServerBuilder {
     limits: Limits,
     actions: Actions,
     components: Vec<String>,
+    issuer: Issuer,
 }
 
 impl ApiServerBuilder {
@@ -93,6 +96,25 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Sets the issuer of service account tokens, which is also their default audience. Defaults to
+    /// `https://kubernetes.default.svc.cluster.local`.
+    pub fn service_account_issuer(mut self, issuer: impl Into<String>) -> Self {
+        self.issuer.set_name(issuer.into());
+        self
+    }
+
+    /// Sets the key that signs service account tokens, in PEM. By default, the server generates one.
+    ///
+    /// # Errors
+    /// If it isn't a private key for ECDSA on P-256 in PKCS#8 (`BEGIN PRIVATE KEY`).
+    pub fn service_account_key(mut self, pem: &str) -> Result<Self, TlsError> {
+        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok();
+        match key.is_some_and(|key| self.issuer.set_key(key.secret_pkcs8_der())) {
+            true => Ok(self),
+            false => Err(TlsError::ServiceAccountKey),
+        }
+    }
+
     /// Builds the server, with the objects that every cluster contains.
     pub fn build(self) -> ApiServer {
         let random = self.random.unwrap_or_else(Random::from_entropy);
@@ -104,7 +126,7 @@ impl ApiServerBuilder {
         }
         let mut state = State {
             registry: Arc::new(builtin::registry(&random, &indexes)),
-            authenticator: Authenticator::new(store.clone(), clock.clone()),
+            authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
             webhooks: indexes.webhooks,
             webhook_client: Arc::new(WebhookClient {

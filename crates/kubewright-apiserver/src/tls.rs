@@ -1,7 +1,7 @@
 //! The credentials of a listener: a private certificate authority, the certificates of the server and of the client,
 //! and a token.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::random::Random;
@@ -12,12 +12,11 @@ use rcgen::{
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
 use crate::{
-    auth::{CREDENTIAL_ID, UserInfo},
-    digest,
+    auth::{CREDENTIAL_ID, UserInfo, client_certificate::credential_id},
     peer::PeerVerifier,
 };
 
@@ -31,11 +30,46 @@ pub enum TlsError {
     /// The TLS library rejected the credentials.
     #[error("failed to configure TLS")]
     Configure(#[from] rustls::Error),
+    /// A file isn't in PEM, or has no certificate or private key.
+    #[error("failed to read a certificate or a private key in PEM")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    /// The key of service account tokens can't be used.
+    #[error("the key of service account tokens must be a private key for ECDSA on P-256 in PKCS#8 (BEGIN PRIVATE KEY)")]
+    ServiceAccountKey,
+    /// There is no certificate of an authority of clients.
+    #[error("the authorities of clients contain no certificate in PEM")]
+    ClientAuthorities,
+}
+
+/// The certificate of a server and its key. Without `Debug` of the key.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ServerCertificate {
+    chain: String,
+    key: String,
+}
+
+impl ServerCertificate {
+    /// Takes a chain of certificates, that of the server first, and the private key of the first one, both in PEM.
+    pub fn new(chain: impl Into<String>, key: impl Into<String>) -> Self {
+        Self { chain: chain.into(), key: key.into() }
+    }
+
+    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect::<Result<_, _>>()?;
+        if chain.is_empty() { Err(rustls::pki_types::pem::Error::NoItemsFound.into()) } else { Ok(chain) }
+    }
+}
+
+impl fmt::Debug for ServerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCertificate").field("chain", &self.chain).finish_non_exhaustive()
+    }
 }
 
 /// The credentials of both sides of a connection. Keys are ECDSA P-256, generated in well under a millisecond.
 pub(crate) struct Credentials {
-    ca: String,
+    authority: String,
     client_key: String,
     client_pem: String,
     client: CertificateDer<'static>,
@@ -44,27 +78,22 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Generates credentials for a server at these addresses.
-    pub(crate) fn generate(addresses: &[IpAddr]) -> Result<Self, TlsError> {
+    /// Generates credentials for a server at these addresses. The server shows `certificate` instead of a generated one.
+    pub(crate) fn generate(addresses: &[IpAddr], certificate: Option<&ServerCertificate>) -> Result<Self, TlsError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = name("kubewright-ca", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
-        let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-            .map(String::from)
-            .into_iter()
-            .chain(["127.0.0.1".into(), "::1".into()])
-            .chain(addresses.iter().map(ToString::to_string))
-            .collect();
-        hosts.dedup();
-        let mut params = CertificateParams::new(hosts)?;
-        params.distinguished_name = name("kube-apiserver", None);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &ca)?;
-        let server = configure(certificate.der().clone(), &key)?;
+        let (authority, server) = match certificate {
+            Some(given) => {
+                let chain = given.chain()?;
+                let last = chain.last().map(|der| pem_text("CERTIFICATE", der.to_vec())).unwrap_or_default();
+                (last, configure(chain, PrivateKeyDer::from_pem_slice(given.key.as_bytes())?)?)
+            }
+            None => (ca.pem(), generate_server(addresses, &ca)?),
+        };
 
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = name("system:admin", Some("system:masters"));
@@ -72,7 +101,7 @@ impl Credentials {
         let client_key = KeyPair::generate()?;
         let client = params.signed_by(&client_key, &ca)?;
         Ok(Self {
-            ca: ca.pem(),
+            authority,
             client_key: sec1(&client_key)?,
             client_pem: client.pem(),
             client: client.der().clone(),
@@ -87,9 +116,9 @@ impl Credentials {
         &self.token
     }
 
-    /// Returns the certificate of the authority, in PEM.
+    /// Returns the certificate that clients have to trust, in PEM: of the authority, or the last one of a given chain.
     pub(crate) fn authority(&self) -> &str {
-        &self.ca
+        &self.authority
     }
 
     /// Returns whether a peer sent the client certificate. The handshake has verified that it holds the key.
@@ -100,15 +129,14 @@ impl Credentials {
     /// Returns the user of the client certificate.
     pub(crate) fn user(&self) -> UserInfo {
         let mut user = UserInfo::admin();
-        let id = format!("X509SHA256={}", digest::hash(&self.client).to_lowercase());
-        user.extra.insert(CREDENTIAL_ID.into(), vec![id]);
+        user.extra.insert(CREDENTIAL_ID.into(), vec![credential_id(&self.client)]);
         user
     }
 
     /// Returns a kubeconfig for the client, as YAML.
     pub(crate) fn kubeconfig(&self, server: &str) -> String {
         let data = |pem: &str| STANDARD.encode(pem);
-        let (ca, certificate, key) = (data(&self.ca), data(&self.client_pem), data(&self.client_key));
+        let (ca, certificate, key) = (data(&self.authority), data(&self.client_pem), data(&self.client_key));
         format!(
             "apiVersion: v1\n\
              kind: Config\n\
@@ -152,8 +180,29 @@ fn sec1(key: &KeyPair) -> Result<String, TlsError> {
     let private = der.strip_prefix(PKCS8).and_then(|rest| rest.split_at_checked(32));
     let (private, _) = private.ok_or(rcgen::Error::CouldNotParseKeyPair)?;
     let der = [HEAD, private, CURVE, PUBLIC, key.public_key_raw()].concat();
+    Ok(pem_text("EC PRIVATE KEY", der))
+}
+
+fn pem_text(label: &str, der: Vec<u8>) -> String {
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    Ok(pem::encode_config(&pem::Pem::new("EC PRIVATE KEY", der), lines))
+    pem::encode_config(&pem::Pem::new(label, der), lines)
+}
+
+/// Generates a certificate for a server at these addresses.
+fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> Result<ServerConfig, TlsError> {
+    let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        .map(String::from)
+        .into_iter()
+        .chain(["127.0.0.1".into(), "::1".into()])
+        .chain(addresses.iter().map(ToString::to_string))
+        .collect();
+    hosts.dedup();
+    let mut params = CertificateParams::new(hosts)?;
+    params.distinguished_name = name("kube-apiserver", None);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, ca)?;
+    configure(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
 }
 
 fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
@@ -165,23 +214,22 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     name
 }
 
-fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<ServerConfig, TlsError> {
+fn configure(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<ServerConfig, TlsError> {
     let provider = ring::default_provider();
-    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
     // Each request checks whether the client's certificate is valid, so that an unknown one gets the response 401
     // instead of a failed handshake.
     let verifier = Arc::new(PeerVerifier::any(provider.signature_verification_algorithms));
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![certificate], key)?;
+        .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
 #[cfg(test)]
 mod tests {
-    use rustls::pki_types::{PrivateSec1KeyDer, pem::PemObject};
+    use rustls::pki_types::PrivateSec1KeyDer;
 
     use super::*;
 
@@ -198,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_kubeconfig_has_a_key_that_every_client_reads() {
-        let credentials = Credentials::generate(&[]).unwrap();
+        let credentials = Credentials::generate(&[], None).unwrap();
         let kubeconfig = credentials.kubeconfig("https://127.0.0.1:1");
         let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
         let text = String::from_utf8(STANDARD.decode(line).unwrap()).unwrap();

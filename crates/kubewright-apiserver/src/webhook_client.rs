@@ -29,7 +29,7 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{peer::PeerVerifier, server_certificate::ServerCertificateVerifier, storage::Store};
+use crate::{certificate_verifier::CertificateVerifier, peer::PeerVerifier, storage::Store};
 
 /// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
 const MAX_RESPONSE: usize = 7 * 1024 * 1024;
@@ -147,7 +147,7 @@ impl Endpoint {
         };
         let provider = ring::default_provider();
         let algorithms = provider.signature_verification_algorithms;
-        let servers = ServerCertificateVerifier::new(trusted, algorithms);
+        let servers = CertificateVerifier::new(trusted, algorithms);
         if servers.is_empty() && self.authority.is_some() {
             return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
         }

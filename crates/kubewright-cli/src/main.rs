@@ -8,6 +8,7 @@ mod cluster;
 mod commands;
 mod dev;
 mod directory;
+mod envtest;
 mod explain;
 mod external;
 mod kubeconfig;
@@ -26,7 +27,8 @@ use kubewright_apimachinery::clock::SystemClock;
 use crate::{
     commands::{
         alpha, build, cluster as cluster_command, completion, create, deploy, dev as dev_command, edit,
-        explain as explain_command, image, init, install, installer, manifests, plugin, run, version,
+        envtest as envtest_command, explain as explain_command, image, init, install, installer, manifests, plugin,
+        run, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -76,6 +78,8 @@ enum Command {
     Edit(edit::Arguments),
     /// Run an embedded Kubernetes cluster on this machine
     Cluster(cluster_command::Arguments),
+    /// Write etcd, kube-apiserver and kubectl for tests that use envtest
+    Envtest(envtest_command::Arguments),
     /// Run the operator beside an embedded cluster, and restart it when a file changes
     Dev(dev_command::Arguments),
     /// Generate the CustomResourceDefinitions, roles and webhook configurations
@@ -131,6 +135,7 @@ async fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Envtest(arguments) => envtest_command::run(arguments, clock, &shell).await,
         Command::Dev(arguments) => dev_command::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),

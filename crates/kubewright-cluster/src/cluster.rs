@@ -7,7 +7,7 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use kubewright_apiserver::{ApiServer, ListenError, ListenOptions};
+use kubewright_apiserver::{ApiServer, ApiServerBuilder, ListenError, ListenOptions, TlsError};
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::task::TaskTracker;
@@ -85,6 +85,7 @@ pub struct ClusterBuilder {
     simulated_start: Duration,
     history: Option<usize>,
     controllers: Controllers,
+    api: ApiServerBuilder,
 }
 
 impl ClusterBuilder {
@@ -137,6 +138,21 @@ impl ClusterBuilder {
         self.controllers(Controllers::none()).pods(Pods::None)
     }
 
+    /// Sets the issuer of service account tokens; see [`ApiServerBuilder::service_account_issuer`].
+    pub fn service_account_issuer(mut self, issuer: impl Into<String>) -> Self {
+        self.api = self.api.service_account_issuer(issuer);
+        self
+    }
+
+    /// Sets the key that signs service account tokens; see [`ApiServerBuilder::service_account_key`].
+    ///
+    /// # Errors
+    /// If the key can't be used.
+    pub fn service_account_key(mut self, pem: &str) -> Result<Self, TlsError> {
+        self.api = self.api.service_account_key(pem)?;
+        Ok(self)
+    }
+
     /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
     /// registered. The default ServiceAccounts are created shortly afterwards,
     /// if `serviceaccount-controller` is among the controllers.
@@ -151,7 +167,7 @@ impl ClusterBuilder {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = LogStore::default();
         let containers = RunningContainers::default();
-        let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone()).component("controller-manager");
+        let mut api = self.api.clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
         }

@@ -79,6 +79,21 @@ pub(super) const SUITES: &[Suite] = &[
         },
     },
     Suite {
+        name: "envtest",
+        clients: &["envtest"],
+        tools: &[&["go", "version"]],
+        install: install_envtest,
+        commands: |from, to| {
+            let programs = to.join("programs");
+            let mut write = Command::new("kubewright");
+            write.arg("envtest").arg(&programs);
+            let mut test = Command::new(to.join("envtest.test"));
+            test.args(["-test.v", "-test.timeout=4m"]).current_dir(from.join("internal/controller"));
+            test.env("KUBEBUILDER_ASSETS", programs);
+            vec![write, test]
+        },
+    },
+    Suite {
         name: "kubectl",
         clients: &["kubectl"],
         tools: &[&["go", "version"]],
@@ -175,6 +190,13 @@ fn install_javascript(from: &Path, to: &Path, log: &Path) -> Result<()> {
 fn install_go(from: &Path, to: &Path, log: &Path) -> Result<()> {
     let program = to.join("clients.test");
     unless_built(from, &program, || install(go(from).args(["test", "-c", "-o"]).arg(&program), log))
+}
+
+/// Builds the test program of a controller, unless it is there.
+fn install_envtest(from: &Path, to: &Path, log: &Path) -> Result<()> {
+    let program = to.join("envtest.test");
+    let build = || install(go(from).args(["test", "-c", "-o"]).arg(&program).arg("./internal/controller"), log);
+    unless_built(from, &program, build)
 }
 
 /// Builds kubectl and helm, unless they are there.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     service_account,
-    token::{self, ISSUER, Issuer, TokenError},
+    token::{self, Issuer, TokenError},
     user::UserInfo,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) struct Authenticator {
     clock: SharedClock,
 }
 
-/// Marks a request whose client certificate is from another authority, in its extensions. It is an invalid credential,
+/// Marks a request whose client certificate is invalid, in its extensions. It is an invalid credential,
 /// like an unknown token. If the request also has a token, the token applies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidCertificate;
@@ -49,8 +49,8 @@ impl fmt::Debug for Authenticator {
 
 impl Authenticator {
     /// Creates an authenticator without static tokens. It looks up service accounts in `store`.
-    pub(crate) fn new(store: Arc<Store>, clock: SharedClock) -> Self {
-        Self { static_tokens: RwLock::default(), issuer: Issuer::default(), store, clock }
+    pub(crate) fn new(issuer: Issuer, store: Arc<Store>, clock: SharedClock) -> Self {
+        Self { static_tokens: RwLock::default(), issuer, store, clock }
     }
 
     /// Adds a static bearer token for a user.
@@ -90,7 +90,7 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Result<(UserInfo, Vec<String>), TokenError> {
-        let own = [ISSUER.to_owned()];
+        let own = [self.issuer.name().to_owned()];
         let audiences = if audiences.is_empty() { own.as_slice() } else { audiences };
         if let Some(user) = self.static_tokens.read().get(&digest(token)) {
             return Ok((user.clone(), audiences.to_vec()));
@@ -116,7 +116,7 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<(String, service_account::TokenSpec), Status> {
         let lookup = |storage: &str, namespace: &str, name: &str| self.lookup(storage, namespace, name);
-        let spec = service_account::token_spec(account, request, id, &lookup)?;
+        let spec = service_account::token_spec(account, request, (self.issuer.name(), id), &lookup)?;
         let token = self.issuer.sign(spec.claims.clone(), now, spec.seconds)?;
         Ok((token, spec))
     }

@@ -7,6 +7,7 @@
 pub(crate) mod attributes;
 pub(crate) mod authenticator;
 pub(crate) mod authorization;
+pub(crate) mod client_certificate;
 pub(crate) mod impersonation;
 pub(crate) mod requester;
 pub(crate) mod service_account;
@@ -17,6 +18,8 @@ pub use self::{attributes::Attributes, requester::Requester, user::UserInfo};
 pub(crate) use self::{
     authenticator::{Authenticator, InvalidCertificate},
     authorization::Authorization,
+    client_certificate::ClientCertificates,
     impersonation::impersonate,
+    token::Issuer,
     user::{CREDENTIAL_ID, service_account_name},
 };

@@ -7,10 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
-use super::{
-    token::ISSUER,
-    user::{CREDENTIAL_ID, UserInfo, service_account_name},
-};
+use super::user::{CREDENTIAL_ID, UserInfo, service_account_name};
 use crate::{
     fields::{has, list, text},
     meta,
@@ -41,14 +38,14 @@ pub(crate) struct TokenSpec {
     pub(crate) seconds: i64,
 }
 
-/// Returns the contents of the token for a `TokenRequest`.
+/// Returns the contents of the token for a `TokenRequest`, with the default audience and an identifier.
 ///
 /// # Errors
 /// Returns 400, 404, 409 or 422 for invalid requests.
 pub(crate) fn token_spec(
     account: &Value,
     request: &Value,
-    id: String,
+    (audience, id): (&str, String),
     lookup: Lookup<'_>,
 ) -> Result<TokenSpec, Status> {
     let (namespace, name) = (meta::text(account, "namespace"), meta::text(account, "name"));
@@ -62,7 +59,7 @@ pub(crate) fn token_spec(
     let seconds = seconds(&spec, name)?;
     spec["expirationSeconds"] = seconds.into();
     if list(&spec, "/audiences").is_empty() {
-        spec["audiences"] = json!([ISSUER]);
+        spec["audiences"] = json!([audience]);
     }
     let reference = |object: &Value| json!({"name": meta::text(object, "name"), "uid": meta::text(object, "uid")});
     let mut own = json!({"namespace": namespace, "serviceaccount": reference(account)});
@@ -198,7 +195,7 @@ mod tests {
 
     fn make(spec: Value) -> Result<TokenSpec, Status> {
         let account = world("/serviceaccounts", "n", "robot").unwrap();
-        token_spec(&account, &json!({"spec": spec}), "id".into(), &world)
+        token_spec(&account, &json!({"spec": spec}), ("me", "id".into()), &world)
     }
 
     fn pod(name: &str) -> Value {
@@ -208,7 +205,7 @@ mod tests {
     #[test]
     fn requests_are_checked() {
         let made = make(json!(null)).unwrap();
-        assert_eq!((made.seconds, &made.claims["aud"]), (3600, &json!([ISSUER])));
+        assert_eq!((made.seconds, &made.claims["aud"]), (3600, &json!(["me"])));
         for (spec, code) in [
             (json!({"expirationSeconds": 599}), 422),
             (json!({"expirationSeconds": (1_i64 << 32) + 1}), 422),

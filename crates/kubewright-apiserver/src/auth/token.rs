@@ -14,8 +14,8 @@ use ring::{
 };
 use serde_json::{Value, json};
 
-/// The issuer of the tokens, and their default audience: this server.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The default name of the issuer.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// The signature algorithm.
 const ALGORITHM: &str = "ES256";
@@ -47,13 +47,22 @@ pub(crate) enum TokenError {
     Revoked(String),
 }
 
-/// Signs and verifies tokens. The key is generated on first use and lives as long as the server.
-#[derive(Default)]
-pub(crate) struct Issuer(OnceLock<Option<Key>>);
+/// Signs and verifies tokens.
+pub(crate) struct Issuer {
+    name: String,
+    /// Unless it is given, the key is generated on first use and lives as long as the server.
+    key: OnceLock<Option<Key>>,
+}
+
+impl Default for Issuer {
+    fn default() -> Self {
+        Self { name: ISSUER.into(), key: OnceLock::new() }
+    }
+}
 
 impl fmt::Debug for Issuer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Issuer").finish_non_exhaustive()
+        f.debug_struct("Issuer").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -67,9 +76,14 @@ struct Key {
 impl Key {
     /// Generates a key. Secrets come from the operating system, even in a seeded simulation.
     fn generate() -> Option<Self> {
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).ok()?;
+        Self::read(document.as_ref())
+    }
+
+    /// Reads a key in PKCS#8.
+    fn read(document: &[u8]) -> Option<Self> {
         let random = SystemRandom::new();
-        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document, &random).ok()?;
         let id = BASE64.encode(digest(&SHA256, &[PUBLIC_KEY_INFO, pair.public_key().as_ref()].concat()));
         Some(Self { pair, id, random })
     }
@@ -86,8 +100,26 @@ impl Key {
 }
 
 impl Issuer {
+    /// Sets the name, which is also the default audience.
+    pub(crate) fn set_name(&mut self, name: String) {
+        self.name = name;
+    }
+
+    /// Sets the key: ECDSA on P-256 in PKCS#8. Returns false if it is another one.
+    pub(crate) fn set_key(&mut self, document: &[u8]) -> bool {
+        let key = Key::read(document);
+        let is_key = key.is_some();
+        self.key = key.map(|key| OnceLock::from(Some(key))).unwrap_or_default();
+        is_key
+    }
+
+    /// Returns the name of the issuer, and the default audience of the tokens: this server.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn key(&self) -> Option<&Key> {
-        self.0.get_or_init(Key::generate).as_ref()
+        self.key.get_or_init(Key::generate).as_ref()
     }
 
     /// Signs a token with these claims, valid for the given number of seconds from `now`.
@@ -98,7 +130,7 @@ impl Issuer {
         let no_key = || Status::internal("failed to sign the token: the system has no randomness");
         let key = self.key().ok_or_else(no_key)?;
         let start = now.as_second();
-        claims["iss"] = ISSUER.into();
+        claims["iss"] = self.name.as_str().into();
         for (claim, time) in [("iat", start), ("nbf", start), ("exp", start.saturating_add(seconds))] {
             claims[claim] = time.into();
         }
@@ -112,7 +144,7 @@ impl Issuer {
     /// Returns the OpenID provider configuration, for a server at this address.
     pub(crate) fn configuration(&self, address: &str) -> Value {
         json!({
-            "issuer": ISSUER, "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+            "issuer": self.name, "jwks_uri": format!("https://{address}/openid/v1/jwks"),
             "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": [ALGORITHM],
         })

@@ -8,6 +8,7 @@ pub(crate) mod create;
 pub(crate) mod deploy;
 pub(crate) mod dev;
 pub(crate) mod edit;
+pub(crate) mod envtest;
 pub(crate) mod explain;
 pub(crate) mod image;
 pub(crate) mod init;

@@ -8,6 +8,7 @@ mod cluster;
 mod command;
 mod deploy;
 mod dev;
+mod envtest;
 mod explain;
 mod image;
 mod installer;

@@ -1,4 +1,5 @@
-//! Verification of the certificates of webhook servers, by the rules of Go's `crypto/x509`, which kube-apiserver uses.
+//! Verification of the certificates of webhook servers and of clients, by the rules of Go's `crypto/x509`, which kube-apiserver
+//! uses.
 //!
 //! Webhook servers run with certificates of many origins. Go accepts some that `rustls-webpki` refuses: a certificate
 //! that is its own authority (as `openssl req -x509` makes them), and one that the CA bundle itself contains. Name
@@ -17,19 +18,20 @@ use rustls::{
 
 /// Identifiers of RSA with SHA-1 in DER.
 const SHA1_RSA: [&[u8]; 2] = [&[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], &[6, 5, 0x2b, 0x0e, 3, 2, 0x1d]];
-/// The purposes of keys in [`Certificate`]: any, and servers.
+/// The purposes of keys in [`Certificate`]: any, servers, and clients.
 const ANY_PURPOSE: &[u64] = &[2, 5, 29, 37, 0];
 const SERVER_AUTHENTICATION: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 1];
+const CLIENT_AUTHENTICATION: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 2];
 /// The types of attributes in names.
-const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
-const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+pub(crate) const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+pub(crate) const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
 /// The maximum number of signatures that the verification of one certificate checks, as in Go.
 const MAX_SIGNATURES: usize = 100;
 
-/// Verifies the certificates of servers against a list of trusted certificates.
+/// Verifies certificates against a list of trusted certificates.
 #[derive(Debug)]
-pub(crate) struct ServerCertificateVerifier {
+pub(crate) struct CertificateVerifier {
     trusted: Vec<Trusted>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -41,7 +43,7 @@ struct Trusted {
     certificate: Certificate,
 }
 
-impl ServerCertificateVerifier {
+impl CertificateVerifier {
     /// Creates a verifier that trusts these certificates, except for those that aren't certificates.
     pub(crate) fn new(
         trusted: impl IntoIterator<Item = CertificateDer<'static>>,
@@ -56,25 +58,49 @@ impl ServerCertificateVerifier {
         self.trusted.is_empty()
     }
 
-    /// Verifies a certificate for a host at a time in seconds since 1970.
-    pub(crate) fn verify(
+    /// Verifies the certificate of a server for a host at a time in seconds since 1970.
+    pub(crate) fn verify_server(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         host: &ServerName<'_>,
         now: i64,
     ) -> Result<(), Refusal> {
-        let malformed = || Refusal("malformed certificate".to_owned());
-        let certificate = Certificate::parse(leaf).ok_or_else(malformed)?;
+        let certificate = parse(leaf)?;
         check_certificate(&certificate, now)?;
         check_host(&certificate, host)?;
+        self.verify(leaf, &certificate, intermediates, SERVER_AUTHENTICATION, now)
+    }
+
+    /// Verifies the certificate of a client at a time in seconds since 1970, and returns it.
+    pub(crate) fn verify_client(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: i64,
+    ) -> Result<Certificate, Refusal> {
+        let certificate = parse(leaf)?;
+        check_certificate(&certificate, now)?;
+        self.verify(leaf, &certificate, intermediates, CLIENT_AUTHENTICATION, now)?;
+        Ok(certificate)
+    }
+
+    /// Verifies that a chain for a purpose leads from a certificate to a trusted one.
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        certificate: &Certificate,
+        intermediates: &[CertificateDer<'_>],
+        purpose: &'static [u64],
+        now: i64,
+    ) -> Result<(), Refusal> {
         if self.trusted.iter().any(|trusted| trusted.der == *leaf) {
-            return check_usage(&certificate);
+            return check_usage(certificate, purpose);
         }
         let others: Vec<_> = intermediates.iter().filter_map(|der| Certificate::parse(der)).collect();
         let (signatures, hint, usage) = (0, None, None);
-        let mut search = Search { verifier: self, others: &others, now, signatures, hint, usage };
-        if search.is_trusted(&mut vec![&certificate]) {
+        let mut search = Search { verifier: self, others: &others, purpose, now, signatures, hint, usage };
+        if search.is_trusted(&mut vec![certificate]) {
             return Ok(());
         }
         if let Some(why) = search.usage {
@@ -91,6 +117,12 @@ impl ServerCertificateVerifier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(String);
 
+impl Refusal {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "x509: {}", self.0)
@@ -101,19 +133,21 @@ impl Error for Refusal {}
 
 /// The search for a chain from a certificate to a trusted one.
 struct Search<'a> {
-    verifier: &'a ServerCertificateVerifier,
+    verifier: &'a CertificateVerifier,
     others: &'a [Certificate],
+    /// The purpose that every certificate of the chain must allow.
+    purpose: &'static [u64],
     now: i64,
     /// The number of signatures checked.
     signatures: usize,
     /// The reason why the first candidate wasn't the authority, and its name.
     hint: Option<(Refusal, String)>,
-    /// The reason why a complete chain isn't for servers.
+    /// The reason why a complete chain isn't for the purpose.
     usage: Option<Refusal>,
 }
 
 impl<'a> Search<'a> {
-    /// Returns whether a chain, which begins with the certificate of the server, can be continued to a trusted one.
+    /// Returns whether a chain, which begins with the certificate to verify, can be continued to a trusted one.
     fn is_trusted(&mut self, chain: &mut Vec<&'a Certificate>) -> bool {
         let Some(last) = chain.last().copied() else { return false };
         let (verifier, others) = (self.verifier, self.others);
@@ -121,7 +155,7 @@ impl<'a> Search<'a> {
         for candidate in verifier.trusted.iter().map(|trusted| &trusted.certificate).filter(is_issuer) {
             if self.can_continue(chain, candidate) {
                 chain.push(candidate);
-                match chain.iter().try_for_each(|certificate| check_usage(certificate)) {
+                match chain.iter().try_for_each(|certificate| check_usage(certificate, self.purpose)) {
                     Ok(()) => return true,
                     Err(why) => self.usage = Some(why),
                 }
@@ -159,6 +193,10 @@ impl<'a> Search<'a> {
         }
         result.is_ok()
     }
+}
+
+fn parse(der: &CertificateDer<'_>) -> Result<Certificate, Refusal> {
+    Certificate::parse(der).ok_or_else(|| Refusal("malformed certificate".to_owned()))
 }
 
 fn refuse(why: impl Into<String>) -> Result<(), Refusal> {
@@ -234,9 +272,9 @@ fn check_signature(
     })
 }
 
-/// Checks that a certificate may be used for servers. An authority without usages may sign for all of them.
-fn check_usage(certificate: &Certificate) -> Result<(), Refusal> {
-    let is_fitting = |purpose: &Vec<u64>| [ANY_PURPOSE, SERVER_AUTHENTICATION].contains(&purpose.as_slice());
+/// Checks that a certificate may be used for a purpose. An authority without usages may sign for all of them.
+fn check_usage(certificate: &Certificate, purpose: &[u64]) -> Result<(), Refusal> {
+    let is_fitting = |found: &Vec<u64>| [ANY_PURPOSE, purpose].contains(&found.as_slice());
     match &certificate.extensions.extended_key_usage {
         Some(purposes) if !purposes.iter().any(is_fitting) => refuse("certificate specifies an incompatible key usage"),
         _ => Ok(()),

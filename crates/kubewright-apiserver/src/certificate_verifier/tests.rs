@@ -50,9 +50,9 @@ fn der(issuer: &Issuer) -> CertificateDer<'static> {
 
 fn verify(trusted: &[CertificateDer<'static>], chain: &[CertificateDer<'static>], host: &str) -> Result<(), String> {
     let algorithms = ring::default_provider().signature_verification_algorithms;
-    let verifier = ServerCertificateVerifier::new(trusted.to_vec(), algorithms);
+    let verifier = CertificateVerifier::new(trusted.to_vec(), algorithms);
     let host = ServerName::try_from(host.to_owned()).unwrap();
-    verifier.verify(&chain[0], &chain[1..], &host, NOW).map_err(|why| why.to_string())
+    verifier.verify_server(&chain[0], &chain[1..], &host, NOW).map_err(|why| why.to_string())
 }
 
 #[track_caller]
@@ -183,7 +183,7 @@ fn certificates_of_other_programs_are_accepted() {
     // 2026-11-25
     let now = 1_795_564_800;
     for (trusted, chain) in [(openssl.clone(), vec![openssl]), (authority, vec![server])] {
-        let verifier = ServerCertificateVerifier::new([trusted], algorithms);
-        assert_eq!(verifier.verify(&chain[0], &chain[1..], &host, now), Ok(()));
+        let verifier = CertificateVerifier::new([trusted], algorithms);
+        assert_eq!(verifier.verify_server(&chain[0], &chain[1..], &host, now), Ok(()));
     }
 }

@@ -1,0 +1,101 @@
+//! The stand-in for kube-apiserver: the embedded API server alone, with the certificates and keys of its flags.
+
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
+
+use super::flags::{Flags, Known};
+use crate::{cluster::Signals, shell::Shell};
+
+const KNOWN: Known = Known {
+    program: "kube-apiserver",
+    used: &[
+        ("authorization-mode", "Authorization, which must contain RBAC [default: RBAC]"),
+        ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
+        ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
+        ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
+        ("secure-port", "Port to serve on [default: 6443]"),
+        ("service-account-issuer", "Issuer of the tokens of service accounts"),
+        ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, PKCS#8"),
+        ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
+        ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
+    ],
+    accepted: &[
+        "advertise-address",
+        "allow-privileged",
+        "api-audiences",
+        "disable-admission-plugins",
+        "etcd-servers",
+        "service-account-key-file",
+        "service-cluster-ip-range",
+        "v",
+    ],
+};
+
+/// Runs until a signal arrives.
+pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shell) -> Result<()> {
+    let flags = KNOWN.parse(arguments)?;
+    if flags.last("help").is_some() {
+        shell.result(KNOWN.help().trim_end());
+        return Ok(());
+    }
+    for name in KNOWN.unknown(&flags) {
+        shell.warning(&format!("--{name} has no effect"));
+    }
+    let modes = flags.list("authorization-mode");
+    if !modes.is_empty() && !modes.contains(&"RBAC") {
+        bail!("--authorization-mode={} is not supported: use RBAC", modes.join(","));
+    }
+    let mut signals = Signals::listen()?;
+    let mut builder = Cluster::builder().clock(clock).api_only();
+    if let Some(issuer) = flags.list("service-account-issuer").first() {
+        builder = builder.service_account_issuer(*issuer);
+    }
+    if let Some(path) = flags.last("service-account-signing-key-file") {
+        builder = builder.service_account_key(&read(path)?).with_context(|| format!("use {path}"))?;
+    }
+    let options = options(&flags)?;
+    let address = options.address;
+    let cluster = builder.start().await.context("start the API server")?;
+    cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
+    signals.recv().await;
+    cluster.shutdown().await;
+    Ok(())
+}
+
+fn options(flags: &Flags) -> Result<ListenOptions> {
+    let address = match flags.last("bind-address") {
+        None | Some("localhost") => IpAddr::from([127, 0, 0, 1]),
+        Some(text) => text.parse().with_context(|| format!("read --bind-address={text}"))?,
+    };
+    let port = flags.last("secure-port").unwrap_or("6443");
+    let port = port.parse().with_context(|| format!("read --secure-port={port}"))?;
+    let mut options = ListenOptions::from(SocketAddr::new(address, port));
+    if let Some((chain, key)) = certificate(flags) {
+        options.certificate = Some(ServerCertificate::new(read(&chain)?, read(&key)?));
+    }
+    if let Some(path) = flags.last("client-ca-file") {
+        options.client_authorities = read(path)?;
+    }
+    Ok(options)
+}
+
+/// Returns the files of the server's certificate and key, unless they have to be generated.
+fn certificate(flags: &Flags) -> Option<(PathBuf, PathBuf)> {
+    let directory = flags.last("cert-dir").map(Path::new);
+    let file = |flag: &str, name: &str| match flags.last(flag) {
+        Some(path) => Some(PathBuf::from(path)),
+        None => directory.map(|directory| directory.join(name)).filter(|path| path.exists()),
+    };
+    file("tls-cert-file", "apiserver.crt").zip(file("tls-private-key-file", "apiserver.key"))
+}
+
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    fs::read_to_string(path.as_ref()).with_context(|| format!("read {}", path.as_ref().display()))
+}

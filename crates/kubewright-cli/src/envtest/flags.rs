@@ -1,0 +1,113 @@
+//! The command lines of `etcd` and `kube-apiserver`, as envtest writes them.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use anyhow::{Result, bail};
+
+/// The flags of a program.
+pub(super) struct Known {
+    /// The name of the program.
+    pub(super) program: &'static str,
+    /// The flags with an effect, each with its help.
+    pub(super) used: &'static [(&'static str, &'static str)],
+    /// The flags without an effect. The program does what they ask for, or what they set doesn't exist.
+    pub(super) accepted: &'static [&'static str],
+}
+
+impl Known {
+    /// Returns the help. Programs search it for the names of flags.
+    pub(super) fn help(&self) -> String {
+        let mut help = format!(
+            "The part of {} in kubewright, for envtest.\n\nUsage: {} [--FLAG=VALUE ...]\n\n",
+            self.program, self.program
+        );
+        for (flag, about) in self.used {
+            let _ = writeln!(help, "  --{flag:<34} {about}");
+        }
+        help.push_str("\nWithout effect:\n");
+        for flag in self.accepted {
+            let _ = writeln!(help, "  --{flag}");
+        }
+        help.push_str("\nOther flags are ignored with a warning.\n");
+        help
+    }
+
+    /// Parses the arguments of the program: `--FLAG=VALUE`, `--FLAG VALUE`, and `--FLAG` for `--FLAG=true`.
+    ///
+    /// # Errors
+    /// If an argument isn't a flag.
+    pub(super) fn parse(&self, arguments: impl IntoIterator<Item = String>) -> Result<Flags> {
+        let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut arguments = arguments.into_iter().peekable();
+        while let Some(argument) = arguments.next() {
+            // Go's flags may have one dash.
+            let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+                bail!("{argument:?} is not a flag of {}", self.program);
+            };
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => (flag, arguments.next_if(|next| !next.starts_with('-')).unwrap_or_else(|| "true".into())),
+            };
+            values.entry(name.to_owned()).or_default().push(value);
+        }
+        Ok(Flags(values))
+    }
+
+    /// Returns the flags that are neither used nor accepted.
+    pub(super) fn unknown<'a>(&self, flags: &'a Flags) -> Vec<&'a str> {
+        let is_known = |name: &str| self.used.iter().any(|(used, _)| *used == name) || self.accepted.contains(&name);
+        flags.0.keys().map(String::as_str).filter(|name| !is_known(name)).collect()
+    }
+}
+
+/// The values of flags, in their order.
+#[derive(Debug)]
+pub(super) struct Flags(BTreeMap<String, Vec<String>>);
+
+impl Flags {
+    /// Returns the last value of a flag, unless it is empty.
+    pub(super) fn last(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.last().map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the values of a list: the flag may be repeated, and a value may have commas.
+    pub(super) fn list(&self, name: &str) -> Vec<&str> {
+        self.0
+            .get(name)
+            .into_iter()
+            .flatten()
+            .flat_map(|value| value.split(','))
+            .filter(|one| !one.is_empty())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: Known = Known { program: "p", used: &[("port", "Port")], accepted: &["quiet"] };
+
+    fn parse(arguments: &[&str]) -> Result<Flags> {
+        KNOWN.parse(arguments.iter().map(ToString::to_string))
+    }
+
+    #[test]
+    fn flags_have_the_forms_of_go() {
+        let flags = parse(&["--port=1", "--port", "2", "--quiet", "-x=y,z", "--x=w", "--empty="]).unwrap();
+        assert_eq!(flags.last("port"), Some("2"));
+        assert_eq!(flags.last("quiet"), Some("true"));
+        assert_eq!(flags.list("x"), ["y", "z", "w"]);
+        assert_eq!((flags.last("empty"), flags.last("none")), (None, None));
+        assert_eq!(KNOWN.unknown(&flags), ["empty", "x"]);
+        assert!(parse(&["serve"]).unwrap_err().to_string().contains("\"serve\" is not a flag of p"));
+    }
+
+    #[test]
+    fn the_help_has_each_flag_at_the_beginning_of_a_line() {
+        let help = KNOWN.help();
+        for flag in ["--port", "--quiet"] {
+            assert!(help.lines().any(|line| line.trim_start().starts_with(flag)), "{help}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Programs in the place of those that envtest starts (<https://book.kubebuilder.io/reference/envtest>): `etcd`,
+//! `kube-apiserver` and `kubectl`, in a directory for `KUBEBUILDER_ASSETS`.
+//!
+//! Each is a shell script that runs this command. `kube-apiserver` is the embedded API server alone, with the certificates
+//! and keys that its flags name. It keeps all objects itself, so `etcd` only answers health checks.
+
+mod api_server;
+mod etcd;
+mod flags;
+mod programs;
+
+pub(crate) use self::{api_server::run as run_api_server, etcd::run as run_etcd, programs::write};

@@ -1,0 +1,121 @@
+//! `kubewright envtest`: the programs that it writes, and what they do.
+//!
+//! The suite `envtest` of `cargo xtask clients` runs the tests of a Go project with them.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use kubewright_apimachinery::clock::SystemClock;
+
+use crate::cluster::kubewright;
+
+/// The longest wait for a program.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that is stopped at the end of the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn programs(folder: &Path) -> std::path::PathBuf {
+    let directory = folder.join("with 'quotes'");
+    let output = kubewright().arg("envtest").arg(&directory).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), directory.to_str().unwrap());
+    directory
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits until a server returns a text.
+fn wait_for(url: &str, expect: &str) {
+    let clock = SystemClock::shared();
+    let deadline = clock.monotonic() + PATIENCE;
+    loop {
+        let output = Command::new("curl").args(["--silent", "--insecure", "--max-time", "10", url]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if text.contains(expect) {
+            return;
+        }
+        assert!(clock.monotonic() < deadline, "{url} returns {text:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_programs_start_and_stop_as_envtest_expects() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let (etcd, server) = (free_port(), free_port());
+    let start = |program: &str, flags: &[String]| {
+        Running(Command::new(directory.join(program)).args(flags).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let mut etcd_program = start("etcd", &[format!("--listen-client-urls=http://127.0.0.1:{etcd}")]);
+    wait_for(&format!("http://127.0.0.1:{etcd}/health"), r#""health":"true""#);
+    let mut api_server =
+        start("kube-apiserver", &[format!("--secure-port={server}"), "--allow-privileged=true".into()]);
+    wait_for(&format!("https://127.0.0.1:{server}/healthz"), "ok");
+    for program in [&mut api_server.0, &mut etcd_program.0] {
+        assert!(Command::new("kill").arg(program.id().to_string()).status().unwrap().success());
+        let status = program.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+#[test]
+fn wrong_flags_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let bad_key = folder.path().join("key.pem");
+    fs::write(&bad_key, "not a key").unwrap();
+    for (program, flags, expect) in [
+        ("kube-apiserver", vec!["serve".to_owned()], "\"serve\" is not a flag of kube-apiserver"),
+        ("kube-apiserver", vec!["--secure-port=x".into()], "read --secure-port=x"),
+        (
+            "kube-apiserver",
+            vec!["--bind-address=192.0.2.1".into(), "--secure-port=0".into()],
+            "is not a loopback address",
+        ),
+        ("kube-apiserver", vec!["--authorization-mode=AlwaysAllow".into()], "use RBAC"),
+        ("kube-apiserver", vec!["--client-ca-file=/nowhere/ca.crt".into()], "read /nowhere/ca.crt"),
+        (
+            "kube-apiserver",
+            vec![format!("--service-account-signing-key-file={}", bad_key.display())],
+            "must be a private key for ECDSA on P-256",
+        ),
+        ("etcd", vec!["--listen-client-urls=http://192.0.2.1:1".into()], "192.0.2.1:1 is not a loopback address"),
+    ] {
+        let output = Command::new(directory.join(program)).args(&flags).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(expect), "{program} {flags:?}: {text}");
+    }
+    let output = Command::new(directory.join("etcd")).arg("--help").output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("\n  --unsafe-no-fsync\n"));
+}
+
+#[test]
+fn programs_of_others_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    fs::write(directory.join("kubectl"), "somebody's").unwrap();
+    let before = fs::read(directory.join("etcd")).unwrap();
+    fs::write(directory.join("etcd"), [before.as_slice(), b"# older\n"].concat()).unwrap();
+    let output = kubewright().arg("envtest").arg(&directory).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("was not written by kubewright envtest"), "{text}");
+    assert_eq!(fs::read_to_string(directory.join("kubectl")).unwrap(), "somebody's");
+    assert!(fs::read_to_string(directory.join("etcd")).unwrap().ends_with("# older\n"), "nothing is replaced");
+}
