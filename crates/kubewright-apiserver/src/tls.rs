@@ -4,7 +4,6 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use kubewright_apimachinery::random::Random;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
@@ -16,7 +15,7 @@ use rustls::{
 };
 
 use crate::{
-    auth::{CREDENTIAL_ID, UserInfo, client_certificate::credential_id},
+    auth::{CREDENTIAL_ID, UserInfo, client_certificate::credential_id, token},
     peer::PeerVerifier,
 };
 
@@ -105,8 +104,7 @@ impl Credentials {
             client_key: sec1(&client_key)?,
             client_pem: client.pem(),
             client: client.der().clone(),
-            // Secrets come from the operating system, even in a seeded simulation.
-            token: Random::from_entropy().uuid() + &Random::from_entropy().uuid(),
+            token: token::secret().ok_or(rcgen::Error::RingUnspecified)?,
             server: Arc::new(server),
         })
     }

@@ -3,7 +3,9 @@
 //! The handshake follows `k8s.io/streaming/pkg/httpstream/wsstream` and `golang.org/x/net/websocket`, which
 //! kube-apiserver uses. Clients only send control frames: their messages are limited in size and dropped.
 
-use std::{sync::Arc, time::Duration};
+mod socket;
+
+use std::sync::Arc;
 
 use base64::{
     Engine,
@@ -13,24 +15,15 @@ use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use ring::digest::SHA1_FOR_LEGACY_USE_ONLY;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::OwnedSemaphorePermit,
-    time::timeout,
-};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        Error, Message, Utf8Bytes,
-        error::ProtocolError,
-        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
-    },
-};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_websockets::{CloseCode, Message};
 
+pub(crate) use self::socket::Socket;
+use self::socket::close_code;
 use crate::{
     body::{Body, BoxError},
     response::Response,
@@ -40,8 +33,6 @@ use crate::{
 const CHUNK: usize = 2 << 10;
 /// The maximum size of frames and messages that clients send.
 const MAX_RECEIVED: usize = 64 << 10;
-/// The time that a client has to answer the close frame.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The string that is hashed together with the client's key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The prefix of the subprotocol that contains a bearer token, for browsers, which can't set other headers.
@@ -153,9 +144,6 @@ pub(crate) struct PendingSocket {
     pub(crate) protocol: String,
 }
 
-/// A WebSocket of a client.
-pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
-
 impl Upgrade {
     /// Accepts a connection with the first subprotocol of the client's that is supported; without one if the client asks
     /// for none. Returns the response to send, and the connection unless the handshake is refused.
@@ -180,23 +168,13 @@ impl PendingSocket {
     /// Waits until the connection is a WebSocket. Returns `None` if it ends before.
     pub(crate) async fn open(self, max_message: usize) -> Option<Socket> {
         match self.upgraded.await {
-            Ok(stream) => Some(socket(stream, max_message).await),
+            Ok(stream) => Some(Socket::new(TokioIo::new(stream), max_message)),
             Err(error) => {
                 tracing::debug!(%error, "a connection ended before it became a WebSocket");
                 None
             }
         }
     }
-}
-
-/// Messages are written at once.
-async fn socket(stream: Upgraded, max_message: usize) -> Socket {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(4 << 10)
-        .write_buffer_size(0)
-        .max_message_size(Some(max_message))
-        .max_frame_size(Some(max_message));
-    WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, Some(config)).await
 }
 
 /// Returns whether a request asks to continue as WebSocket.
@@ -342,14 +320,14 @@ impl Refusal {
 async fn serve(upgraded: OnUpgrade, body: Body, framing: Framing, closing: &CancellationToken) {
     let mut socket = match upgraded.await {
         // Nothing but control frames arrives.
-        Ok(stream) => socket(stream, MAX_RECEIVED).await,
+        Ok(stream) => Socket::new(TokioIo::new(stream), MAX_RECEIVED),
         Err(error) => return tracing::debug!(%error, "a connection ended before it became a WebSocket"),
     };
     let mut messages = std::pin::pin!(messages(body, framing));
     let code = loop {
         tokio::select! {
             biased;
-            () = closing.cancelled() => break CloseCode::Away,
+            () = closing.cancelled() => break CloseCode::GOING_AWAY,
             received = socket.next() => match received {
                 // Pings and close frames have been answered.
                 Some(Ok(_)) => {}
@@ -367,15 +345,15 @@ async fn serve(upgraded: OnUpgrade, body: Body, framing: Framing, closing: &Canc
                 }
                 Some(Err(error)) => {
                     tracing::debug!(error, "the body of a WebSocket failed");
-                    break CloseCode::Error;
+                    break CloseCode::INTERNAL_SERVER_ERROR;
                 }
                 // A watch ends with the server, too.
-                None if closing.is_cancelled() => break CloseCode::Away,
-                None => break CloseCode::Normal,
+                None if closing.is_cancelled() => break CloseCode::GOING_AWAY,
+                None => break CloseCode::NORMAL_CLOSURE,
             },
         }
     };
-    close(&mut socket, code).await;
+    socket.close(code).await;
 }
 
 /// Returns the body as messages.
@@ -397,45 +375,9 @@ fn messages(body: Body, framing: Framing) -> impl Stream<Item = Result<Message, 
 
 fn message(bytes: Bytes, framing: Framing) -> Message {
     match framing {
-        Framing::Text => match Utf8Bytes::try_from(bytes.clone()) {
-            Ok(text) => Message::Text(text),
-            Err(_) => Message::Binary(bytes),
-        },
-        Framing::Binary => Message::Binary(bytes),
+        Framing::Text if str::from_utf8(&bytes).is_ok() => Message::text(bytes),
+        Framing::Text | Framing::Binary => Message::binary(bytes),
         Framing::Base64 => Message::text(STANDARD.encode(bytes)),
-    }
-}
-
-/// Returns the code of the close frame after an error; `None` if the connection is gone.
-fn close_code(error: &Error) -> Option<CloseCode> {
-    match error {
-        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
-        Error::Protocol(_) => Some(CloseCode::Protocol),
-        Error::Capacity(_) => Some(CloseCode::Size),
-        Error::Utf8(_) => Some(CloseCode::Invalid),
-        _ => None,
-    }
-}
-
-/// Closes a connection. Waits for the client, but not for long.
-pub(crate) async fn close(socket: &mut Socket, code: CloseCode) {
-    if timeout(CLOSE_TIMEOUT, answer_close(socket, code)).await.is_err() {
-        tracing::debug!("a WebSocket client didn't answer the close frame");
-    }
-}
-
-/// Sends a close frame, and waits until the client has answered it or has closed the connection. Data that the client has
-/// sent is read, since a connection that is closed with unread data is reset, and the close frame could be lost.
-async fn answer_close(socket: &mut Socket, code: CloseCode) {
-    let frame = CloseFrame { code, reason: Default::default() };
-    if let Err(error) = socket.close(Some(frame)).await {
-        return tracing::debug!(%error, "failed to close a WebSocket");
-    }
-    while let Some(Ok(_)) = socket.next().await {}
-    let stream = socket.get_mut();
-    let mut dropped = vec![0; 4 << 10];
-    if stream.shutdown().await.is_ok() {
-        while stream.read(&mut dropped).await.is_ok_and(|length| length > 0) {}
     }
 }
 
@@ -526,9 +468,9 @@ mod tests {
     async fn byte_streams_are_split_into_messages() {
         let body = || Body::stream(stream::iter([Ok(Bytes::from(vec![b'x'; CHUNK + 1])), Ok(Bytes::from("ab"))]));
         let sent = async |framing| messages(body(), framing).map(Result::unwrap).collect::<Vec<_>>().await;
-        let lengths: Vec<_> = sent(Framing::Binary).await.iter().map(Message::len).collect();
+        let lengths: Vec<_> = sent(Framing::Binary).await.iter().map(|sent| sent.as_payload().len()).collect();
         assert_eq!(lengths, [0, CHUNK, 1, 2]);
-        assert_eq!(sent(Framing::Base64).await.last(), Some(&Message::text("YWI=")));
+        assert_eq!(sent(Framing::Base64).await.last().unwrap().as_text(), Some("YWI="));
         assert_eq!(sent(Framing::Text).await.len(), 2, "an event is one message, whatever its size");
     }
 }

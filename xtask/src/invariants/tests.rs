@@ -52,7 +52,8 @@ fn invariant_3_time_is_read_in_one_module() {
 
 #[test]
 fn invariant_3_randomness_is_drawn_in_one_module() {
-    let words = ["use rand::", " rand::", "thread_rng", "make_rng", "RandomState", "getrandom", "SystemRandom"];
+    let words =
+        ["fastrand::", "use rand::", " rand::", "thread_rng", "make_rng", "RandomState", "getrandom", "SystemRandom"];
     // A secret comes from the operating system, whatever the seed: the key of tokens, and what signs with it.
     let homes = ["crates/kubewright-apimachinery/src/random.rs", "crates/kubewright-apiserver/src/auth/token.rs"];
     assert_eq!(uses(&words, &homes), Vec::<String>::new());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 
 use super::{
     attributes::Attributes,
@@ -31,32 +31,30 @@ struct Configuration {
 /// The webhooks of all configurations, ordered by configuration name.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
-    configurations: ArcSwap<Vec<Configuration>>,
+    configurations: RwLock<Arc<Vec<Configuration>>>,
 }
 
 impl Webhooks {
     /// Replaces the webhooks of a configuration. An empty list removes it.
     pub(crate) fn replace(&self, phase: Phase, name: &str, webhooks: Vec<Webhook>) {
-        let webhooks: Arc<[_]> = webhooks.into_iter().map(Arc::new).collect();
-        self.configurations.rcu(|present| {
-            let others = present.iter().filter(|other| other.phase != phase || &*other.name != name);
-            let mut next: Vec<_> = others.cloned().collect();
-            if !webhooks.is_empty() {
-                next.push(Configuration { phase, name: name.into(), webhooks: webhooks.clone() });
-                next.sort_by(|one, other| one.name.cmp(&other.name));
-            }
-            next
-        });
+        let mut present = self.configurations.write();
+        let all = Arc::make_mut(&mut present);
+        all.retain(|other| other.phase != phase || &*other.name != name);
+        if !webhooks.is_empty() {
+            let webhooks = webhooks.into_iter().map(Arc::new).collect();
+            all.push(Configuration { phase, name: name.into(), webhooks });
+            all.sort_by(|one, other| one.name.cmp(&other.name));
+        }
     }
 
     /// Returns whether any webhook may match a request for this resource. Without webhooks this is a single load.
     pub(crate) fn may_match(&self, resource: &Resource) -> bool {
-        !self.configurations.load().is_empty() && resource.strategy.is_admitted()
+        !self.configurations.read().is_empty() && resource.strategy.is_admitted()
     }
 
     /// Returns the webhooks of a phase whose rules match a request. `all` contains all served resources.
     pub(super) fn matching(&self, phase: Phase, attributes: &Attributes, all: &[Arc<Resource>]) -> Vec<Match> {
-        let configurations = self.configurations.load();
+        let configurations = self.configurations.read().clone();
         let of_phase = configurations.iter().filter(|configuration| configuration.phase == phase);
         let webhooks = of_phase.flat_map(|configuration| &*configuration.webhooks);
         webhooks.filter_map(|webhook| match_webhook(webhook, attributes, all)).collect()

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kubewright_apimachinery::status::Status;
 use ring::{
     digest::{SHA256, digest},
-    rand::SystemRandom,
+    rand::{SystemRandom, generate},
     signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey},
 };
 use serde_json::{Value, json};
@@ -71,6 +71,13 @@ struct Key {
     /// The key's name in tokens and key sets: the digest of the public key, as in Kubernetes.
     id: String,
     random: SystemRandom,
+}
+
+/// Returns a token of 256 random bits in hexadecimal, or `None` if the operating system fails to generate them. Secrets come
+/// from the operating system, even in a seeded simulation.
+pub(crate) fn secret() -> Option<String> {
+    let bytes: [u8; 32] = generate(&SystemRandom::new()).ok()?.expose();
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Key {

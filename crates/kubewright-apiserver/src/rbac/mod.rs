@@ -1,14 +1,13 @@
 //! Role-based access control (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
 //!
-//! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index that
-//! is replaced as a whole: a request uses one consistent state of it and takes no lock. This module doesn't know the
-//! objects from which the rules come.
+//! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index of
+//! which each request uses one consistent state. This module doesn't know the objects from which the rules come.
 
 mod rule;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 
 pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
 use crate::{
@@ -54,7 +53,7 @@ pub(crate) struct EffectiveRules {
 /// Authorizes requests by all roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
-    index: ArcSwap<Index>,
+    index: RwLock<Arc<Index>>,
 }
 
 /// Names of bindings.
@@ -71,33 +70,27 @@ struct Index {
 impl Authorizer {
     /// Sets the rules of a role. `None` removes the role.
     pub(crate) fn set_role(&self, key: &RoleKey, rules: Option<Vec<PolicyRule>>) {
-        let rules: Option<Arc<[PolicyRule]>> = rules.map(Into::into);
-        self.index.rcu(|present| {
-            let mut next = Index::clone(present);
-            match &rules {
-                Some(rules) => next.roles.insert(key.clone(), rules.clone()),
-                None => drop(next.roles.remove(key)),
-            }
-            next
-        });
+        let mut index = self.index.write();
+        let roles = &mut Arc::make_mut(&mut index).roles;
+        match rules {
+            Some(rules) => roles.insert(key.clone(), rules.into()),
+            None => drop(roles.remove(key)),
+        }
     }
 
     /// Sets a binding. `None` removes it.
     pub(crate) fn set_binding(&self, key: &RoleKey, binding: Option<Binding>) {
-        let binding = binding.map(Arc::new);
-        self.index.rcu(|present| {
-            let mut next = Index::clone(present);
-            next.unbind(key);
-            if let Some(binding) = &binding {
-                next.bind(key, binding);
-            }
-            next
-        });
+        let mut present = self.index.write();
+        let index = Arc::make_mut(&mut present);
+        index.unbind(key);
+        if let Some(binding) = binding {
+            index.bind(key, &Arc::new(binding));
+        }
     }
 
     /// Returns the rules of a role, or of a cluster role if there is no namespace.
     pub(crate) fn role(&self, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
-        self.index.load().roles.get(&(namespace.into(), name.into())).map(|rules| rules.to_vec())
+        self.index.read().roles.get(&(namespace.into(), name.into())).map(|rules| rules.to_vec())
     }
 
     /// Decides whether a user is allowed to make a request.
@@ -105,7 +98,7 @@ impl Authorizer {
         if user.is_master() {
             return Decision { allowed: true, reason: String::new() };
         }
-        let index = self.index.load();
+        let index = self.index.read().clone();
         let mut errors = BTreeSet::new();
         for (binding, subject) in index.bindings_of(user, &attributes.namespace) {
             match index.roles.get(&binding.role) {
@@ -130,7 +123,7 @@ impl Authorizer {
 
     /// Returns the rules bound to a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
-        let index = self.index.load();
+        let index = self.index.read().clone();
         let mut effective = EffectiveRules::default();
         for (binding, _) in index.bindings_of(user, namespace) {
             match index.roles.get(&binding.role) {

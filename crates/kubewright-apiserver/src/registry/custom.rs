@@ -2,36 +2,36 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::resource::Resource;
 
-/// The custom resources that are currently served. Readers get a consistent snapshot without locking.
+/// The custom resources that are currently served. Readers get a consistent snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct CustomResources {
-    entries: ArcSwap<Vec<Arc<Resource>>>,
+    entries: RwLock<Arc<Vec<Arc<Resource>>>>,
     changed: watch::Sender<()>,
 }
 
 impl CustomResources {
     /// Returns a snapshot of all entries.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Resource>>> {
-        self.entries.load_full()
+        self.entries.read().clone()
     }
 
     /// Returns the first matching entry.
     pub(crate) fn find(&self, matches: impl Fn(&Resource) -> bool) -> Option<Arc<Resource>> {
-        self.entries.load().iter().find(|entry| matches(entry)).cloned()
+        self.all().iter().find(|entry| matches(entry)).cloned()
     }
 
     /// Atomically replaces all entries of a stored resource (`group/plural`). An empty list stops serving it.
     pub(crate) fn replace(&self, storage: &str, entries: Vec<Resource>) {
-        let entries: Vec<_> = entries.into_iter().map(Arc::new).collect();
-        self.entries.rcu(|present| {
-            let others = present.iter().filter(|entry| &*entry.storage != storage);
-            others.chain(&entries).cloned().collect::<Vec<_>>()
-        });
+        let mut present = self.entries.write();
+        let all = Arc::make_mut(&mut present);
+        all.retain(|entry| &*entry.storage != storage);
+        all.extend(entries.into_iter().map(Arc::new));
+        drop(present);
         self.changed.send_replace(());
     }
 

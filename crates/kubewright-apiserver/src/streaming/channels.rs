@@ -9,11 +9,11 @@ use futures::{
     stream::{SplitSink, SplitStream},
 };
 use tokio::sync::mpsc;
-use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
 use tokio_util::sync::CancellationToken;
+use tokio_websockets::{CloseCode, Message};
 
 use super::Frame;
-use crate::websocket::{self, Socket};
+use crate::websocket::Socket;
 
 /// The maximum size of a message of a client.
 pub(super) const MAX_MESSAGE: usize = 8 << 20;
@@ -45,11 +45,10 @@ impl Framing {
 
     /// Returns the channel and the content of a message; `None` for control frames and malformed messages.
     fn decode(self, message: Message) -> Option<(u8, Bytes)> {
-        let bytes = match message {
-            Message::Binary(bytes) => bytes,
-            Message::Text(text) => Bytes::from(text),
-            _ => return None,
-        };
+        if !message.is_binary() && !message.is_text() {
+            return None;
+        }
+        let bytes = Bytes::from(message.into_payload());
         let first = *bytes.first()?;
         let rest = bytes.slice(1..);
         match self {
@@ -82,15 +81,15 @@ pub(super) async fn serve(
         let read = pin!(read(&mut source, input, framing));
         tokio::select! {
             biased;
-            () = closing.cancelled() => Some(CloseCode::Away),
-            written = work => written.then_some(CloseCode::Normal),
+            () = closing.cancelled() => Some(CloseCode::GOING_AWAY),
+            written = work => written.then_some(CloseCode::NORMAL_CLOSURE),
             () = read => None,
         }
     };
     if let Some(code) = end
         && let Ok(mut socket) = sink.reunite(source)
     {
-        websocket::close(&mut socket, code).await;
+        socket.close(code).await;
     }
 }
 
@@ -143,13 +142,14 @@ mod tests {
     #[test]
     fn messages_begin_with_their_channel() {
         let binary = Framing::of("v5.channel.k8s.io");
-        assert_eq!(binary.encode(1, b"a"), Message::binary(b"\x01a".to_vec()));
+        let sent = binary.encode(1, b"a");
+        assert_eq!((sent.is_binary(), &**sent.as_payload()), (true, &b"\x01a"[..]));
         assert_eq!(binary.decode(Message::text("\0a")), Some((0, Bytes::from("a"))));
         assert_eq!(binary.decode(Message::binary(vec![255, 0])), Some((255, Bytes::from(vec![0]))));
         assert_eq!(binary.decode(Message::binary(Vec::new())), None);
-        assert_eq!(binary.decode(Message::Ping(Bytes::new())), None);
+        assert_eq!(binary.decode(Message::ping(Bytes::new())), None);
         let base64 = Framing::of("v4.base64.channel.k8s.io");
-        assert_eq!(base64.encode(3, b"a"), Message::text("3YQ=="));
+        assert_eq!(base64.encode(3, b"a").as_text(), Some("3YQ=="));
         assert_eq!(base64.decode(Message::text("0YQ==")), Some((0, Bytes::from("a"))));
         assert_eq!(base64.decode(Message::text("0?")), None);
     }

@@ -5,10 +5,10 @@ use std::pin::pin;
 use bytes::BytesMut;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
-use tokio_tungstenite::tungstenite::{Message, protocol::frame::coding::CloseCode};
 use tokio_util::sync::CancellationToken;
+use tokio_websockets::{CloseCode, Message};
 
-use crate::websocket::{self, Socket};
+use crate::websocket::Socket;
 
 /// The number of bytes that are kept in each direction.
 const BUFFER: usize = 64 << 10;
@@ -27,10 +27,13 @@ pub(super) async fn serve<F: Future<Output = ()>>(
     let code = {
         let receive = pin!(async {
             while let Some(Ok(message)) = source.next().await {
-                match message {
-                    Message::Binary(bytes) if writer.write_all(&bytes).await.is_ok() => {}
-                    Message::Ping(_) | Message::Pong(_) => {}
-                    _ => return,
+                let ended = if message.is_binary() {
+                    writer.write_all(message.as_payload()).await.is_err()
+                } else {
+                    !message.is_ping() && !message.is_pong()
+                };
+                if ended {
+                    return;
                 }
             }
         });
@@ -42,7 +45,7 @@ pub(super) async fn serve<F: Future<Output = ()>>(
                     Ok(length) if length > 0 => {}
                     _ => return,
                 }
-                if sink.send(Message::Binary(buffer.split().freeze())).await.is_err() {
+                if sink.send(Message::binary(buffer.split())).await.is_err() {
                     return;
                 }
             }
@@ -50,14 +53,14 @@ pub(super) async fn serve<F: Future<Output = ()>>(
         let work = pin!(async { tokio::join!(session(other), send) });
         tokio::select! {
             biased;
-            () = closing.cancelled() => Some(CloseCode::Away),
-            _ = work => Some(CloseCode::Normal),
+            () = closing.cancelled() => Some(CloseCode::GOING_AWAY),
+            _ = work => Some(CloseCode::NORMAL_CLOSURE),
             () = receive => None,
         }
     };
     if let Some(code) = code
         && let Ok(mut socket) = sink.reunite(source)
     {
-        websocket::close(&mut socket, code).await;
+        socket.close(code).await;
     }
 }

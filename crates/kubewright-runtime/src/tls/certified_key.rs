@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use kubewright_apimachinery::certificate::Certificate;
+use parking_lot::RwLock;
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -73,7 +73,7 @@ impl CertifiedKey {
 #[derive(Clone, Debug)]
 pub(crate) struct CertResolver {
     what: &'static str,
-    current: Arc<ArcSwapOption<CertifiedKey>>,
+    current: Arc<RwLock<Option<Arc<CertifiedKey>>>>,
 }
 
 impl CertResolver {
@@ -89,11 +89,11 @@ impl CertResolver {
     /// Sets the certificate, which is served from the next handshake on.
     pub(crate) fn set(&self, key: CertifiedKey) {
         tracing::info!(expires = %key.not_after, "{}: serving with a new certificate", self.what);
-        self.current.store(Some(Arc::new(key)));
+        *self.current.write() = Some(Arc::new(key));
     }
 
     pub(crate) fn get(&self) -> Option<Arc<CertifiedKey>> {
-        self.current.load_full()
+        self.current.read().clone()
     }
 
     /// Returns a TLS configuration that resolves the certificate at each handshake. It offers only HTTP/1.1, which
@@ -118,6 +118,6 @@ impl CertResolver {
 
 impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<sign::CertifiedKey>> {
-        Some(self.current.load().as_ref()?.key.clone())
+        Some(self.current.read().as_ref()?.key.clone())
     }
 }
