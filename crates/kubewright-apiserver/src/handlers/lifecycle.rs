@@ -14,8 +14,14 @@ use serde_json::{Value, json};
 
 use super::{call::Call, decode::Decoded, part::Part, query::FieldValidation};
 use crate::{
-    codec, decoding, group_version::group_version, managed_fields::Manager, meta, object_meta, registry::Resource,
-    schema_rules, storage::Key, strconv,
+    codec, decoding,
+    group_version::group_version,
+    managed_fields::Manager,
+    meta, object_meta,
+    registry::{Resource, USER_METADATA},
+    schema_rules,
+    storage::Key,
+    strconv,
 };
 
 /// The object of a body, with warnings for the client.
@@ -224,6 +230,11 @@ impl Call {
             Part::Status if resource.schema.custom => only_status(old_served, sent),
             Part::Status => keep_content(resource, old_served, sent),
             Part::Finalizers => keep_status(resource, old_served, sent),
+            Part::Other(_) => {
+                let mut object = keep_status(resource, old_served, sent);
+                object_meta::keep_for_status(old_served, &mut object, USER_METADATA);
+                object
+            }
         };
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
@@ -232,6 +243,9 @@ impl Call {
         if part == Part::Main {
             resource.strategy.admit(Some(old), &mut object).map_err(|why| self.forbidden(&object, &why))?;
             resource.strategy.prepare_update(old, &mut object);
+        }
+        if let Part::Other(subresource) = part {
+            resource.strategy.prepare_part(subresource, old, &mut object);
         }
         decoding::complete(resource, &mut object);
         if part == Part::Main {
@@ -242,6 +256,7 @@ impl Call {
         causes.extend(match part {
             Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
             Part::Status => resource.strategy.validate_status(old, &object),
+            Part::Other(subresource) => resource.strategy.validate_part(subresource, old, &object),
         });
         self.check_causes(&object, causes)?;
         if part == Part::Main {

@@ -9,6 +9,8 @@ pub(super) enum Part {
     Status,
     /// Only `spec.finalizers` of namespaces.
     Finalizers,
+    /// What the kind's strategy lets a subresource of this name change.
+    Other(&'static str),
 }
 
 impl Part {
@@ -18,6 +20,7 @@ impl Part {
             Self::Main => "",
             Self::Status => "status",
             Self::Finalizers => "finalize",
+            Self::Other(subresource) => subresource,
         }
     }
 }

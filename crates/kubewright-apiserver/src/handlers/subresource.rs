@@ -57,10 +57,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
         (Some(Operation::Evict), &Method::POST) => eviction::evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
-        (Some(Operation::Read), &Method::GET) => call.get().await,
-        (Some(Operation::Read), &Method::PUT | &Method::PATCH) => {
-            Err(call.present().map_or_else(|status| status, |_| call.not_implemented(name)))
-        }
+        (Some(Operation::Part), _) => call.part(Part::Other(subresource.name)).await,
         (Some(Operation::Proxy), _) => proxy::proxy(call, subresource).await,
         (Some(_), _) => Err(Status::method_not_allowed()),
         (None, _) => Err(call.not_attached(name)),
@@ -136,10 +133,6 @@ impl Call {
         if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
             return Status::bad_request(why);
         }
-        self.not_implemented(name)
-    }
-
-    fn not_implemented(&self, name: &str) -> Status {
         let message = format!("the subresource {}/{name} is not implemented by this cluster", self.resource.plural);
         Status::generic(501, "NotImplemented", message)
     }

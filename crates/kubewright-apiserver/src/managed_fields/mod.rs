@@ -39,6 +39,8 @@ impl Manager<'_> {
     fn with_context<T>(&self, resource: &Resource, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let writable = match self.subresource {
             "status" => Writable::Except(&resource.lifecycle.status_resets),
+            // In Kubernetes, these writes own what they send, even fields that they can't change.
+            part if resource.has_part(part) => Writable::All,
             _ if resource.status => Writable::Except(&STATUS),
             _ => Writable::All,
         };

@@ -7,6 +7,9 @@ use kubewright_apimachinery::apply::FieldSet;
 /// All fields but the status, as far as the schema of a kind doesn't declare others.
 static ALL: LazyLock<Arc<FieldSet>> = LazyLock::new(|| Arc::new(FieldSet::of(["metadata", "spec"])));
 
+/// The metadata that users write.
+pub(crate) const USER_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
+
 /// The rules of a kind for updates and deletions, apart from its content.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub(crate) use self::custom::CustomResources;
+pub(crate) use self::{custom::CustomResources, lifecycle::USER_METADATA};
 pub use self::{
     lifecycle::{Dependents, Lifecycle},
     resource::{

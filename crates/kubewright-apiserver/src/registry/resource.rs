@@ -100,8 +100,8 @@ pub enum Operation {
     Token,
     /// A request that is sent on to the object.
     Proxy,
-    /// A read of the object. Changes aren't implemented.
-    Read,
+    /// Reads of the object, and updates of the part of it that [`Strategy::prepare_part`] determines.
+    Part,
 }
 
 /// A column of `kubectl get`.
@@ -119,6 +119,13 @@ pub struct Column {
     pub priority: i32,
     /// The source of the cells.
     pub cell: Cell,
+}
+
+impl Resource {
+    /// Returns whether a subresource is a part of the object ([`Operation::Part`]).
+    pub fn has_part(&self, subresource: &str) -> bool {
+        self.subresources.iter().any(|found| found.name == subresource && found.operation == Some(Operation::Part))
+    }
 }
 
 impl Column {

@@ -51,6 +51,15 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         self.validate(Some(old), new)
     }
 
+    /// Restores what an update of a part of the object, such as `resize` of a pod, must not change in `spec`. The metadata and
+    /// the status are restored already. `old` and `new` are in stored form.
+    fn prepare_part(&self, _subresource: &str, _old: &Value, _new: &mut Value) {}
+
+    /// Checks an update of a part of the object.
+    fn validate_part(&self, _subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
+        self.validate(Some(old), new)
+    }
+
     /// Returns whether [`Self::validate`] checks everything that the schema requires. If so, the schema only determines
     /// the types of fields, as in Kubernetes.
     fn has_own_validation(&self) -> bool {

@@ -202,10 +202,4 @@ async fn connections_that_are_not_implemented_say_so() {
             assert_eq!(status["message"], message);
         }
     }
-    for subresource in ["ephemeralcontainers", "resize"] {
-        let path = format!("{NAMESPACE}/pods/web/{subresource}");
-        assert_eq!(get(&api, &path, "*/*").await.expect_code(200).json()["kind"], "Pod");
-        send(&api, &format!("PATCH {path}"), &[MERGE], "{}").await.expect_code(501);
-        send(&api, &format!("PATCH {NAMESPACE}/pods/none/{subresource}"), &[MERGE], "{}").await.expect_code(404);
-    }
 }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use parking_lot::Mutex;
@@ -106,6 +106,9 @@ impl Simulation {
             let begins = before.is_none_or(|before| before["metadata"]["deletionTimestamp"].is_null());
             return begins.then(|| PodAction::Remove(pod.clone()));
         }
+        if pod["status"]["phase"] == "Running" && has_changed(pod) {
+            return Some(PodAction::Update(pod.clone()));
+        }
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
         // A pod is new when it is created or bound. Later changes before it runs are irrelevant.
         let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
@@ -122,6 +125,7 @@ impl Simulation {
         for attempt in 0..TRIES {
             let result = match &action {
                 PodAction::Start(pod) => self.begin(pod).await,
+                PodAction::Update(pod) => self.update(pod).await,
                 PodAction::Remove(pod) => self.remove(pod).await,
             };
             match result {
@@ -143,6 +147,18 @@ impl Simulation {
         self.write(value, &machine.status(now.wall)).await
     }
 
+    /// Follows a change of a running pod's spec: starts new ephemeral containers, and accepts other resources.
+    async fn update(&self, value: &Value) -> Result<(), kube::Error> {
+        let pod = Pod::deserialize(value).map_err(kube::Error::SerdeError)?;
+        let before = pod.status.clone().unwrap_or_default();
+        let now = self.now();
+        let mut status = resumed(pod, now).status(now.wall);
+        keep_states(before.container_statuses, &mut status.container_statuses);
+        keep_states(before.init_container_statuses, &mut status.init_container_statuses);
+        keep_states(before.ephemeral_container_statuses, &mut status.ephemeral_container_statuses);
+        self.write(value, &status).await
+    }
+
     async fn remove(&self, pod: &Value) -> Result<(), kube::Error> {
         let uid = pod["metadata"]["uid"].as_str();
         self.client.delete(&address(pod), &DeleteOptions { uid, grace: Some(0), ..DeleteOptions::default() }).await
@@ -161,15 +177,8 @@ impl Simulation {
             return Err(FinishError::NotRunning(name.into()));
         }
         let pod = Pod::deserialize(&value).map_err(kube::Error::SerdeError)?;
-        let status = pod.status.clone().unwrap_or_default();
         let now = self.now();
-        let mut machine = started(Arc::new(pod), status.pod_ip.unwrap_or_default(), now);
-        machine.started = status.start_time.map_or(now.wall, |time| time.0);
-        let statuses = status.container_statuses.unwrap_or_default();
-        for record in &mut machine.containers {
-            let before = statuses.iter().find(|before| before.name == record.name);
-            record.restarts = before.map_or(0, |before| before.restart_count);
-        }
+        let mut machine = resumed(pod, now);
         let main = (0..machine.containers.len()).filter(|index| machine.containers[*index].role == Role::Main);
         for index in main.collect::<Vec<_>>() {
             machine.ended(index, code, now);
@@ -183,9 +192,27 @@ impl Simulation {
     }
 }
 
+/// Returns whether a pod's spec is newer than its status.
+fn has_changed(pod: &Value) -> bool {
+    pod["metadata"]["generation"].as_i64() > pod["status"]["observedGeneration"].as_i64()
+}
+
+/// Restores the runs of the containers that had a status before.
+fn keep_states(before: Option<Vec<ContainerStatus>>, after: &mut Option<Vec<ContainerStatus>>) {
+    let before = before.unwrap_or_default();
+    for status in after.iter_mut().flatten() {
+        if let Some(before) = before.iter().find(|before| before.name == status.name) {
+            status.state.clone_from(&before.state);
+            status.last_state.clone_from(&before.last_state);
+            status.container_id.clone_from(&before.container_id);
+        }
+    }
+}
+
 /// An action on a pod.
 enum PodAction {
     Start(Arc<Value>),
+    Update(Arc<Value>),
     Remove(Arc<Value>),
 }
 
@@ -193,6 +220,19 @@ enum PodAction {
 fn started(pod: Arc<Pod>, address: String, now: Moment) -> Machine {
     let mut machine = Machine::new(pod, address, now).without_probes();
     settle(&mut machine, now);
+    machine
+}
+
+/// Returns a pod that runs as its status says.
+fn resumed(pod: Pod, now: Moment) -> Machine {
+    let status = pod.status.clone().unwrap_or_default();
+    let mut machine = started(Arc::new(pod), status.pod_ip.unwrap_or_default(), now);
+    machine.started = status.start_time.map_or(now.wall, |time| time.0);
+    let statuses = status.container_statuses.unwrap_or_default();
+    for record in &mut machine.containers {
+        let before = statuses.iter().find(|before| before.name == record.name);
+        record.restarts = before.map_or(0, |before| before.restart_count);
+    }
     machine
 }
 
@@ -209,7 +249,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                     machine.started(index, id, now);
                     match machine.containers[index].role {
                         Role::Init => (index, 0),
-                        Role::Sidecar | Role::Main => {
+                        Role::Sidecar | Role::Main | Role::Ephemeral => {
                             moved = true;
                             continue;
                         }

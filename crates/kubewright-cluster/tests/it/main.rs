@@ -8,6 +8,7 @@ mod deployment;
 mod disruption;
 mod drop;
 mod endpoints;
+mod ephemeral;
 mod event_ttl;
 mod exec;
 mod garbage;

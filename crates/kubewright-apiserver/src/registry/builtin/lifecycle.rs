@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::apply::FieldSet;
 
-use crate::registry::{Dependents, Lifecycle};
+use crate::registry::{Dependents, Lifecycle, USER_METADATA};
 
 /// The group and plural name of a kind.
 type Kind = (&'static str, &'static str);
@@ -59,17 +59,15 @@ const REMOVED_BY_CONTROLLER: &[Kind] = &[("", "namespaces"), ("apiextensions.k8s
 /// The metadata that an update of the status keeps, for kinds that keep any.
 const STATUS_KEEPS: &[(Kind, &[&str])] = &[
     (("", "pods"), &["ownerReferences"]),
-    (("admissionregistration.k8s.io", "validatingadmissionpolicies"), ALL),
-    (("apiregistration.k8s.io", "apiservices"), ALL),
+    (("admissionregistration.k8s.io", "validatingadmissionpolicies"), USER_METADATA),
+    (("apiregistration.k8s.io", "apiservices"), USER_METADATA),
     (("apps", "deployments"), &["labels"]),
-    (("flowcontrol.apiserver.k8s.io", "flowschemas"), ALL),
-    (("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), ALL),
-    (("networking.k8s.io", "servicecidrs"), ALL),
-    (("resource.k8s.io", "resourceclaims"), ALL),
-    (("storage.k8s.io", "volumeattachments"), ALL),
+    (("flowcontrol.apiserver.k8s.io", "flowschemas"), USER_METADATA),
+    (("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), USER_METADATA),
+    (("networking.k8s.io", "servicecidrs"), USER_METADATA),
+    (("resource.k8s.io", "resourceclaims"), USER_METADATA),
+    (("storage.k8s.io", "volumeattachments"), USER_METADATA),
 ];
-
-const ALL: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 
 /// The kinds whose objects are stored under a name other than the plural.
 const REGISTRY_PATHS: &[(Kind, &str)] = &[
@@ -90,7 +88,7 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
     let kind = (group, plural);
     let status_keeps = STATUS_KEEPS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, fields)| fields);
     let resets = match status_keeps {
-        ALL => FieldSet::of(["metadata", "spec"]),
+        USER_METADATA => FieldSet::of(["metadata", "spec"]),
         kept => {
             let metadata: Vec<_> = kept.iter().map(|field| format!("metadata.{field}")).collect();
             FieldSet::of(metadata.iter().map(String::as_str).chain(["spec"]))

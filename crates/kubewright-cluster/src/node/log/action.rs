@@ -69,7 +69,8 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
     if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
         return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
     }
-    let statuses = ["initContainerStatuses", "containerStatuses"].map(|field| pod["status"][field].as_array());
+    let statuses = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"]
+        .map(|field| pod["status"][field].as_array());
     let mut statuses = statuses.into_iter().flatten().flatten();
     let status = statuses.find(|status| status["name"] == container);
     let reason = status.and_then(|status| status["state"]["waiting"]["reason"].as_str());
@@ -84,30 +85,25 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
     }
 }
 
-/// Returns the requested container, or the only one.
+/// Returns the requested container, or the only main one.
 pub(crate) fn requested_container(request: &ActionRequest) -> Result<String, Status> {
     let spec = &request.object["spec"];
-    let names = |field: &str| -> Vec<String> {
+    let names = |field: &str| -> Vec<&str> {
         let list = spec[field].as_array().into_iter().flatten();
-        list.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
+        list.filter_map(|one| one["name"].as_str()).collect()
     };
-    let (init, main) = (names("initContainers"), names("containers"));
+    let main = names("containers");
+    let all = [names("initContainers"), main.clone(), names("ephemeralContainers")].concat();
     let pod = &request.name;
-    match request.parameter("container") {
-        Some(wanted) if main.iter().chain(&init).any(|name| name == wanted) => Ok(wanted.into()),
-        Some(wanted) => Err(Status::bad_request(format!("container {wanted} is not valid for pod {pod}"))),
-        None => match (main.as_slice(), init.is_empty()) {
-            ([only], true) => Ok(only.clone()),
-            ([], true) => Err(Status::bad_request(format!("a container name must be specified for pod {pod}"))),
-            _ => {
-                let mut message =
-                    format!("a container name must be specified for pod {pod}, choose one of: [{}]", main.join(" "));
-                if !init.is_empty() {
-                    message += &format!(" or one of the init containers: [{}]", init.join(" "));
-                }
-                Err(Status::bad_request(message))
-            }
-        },
+    match (request.parameter("container"), main.as_slice()) {
+        (Some(wanted), _) if all.contains(&wanted) => Ok(wanted.into()),
+        (Some(wanted), _) => Err(Status::bad_request(format!("container {wanted} is not valid for pod {pod}"))),
+        (None, [only]) => Ok((*only).into()),
+        (None, []) => Err(Status::bad_request(format!("a container name must be specified for pod {pod}"))),
+        (None, _) => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {pod}, choose one of: [{}]",
+            all.join(" ")
+        ))),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::probe::Probes;
 use crate::node::backoff::Backoff;
@@ -26,6 +26,15 @@ pub(crate) enum Role {
     Sidecar,
     /// Runs after the init containers.
     Main,
+    /// Is added to a running pod, runs once, and has no part in the pod's phase and readiness.
+    Ephemeral,
+}
+
+impl Role {
+    /// Returns whether sidecars outlive the containers of this role when a pod ends.
+    pub(crate) fn precedes_sidecars(self) -> bool {
+        matches!(self, Self::Init | Self::Main)
+    }
 }
 
 /// The current state of a container.
@@ -97,6 +106,8 @@ pub(crate) struct Record {
     pub(crate) role: Role,
     /// The image of the current or next run.
     pub(crate) image: String,
+    /// The resources of the current or next run. They have no effect on the process, except in its environment.
+    pub(crate) resources: ResourceRequirements,
     /// The current state.
     pub(crate) state: State,
     /// The end of the previous run.
@@ -116,16 +127,12 @@ pub(crate) struct Record {
 
 impl Record {
     /// Creates the record of a container that has not run yet.
-    pub(crate) fn new(container: &Container, init: bool) -> Self {
-        let role = match (init, container.restart_policy.as_deref()) {
-            (true, Some("Always")) => Role::Sidecar,
-            (true, _) => Role::Init,
-            (false, _) => Role::Main,
-        };
+    pub(crate) fn new(container: &Container, role: Role) -> Self {
         Self {
             name: container.name.clone(),
             role,
             image: container.image.clone().unwrap_or_default(),
+            resources: container.resources.clone().unwrap_or_default(),
             state: State::Pending,
             last: None,
             restarts: 0,
@@ -139,6 +146,11 @@ impl Record {
     /// Returns whether the process runs or is being started.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self.state, State::Starting | State::Running(_))
+    }
+
+    /// Returns whether a process runs or has run.
+    pub(crate) fn has_run(&self) -> bool {
+        self.is_running() || self.ended().is_some() || self.last.is_some()
     }
 
     /// Returns whether the process runs.
@@ -169,6 +181,8 @@ impl Record {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
             Role::Sidecar | Role::Main => self.is_running() && self.probes.is_ready(),
+            // As in Kubernetes, whose kubelet doesn't determine it.
+            Role::Ephemeral => false,
         }
     }
 
@@ -177,7 +191,7 @@ impl Record {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
             Role::Sidecar => self.has_begun || self.ended().is_some(),
-            Role::Main => true,
+            Role::Main | Role::Ephemeral => true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The lifecycle of a pod as a state machine without I/O or a clock: events are its input, effects its output.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::{
     container::{Moment, Record, Role, Running, State, Terminated, Waiting},
     probe::{Decision, ProbeResult, ProbeType, Probes, is_unsupported},
+    spec,
 };
 use crate::node::backoff::written;
 
@@ -75,7 +76,7 @@ pub(crate) enum StopReason {
 pub(crate) struct Machine {
     /// The pod as last observed.
     pub(crate) pod: Arc<Pod>,
-    /// The containers, init containers first.
+    /// The containers: init containers, main containers, and ephemeral containers in the order in which they were added.
     pub(crate) containers: Vec<Record>,
     /// The pod's address.
     pub(crate) address: String,
@@ -93,7 +94,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// Creates the state machine of a pod that the node accepts.
     pub(crate) fn new(pod: Arc<Pod>, address: String, now: Moment) -> Self {
-        let containers = containers(&pod).map(|(container, init)| Record::new(container, init)).collect();
+        let containers = spec::containers(&pod).map(|(container, role)| Record::new(&container, role)).collect();
         let mut machine = Self {
             pod: pod.clone(),
             containers,
@@ -125,23 +126,39 @@ impl Machine {
         for index in 0..self.containers.len() {
             self.observe_image(index, now);
         }
+        self.observe_resources(now);
+        self.add_ephemeral_containers();
+    }
+
+    /// Adds the records of new ephemeral containers.
+    fn add_ephemeral_containers(&mut self) {
+        let pod = self.pod.clone();
+        for (container, role) in spec::containers(&pod).filter(|(_, role)| *role == Role::Ephemeral) {
+            if self.containers.iter().all(|record| record.name != container.name) {
+                self.containers.push(Record::new(&container, role));
+            }
+        }
     }
 
     /// Restarts a container whose image has changed.
     fn observe_image(&mut self, index: usize, now: Moment) {
         let image = self.spec(index).and_then(|container| container.image.clone()).unwrap_or_default();
-        let grace = self.grace();
-        let stopping = self.stop.is_some();
-        let record = &mut self.containers[index];
-        if image == record.image || stopping {
+        let record = &self.containers[index];
+        if image == record.image || self.stop.is_some() {
             return;
         }
-        match &mut record.state {
+        let message = format!("Container {} definition changed, will be restarted", record.name);
+        self.replace(index, message, now);
+    }
+
+    /// Restarts a running container, or lets a waiting one start now.
+    pub(super) fn replace(&mut self, index: usize, message: String, now: Moment) {
+        let kill_at = now.monotonic + self.grace();
+        match &mut self.containers[index].state {
             State::Running(running) if running.kill_at.is_none() => {
-                running.kill_at = Some(now.monotonic + grace);
+                running.kill_at = Some(kill_at);
                 running.replaced = true;
-                let message = format!("Container {} definition changed, will be restarted", record.name);
-                self.effects.push(Effect::Event(Event { warning: false, reason: "Killing", message }));
+                self.event(false, "Killing", message);
                 self.effects.push(Effect::Terminate(index));
             }
             State::Waiting(waiting) => waiting.until = now.monotonic,
@@ -175,10 +192,11 @@ impl Machine {
     }
 
     fn begin_probes(&mut self, index: usize, now: Moment) {
-        let Some(container) = self.spec(index).filter(|_| self.probing) else {
+        let Some(container) = self.spec(index).filter(|_| self.probing).map(Cow::into_owned) else {
             self.containers[index].has_begun = true;
             return;
         };
+        let container = &container;
         let probes = Probes::new(container, self.admitted, now.monotonic);
         let unsupported =
             ProbeType::ALL.iter().filter(|probe_type| probe_type.of(container).is_some_and(is_unsupported));
@@ -319,7 +337,7 @@ impl Machine {
             (Role::Sidecar, _) => main_runs(),
             (Role::Init, "Never") => false,
             (Role::Init, _) => code != 0,
-            (Role::Main, "Never") => false,
+            (Role::Ephemeral, _) | (Role::Main, "Never") => false,
             (Role::Main, "OnFailure") => code != 0,
             (Role::Main, _) => true,
         }
@@ -349,8 +367,12 @@ impl Machine {
     /// Starts the containers whose turn it is.
     fn start_next(&mut self, now: Moment) {
         for index in 0..self.containers.len() {
-            if self.containers[..index].iter().any(|before| before.role != Role::Main && !before.lets_pass()) {
-                return;
+            let waits = match self.containers[index].role {
+                Role::Ephemeral => self.lacks_target(index),
+                _ => !self.containers[..index].iter().all(Record::lets_pass),
+            };
+            if waits {
+                continue;
             }
             let due = match &self.containers[index].state {
                 State::Pending => true,
@@ -362,14 +384,21 @@ impl Machine {
                 let record = &mut self.containers[index];
                 record.image = image;
                 record.state = State::Starting;
+                self.adopt_resources(index);
                 self.effects.push(Effect::Start(index));
             }
         }
     }
 
+    /// Returns whether an ephemeral container is meant for another container that has never run.
+    fn lacks_target(&self, index: usize) -> bool {
+        let Some(target) = spec::target(&self.pod, &self.containers[index].name) else { return false };
+        !self.containers.iter().any(|record| record.name == target && record.has_run())
+    }
+
     /// Stops the running containers: sidecars after all others.
     fn wind_down(&mut self, now: Moment) {
-        let others_run = self.containers.iter().any(|record| record.role != Role::Sidecar && record.is_alive());
+        let others_run = self.containers.iter().any(|record| record.role.precedes_sidecars() && record.is_alive());
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
         for index in 0..self.containers.len() {
             let record = &mut self.containers[index];
@@ -440,9 +469,9 @@ impl Machine {
             || self.containers.iter().all(|record| record.role != Role::Main || record.ended().is_some())
     }
 
-    /// Returns the spec of a container. Its index never changes.
-    pub(crate) fn spec(&self, index: usize) -> Option<&Container> {
-        containers(&self.pod).nth(index).map(|(container, _)| container)
+    /// Returns the spec of a container.
+    pub(crate) fn spec(&self, index: usize) -> Option<Cow<'_, Container>> {
+        spec::find(&self.pod, &self.containers[index].name)
     }
 
     /// Returns `Always`, `OnFailure` or `Never`.
@@ -468,16 +497,9 @@ impl Machine {
         seconds(grace.unwrap_or(DEFAULT_GRACE))
     }
 
-    fn event(&mut self, warning: bool, reason: &'static str, message: String) {
+    pub(super) fn event(&mut self, warning: bool, reason: &'static str, message: String) {
         self.effects.push(Effect::Event(Event { warning, reason, message }));
     }
-}
-
-/// Returns a pod's containers in the order of their start, and whether they are init containers.
-fn containers(pod: &Pod) -> impl Iterator<Item = (&Container, bool)> {
-    let spec = pod.spec.iter();
-    let init = spec.clone().flat_map(|spec| spec.init_containers.iter().flatten().map(|container| (container, true)));
-    init.chain(spec.flat_map(|spec| spec.containers.iter().map(|container| (container, false))))
 }
 
 /// Describes a container as the kubelet's messages do: `main pod=web_default(uid)`.

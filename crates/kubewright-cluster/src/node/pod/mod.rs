@@ -5,9 +5,10 @@ pub(crate) mod container;
 pub(crate) mod machine;
 pub(crate) mod probe;
 pub(crate) mod prober;
+mod resize;
 pub(crate) mod run;
+mod spec;
 pub(crate) mod status;
-
 pub(crate) mod worker;
 
 #[cfg(test)]

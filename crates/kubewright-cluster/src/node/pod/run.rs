@@ -22,6 +22,7 @@ use super::{
     machine::{Event, StartFailure},
     probe::{ProbeResult, ProbeType},
     prober::Prober,
+    spec::is_ephemeral,
 };
 use crate::{
     node::{
@@ -210,7 +211,12 @@ async fn prepare(
     let found =
         objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
     let place = place(pod, address);
-    let token_volume = mount_token(host, pod, &container.name).await.map_err(StartFailure::Config)?;
+    // In Kubernetes, admission adds the token volume to new pods, and so not to ephemeral containers.
+    let token_volume = if is_ephemeral(pod, &container.name) {
+        None
+    } else {
+        mount_token(host, pod, &container.name).await.map_err(StartFailure::Config)?
+    };
     let account = token_volume.as_ref().map(|token_volume| token_volume.variables.as_slice()).unwrap_or_default();
     let root = root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
         .map_err(|error| StartFailure::Config(format!("failed to create the container's root: {error}")))?;

@@ -14,7 +14,14 @@ use serde_json::{Value, json};
 use super::{
     container::{Record, Role, State, Terminated},
     machine::{DEADLINE_MESSAGE, Machine, StopReason},
+    spec,
 };
+
+/// The roles of init containers.
+const INIT: &[Role] = &[Role::Init, Role::Sidecar];
+
+/// The type of the condition while a container waits for its restart with new resources.
+const RESIZING: &str = "PodResizeInProgress";
 
 /// The address of the node.
 pub(crate) const HOST_ADDRESS: &str = "127.0.0.1";
@@ -23,7 +30,6 @@ impl Machine {
     /// Returns the current status. `now` is only used for the transition times of conditions that have changed, so that
     /// the status is the same as long as nothing changes.
     pub(crate) fn status(&self, now: Timestamp) -> PodStatus {
-        let (init, main): (Vec<_>, Vec<_>) = self.containers.iter().partition(|record| record.role != Role::Main);
         let phase = self.phase();
         let (reason, message) = match self.stop {
             Some((StopReason::Deadline, _)) if phase == "Failed" => {
@@ -31,14 +37,18 @@ impl Machine {
             }
             _ => (None, None),
         };
-        let statuses =
-            |records: Vec<&Record>| records.into_iter().map(|record| self.container_status(record)).collect();
+        let statuses = |roles: &[Role]| -> Vec<_> {
+            let records = self.containers.iter().filter(|record| roles.contains(&record.role));
+            records.map(|record| self.container_status(record)).collect()
+        };
+        let present = |statuses: Vec<_>| Some(statuses).filter(|list| !list.is_empty());
         PodStatus {
             conditions: Some(self.conditions(phase, now)),
-            container_statuses: Some(statuses(main)),
+            container_statuses: Some(statuses(&[Role::Main])),
+            ephemeral_container_statuses: present(statuses(&[Role::Ephemeral])),
             host_ip: Some(HOST_ADDRESS.into()),
             host_ips: Some(vec![HostIP { ip: HOST_ADDRESS.into() }]),
-            init_container_statuses: Some(statuses(init)).filter(|list: &Vec<_>| !list.is_empty()),
+            init_container_statuses: present(statuses(INIT)),
             message,
             observed_generation: self.pod.metadata.generation,
             phase: Some(phase.into()),
@@ -58,12 +68,12 @@ impl Machine {
             let succeeded = main().all(ended_well) && !matches!(self.stop, Some((StopReason::Deadline, _)));
             return if succeeded { "Succeeded" } else { "Failed" };
         }
-        let begun = |record: &Record| record.is_running() || record.ended().is_some() || record.last.is_some();
-        if main().all(begun) { "Running" } else { "Pending" }
+        if main().all(Record::has_run) { "Running" } else { "Pending" }
     }
 
     fn container_status(&self, record: &Record) -> ContainerStatus {
         let initialized = self.initialized();
+        let requests = || spec::find(&self.pod, &record.name)?.resources.clone()?.requests;
         let id = match &record.state {
             State::Running(running) => Some(running.id.clone()),
             State::Terminated(ended) => Some(ended.id.clone()),
@@ -75,8 +85,10 @@ impl Machine {
             image_id: if id.is_some() { format!("kubewright://{}", record.image) } else { String::new() },
             container_id: id.filter(|id| !id.is_empty()).map(|id| container_id(&id)),
             ready: record.is_ready(),
-            started: Some(record.has_started()),
+            started: (record.role != Role::Ephemeral).then(|| record.has_started()),
             restart_count: record.restarts,
+            resources: record.has_run().then(|| record.resources.clone()),
+            allocated_resources: requests().filter(|requests| record.has_run() && !requests.is_empty()),
             state: Some(state(record, initialized)),
             last_state: record.last.as_ref().map(terminated),
             ..ContainerStatus::default()
@@ -90,8 +102,8 @@ impl Machine {
     /// Returns the node's conditions, and those of other writers.
     fn conditions(&self, phase: &str, now: Timestamp) -> Vec<PodCondition> {
         let present = self.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let unready = |init: bool| {
-            let records = self.containers.iter().filter(|record| (record.role != Role::Main) == init);
+        let unready = |roles: &[Role]| {
+            let records = self.containers.iter().filter(|record| roles.contains(&record.role));
             let names: Vec<_> =
                 records.filter(|record| !record.is_ready()).map(|record| record.name.as_str()).collect();
             names.join(" ")
@@ -101,7 +113,7 @@ impl Machine {
             "Failed" => Some("PodFailed"),
             _ => None,
         };
-        let containers = match (over, unready(false)) {
+        let containers = match (over, unready(&[Role::Main])) {
             (Some(reason), _) => ConditionStatus::no(reason, String::new()),
             (None, names) if names.is_empty() => ConditionStatus::yes(),
             (None, names) => {
@@ -111,7 +123,7 @@ impl Machine {
         let initialized = if self.initialized() {
             ConditionStatus { reason: over.filter(|reason| *reason == "PodCompleted"), ..ConditionStatus::yes() }
         } else {
-            let message = format!("containers with incomplete status: [{}]", unready(true));
+            let message = format!("containers with incomplete status: [{}]", unready(INIT));
             ConditionStatus::no("ContainersNotInitialized", message)
         };
         let ready = match gate(&self.pod, present) {
@@ -128,7 +140,11 @@ impl Machine {
         let generation = self.pod.metadata.generation;
         let mut conditions: Vec<_> =
             ours.iter().map(|(kind, judgement)| judgement.condition(kind, present, generation, now)).collect();
-        conditions.extend(present.iter().filter(|one| ours.iter().all(|(kind, _)| one.type_ != *kind)).cloned());
+        if self.is_resizing() {
+            conditions.push(ConditionStatus::yes().condition(RESIZING, present, generation, now));
+        }
+        let is_ours = |one: &PodCondition| one.type_ == RESIZING || ours.iter().any(|(kind, _)| one.type_ == *kind);
+        conditions.extend(present.iter().filter(|one| !is_ours(one)).cloned());
         conditions
     }
 }
@@ -202,7 +218,7 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
         State::Pending | State::Starting if record.role == Role::Main && !initialized => {
             waiting("PodInitializing", None)
         }
-        State::Pending if record.role != Role::Main => waiting("PodInitializing", None),
+        State::Pending if INIT.contains(&record.role) => waiting("PodInitializing", None),
         State::Pending | State::Starting => waiting("ContainerCreating", None),
     }
 }

@@ -385,3 +385,75 @@ fn any_lifecycle_ends() {
         }
     }
 }
+
+#[test]
+fn an_ephemeral_container_runs_once_beside_the_others() {
+    let debugger = |target: &str| json!({"name": "debugger", "image": "busybox", "targetContainerName": target});
+    let mut bench = Bench::new(json!({
+        "containers": [{"name": "main", "image": "busybox"}], "initContainers": [{"name": "init", "image": "busybox"}],
+        "ephemeralContainers": [debugger("main"), {"name": "early", "image": "busybox"}],
+    }));
+    // It doesn't wait for init containers, but for its target.
+    assert_eq!(bench.step(), [Effect::Start(0), Effect::Start(3)]);
+    bench.started(0);
+    bench.started(3);
+    bench.ended(3, 1);
+    bench.ended(0, 0);
+    assert_eq!(bench.step(), [Effect::Start(1)]);
+    bench.started(1);
+    assert_eq!(bench.step(), [Effect::Start(2)]);
+    bench.started(2);
+    bench.check("/phase", json!("Running"));
+    bench.check("/ephemeralContainerStatuses/1/state/terminated/exitCode", json!(1));
+    assert_eq!(bench.condition("Ready"), "True -");
+    // Its place in the spec doesn't matter.
+    let mut pod = (*bench.machine.pod).clone();
+    if let Some(list) = pod.spec.as_mut().and_then(|spec| spec.ephemeral_containers.as_mut()) {
+        list.insert(0, serde_json::from_value(json!({"name": "third", "image": "busybox"})).expect("a container"));
+    }
+    bench.machine.observe(Arc::new(pod), moment(bench.seconds));
+    assert_eq!(bench.step(), [Effect::Start(4)]);
+    bench.started(4);
+    bench.delete(5);
+    assert_eq!(bench.step(), [Effect::Terminate(1), Effect::Terminate(2), Effect::Terminate(4)]);
+}
+
+#[test]
+fn resources_change_at_once_or_with_a_restart() {
+    let resources = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+    let spec = |cpu: &str, memory: &str| {
+        json!({"containers": [{
+            "name": "main", "image": "busybox", "resources": resources(cpu, memory),
+            "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}],
+        }]})
+    };
+    let mut bench = Bench::new(spec("100m", "1Mi"));
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.check("/containerStatuses/0/resources", Value::Null);
+    bench.started(0);
+    bench.check("/containerStatuses/0/resources", resources("100m", "1Mi"));
+    bench.check("/containerStatuses/0/allocatedResources", json!({"cpu": "100m", "memory": "1Mi"}));
+    bench.machine.observe(pod(&spec("200m", "1Mi")), moment(0));
+    assert_eq!(bench.step(), []);
+    bench.check("/containerStatuses/0/resources", resources("200m", "1Mi"));
+    assert_eq!(bench.condition("PodResizeInProgress"), "- -");
+    bench.machine.observe(pod(&spec("200m", "2Mi")), moment(0));
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.check("/containerStatuses/0/resources", resources("200m", "1Mi"));
+    bench.check("/containerStatuses/0/allocatedResources", json!({"cpu": "200m", "memory": "2Mi"}));
+    assert_eq!(bench.condition("PodResizeInProgress"), "True -");
+    bench.ended(0, 143);
+    let effects = bench.machine.step(moment(0));
+    assert!(effects.contains(&Effect::Start(0)), "{effects:?}");
+    let completed = effects.iter().any(|effect| match effect {
+        Effect::Event(event) => {
+            let spec = r#"{"name":"main","resources":{"requests":{"cpu":"200m","memory":"2Mi"}}}"#;
+            event.message == format!("Pod resize completed: {{\"containers\":[{spec}],\"generation\":1}}")
+        }
+        _ => false,
+    });
+    assert!(completed, "{effects:?}");
+    bench.started(0);
+    bench.check("/containerStatuses/0/resources", resources("200m", "2Mi"));
+    assert_eq!(bench.condition("PodResizeInProgress"), "- -");
+}

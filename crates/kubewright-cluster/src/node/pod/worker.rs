@@ -162,7 +162,7 @@ impl Worker {
                         let run = self.machine.containers[index].restarts;
                         let events = self.events.0.clone();
                         let host = self.host.clone();
-                        self.tasks.spawn(run_container(host, pod, address, container.clone(), index, run, events));
+                        self.tasks.spawn(run_container(host, pod, address, container.into_owned(), index, run, events));
                     }
                 }
                 Effect::Terminate(index) => self.terminate(index),
@@ -265,6 +265,7 @@ impl Worker {
         let PodStatus { conditions, container_statuses, init_container_statuses, .. } = status.clone();
         (wanted.conditions, wanted.container_statuses) = (conditions, container_statuses);
         wanted.init_container_statuses = init_container_statuses;
+        wanted.ephemeral_container_statuses = status.ephemeral_container_statuses.clone();
         wanted != present
     }
 

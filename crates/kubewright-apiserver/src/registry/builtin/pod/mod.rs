@@ -3,6 +3,7 @@
 mod columns;
 mod connect;
 mod defaults;
+mod part;
 mod validate;
 
 use std::sync::Arc;
@@ -10,8 +11,12 @@ use std::sync::Arc;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
-pub(super) use self::connect::{connection, options_kind};
-pub(super) use self::{columns::columns, defaults::spec as default_spec, validate::*};
+pub(super) use self::{
+    columns::columns,
+    connect::{connection, options_kind},
+    defaults::spec as default_spec,
+    validate::*,
+};
 use super::{priority::PriorityClasses, validation::Errors};
 use crate::{
     fields::{entries, fill, has, int, list, set, text, within},
@@ -84,6 +89,18 @@ impl Strategy for PodStrategy {
         Vec::new()
     }
 
+    fn prepare_part(&self, subresource: &str, old: &Value, new: &mut Value) {
+        part::restore(subresource, old, new);
+    }
+
+    fn validate_part(&self, subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| match subresource {
+            "ephemeralcontainers" => validate::validate_ephemeral_update(old, new, errors),
+            "resize" => validate::validate_resize(old, new, errors),
+            _ => validate::validate_update(old, new, errors),
+        })
+    }
+
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
         // As in Kubernetes, updates aren't worth the time, since controllers make them.
         if old.is_some() { Vec::new() } else { warnings(new) }
@@ -129,7 +146,12 @@ impl Strategy for PodStrategy {
 /// (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
 fn quality_of_service(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
-    let containers = || list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+    let spec = &pod["spec"];
+    let has_own = entries(spec, "/resources/requests").chain(entries(spec, "/resources/limits")).next().is_some();
+    // The resources of the whole pod replace those of its containers.
+    let own = if has_own { std::slice::from_ref(spec) } else { &[] };
+    let each = |name| if has_own { &[] } else { list(spec, name) };
+    let containers = || own.iter().chain(each("/containers")).chain(each("/initContainers"));
     let counted = |container: &Value, side: &str| {
         entries(container, &format!("/resources/{side}"))
             .filter(|(name, amount)| COUNTED.contains(&name.as_str()) && !is_zero(amount))

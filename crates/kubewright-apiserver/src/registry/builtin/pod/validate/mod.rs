@@ -4,6 +4,7 @@ mod container;
 mod environment;
 mod fields;
 mod network;
+mod part;
 mod probe;
 mod projected;
 mod resources;
@@ -20,6 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+pub(super) use self::{
+    part::{validate_ephemeral_update, validate_resize},
+    spec::validate_create,
+    update::validate_update,
+};
 pub(in crate::registry::builtin) use self::{
     resources::{
         is_overcommit_allowed, is_standard_resource, validate_container_resource_name, validate_quantity,
@@ -30,7 +36,6 @@ pub(in crate::registry::builtin) use self::{
     volume_source::{validate_csi_driver_name, validate_host_path, validate_network_source, validate_storage_os},
     warnings::{node_selector_warnings, template_warnings, warnings},
 };
-pub(super) use self::{spec::validate_create, update::validate_update};
 use crate::registry::builtin::validation::{Path, boolean, items};
 
 /// What the validation of a pod spec depends on beyond the spec.

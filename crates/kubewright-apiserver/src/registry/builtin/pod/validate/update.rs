@@ -46,7 +46,7 @@ pub(in crate::registry::builtin::pod) fn validate_update(old: &Value, new: &Valu
     }
 }
 
-fn validate_annotations(old: &Value, new: &Value, errors: &mut Errors) {
+pub(super) fn validate_annotations(old: &Value, new: &Value, errors: &mut Errors) {
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     const MIRROR: &str = "kubernetes.io/config.mirror";
     let path = Path::new("metadata.annotations");
@@ -159,7 +159,7 @@ fn without_updatable_fields(old: &Value, new: &Value) -> Value {
 }
 
 /// Sets a field to its old value.
-fn keep(old: &Value, new: &mut Value, name: &str) {
+pub(super) fn keep(old: &Value, new: &mut Value, name: &str) {
     if let Some(fields) = new.as_object_mut() {
         match old.get(name) {
             Some(value) => fields.insert(name.into(), value.clone()),
@@ -221,7 +221,7 @@ fn validate_gated(old: &Value, new: &mut Value, path: &Path<'_>, errors: &mut Er
 }
 
 /// Returns whether two specs are equal, apart from fields that are absent in one and null, empty or false in the other.
-fn same(old: &Value, new: &Value) -> bool {
+pub(super) fn same(old: &Value, new: &Value) -> bool {
     let is_zero = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
@@ -245,7 +245,7 @@ fn same(old: &Value, new: &Value) -> bool {
 }
 
 /// Returns the fields that differ, one a line.
-fn differences(old: &Value, new: &Value) -> String {
+pub(super) fn differences(old: &Value, new: &Value) -> String {
     let names: BTreeSet<_> = [old, new].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys()).collect();
     let differing = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
     let lines = differing.map(|name| {
