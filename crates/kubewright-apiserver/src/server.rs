@@ -15,7 +15,6 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
-use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
@@ -27,9 +26,13 @@ use crate::{
     flow_control::FlowControl,
     handlers,
     listener::{ListenError, ListenOptions, Listener},
+    managed_fields::{Conversions, Manager},
     meta,
     openapi::OpenApi,
-    registry::{Registry, Resource, builtin},
+    registry::{
+        Registry, Resource,
+        builtin::{self, BootstrapObject},
+    },
     response::Response,
     state::State,
     storage::{Key, Limits, Mutation, Store},
@@ -144,8 +147,8 @@ impl ApiServerBuilder {
             clock,
             random,
         };
-        for (group, plural, object) in builtin::bootstrap_objects() {
-            seed(&state, group, plural, object);
+        for object in builtin::bootstrap_objects() {
+            seed(&state, object);
         }
         state.flow_control = FlowControl::new(&state.store, &state.random);
         // As behind a compacted etcd, a client can't watch how the server created its own objects.
@@ -260,12 +263,28 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
 }
 
 /// Stores an object that the server itself creates.
-fn seed(state: &State, group: &str, plural: &str, mut object: Value) {
+fn seed(state: &State, bootstrap: BootstrapObject) {
+    let BootstrapObject { group, plural, mut object, manager: creator, assigned, applied } = bootstrap;
     let Some(resource) = state.registry.find(group, "v1", plural) else { return };
     let Resource { storage, strategy, .. } = &*resource;
-    meta::set(&mut object, "uid", Some(state.random.uuid().into()));
-    meta::set(&mut object, "creationTimestamp", Some(meta::time(state.clock.now())));
+    let (now, conversions) = (state.clock.now(), &Conversions::default());
+    let manager = |name, applies| Manager { name, subresource: "", applies, force: false, now, conversions };
     strategy.default(&mut object);
+    let mut created = object.clone();
+    strategy.prepare_create(&mut created);
+    for field in assigned {
+        object["spec"][field] = created["spec"][field].take();
+    }
+    decoding::complete(&resource, &mut object);
+    object = manager(creator, false).track(&resource, None, object);
+    if let Some((name, config)) = applied {
+        match manager(name, true).apply(&resource, Some(&object), &config) {
+            Ok(applied) => object = applied,
+            Err(error) => tracing::error!(%error, "failed to complete an object of the server"),
+        }
+    }
+    meta::set(&mut object, "uid", Some(state.random.uuid().into()));
+    meta::set(&mut object, "creationTimestamp", Some(meta::time(now)));
     strategy.prepare_create(&mut object);
     decoding::complete(&resource, &mut object);
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));

@@ -323,7 +323,12 @@ impl Cluster {
         let namespaces = selected.contains("namespace-controller");
         self.spawn(deletion::run(api.clone(), client.clone(), clock.clone(), namespaces));
         self.spawn(event_ttl::run(self.api.client_as(MANAGER), clock.clone()));
-        self.spawn(kubernetes_service::run(api.clone(), client.clone(), clock.clone(), self.endpoints.address()));
+        self.spawn(kubernetes_service::run(
+            api.clone(),
+            self.component_client("kube-apiserver"),
+            clock.clone(),
+            self.endpoints.address(),
+        ));
         if selected.contains("garbage-collector-controller") {
             let events = self.recorder("garbage-collector-controller", "", clock);
             self.spawn(garbage::run(api.clone(), client.clone(), clock.clone(), events));

@@ -3,25 +3,61 @@
 use serde_json::{Value, json};
 
 use super::{priority, roles};
+use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 const ACCESS: &str = "rbac.authorization.k8s.io";
 
-/// Returns the objects that a new server stores, each with its group and resource.
-pub(crate) fn bootstrap_objects() -> Vec<(&'static str, &'static str, Value)> {
+/// The field manager of most of these objects.
+const SERVER: &str = "kube-apiserver";
+/// The field manager of the rules of aggregated roles.
+const AGGREGATION: &str = "clusterrole-aggregation-controller";
+
+/// An object that exists in every new cluster, and its field managers, which are those in Kubernetes.
+#[derive(Debug)]
+pub(crate) struct BootstrapObject {
+    /// The API group.
+    pub(crate) group: &'static str,
+    /// The plural name of the resource.
+    pub(crate) plural: &'static str,
+    /// The object, without the fields that the server sets at creation.
+    pub(crate) object: Value,
+    /// The field manager that creates the object.
+    pub(crate) manager: &'static str,
+    /// The fields of `spec` that the server sets at creation and that the manager owns.
+    pub(crate) assigned: &'static [&'static str],
+    /// A configuration that is applied afterwards, and its field manager.
+    pub(crate) applied: Option<(&'static str, Value)>,
+}
+
+impl BootstrapObject {
+    fn new((group, plural, mut object): (&'static str, &'static str, Value)) -> Self {
+        let applied = if object["aggregationRule"].is_null() { None } else { remove(&mut object, "rules") };
+        let applied = applied.map(|rules| {
+            let metadata = json!({"name": text(&object, "/metadata/name")});
+            let (version, kind) = (&object["apiVersion"], &object["kind"]);
+            (AGGREGATION, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}))
+        });
+        let assigned = if plural == "services" { &["clusterIP"][..] } else { &[] };
+        Self { group, plural, object, manager: SERVER, assigned, applied }
+    }
+}
+
+/// Returns the objects that a new server stores.
+pub(crate) fn bootstrap_objects() -> Vec<BootstrapObject> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
     let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
     let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));
-    namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings).collect()
+    let all = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings);
+    all.map(BootstrapObject::new).collect()
 }
 
 fn namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
     })
 }
 
@@ -34,7 +70,7 @@ fn kubernetes() -> Value {
             "labels": {"component": "apiserver", "provider": "kubernetes"},
         },
         "spec": {
-            "type": "ClusterIP",
+            "type": "ClusterIP", "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
         },
     })

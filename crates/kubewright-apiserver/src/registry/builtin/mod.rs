@@ -37,7 +37,7 @@ use kubewright_apimachinery::random::Random;
 
 use self::entry::Entry;
 pub(crate) use self::{
-    bootstrap::bootstrap_objects,
+    bootstrap::{BootstrapObject, bootstrap_objects},
     entry::Indexes,
     proxy::proxy_backend,
     schemas::{published, reference},
