@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{
     codec,
@@ -48,6 +49,8 @@ pub struct Feed {
     snapshot: usize,
     /// The entries seen so far. A change of an object may be read after its kind was removed.
     resources: BTreeMap<Arc<str>, Arc<Resource>>,
+    /// Notified when `resources` are out of date.
+    registered: watch::Receiver<()>,
 }
 
 /// A change that has not been returned yet.
@@ -62,8 +65,8 @@ struct Pending {
 impl Feed {
     pub(crate) fn new(store: Arc<Store>, registry: Arc<Registry>) -> Self {
         let (cursor, _) = store.everything();
-        let mut feed =
-            Self { store, registry, cursor, ready: VecDeque::new(), snapshot: 0, resources: BTreeMap::new() };
+        let (ready, resources, registered) = (VecDeque::new(), BTreeMap::new(), registry.changes());
+        let mut feed = Self { store, registry, cursor, ready, snapshot: 0, resources, registered };
         feed.restart();
         feed
     }
@@ -135,14 +138,20 @@ impl Feed {
     }
 
     fn resource(&mut self, storage: &Arc<str>) -> Option<Arc<Resource>> {
-        let found = entry(&self.registry, storage);
-        match found {
-            Some(entry) => {
-                self.resources.insert(storage.clone(), entry.clone());
-                Some(entry)
+        if self.registered.has_changed().is_ok_and(|changed| changed) {
+            self.registered.mark_unchanged();
+            for (storage, seen) in &mut self.resources {
+                if let Some(entry) = entry(&self.registry, storage) {
+                    *seen = entry;
+                }
             }
-            None => self.resources.get(storage).cloned(),
         }
+        if let Some(seen) = self.resources.get(storage) {
+            return Some(seen.clone());
+        }
+        let entry = entry(&self.registry, storage)?;
+        self.resources.insert(storage.clone(), entry.clone());
+        Some(entry)
     }
 }
 

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types};
+use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types, lookup_key};
 
 /// A malformed table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +78,7 @@ impl Types {
                     all.filter_map(|(index, _)| u16::try_from(index).ok()).collect::<Vec<_>>()
                 };
                 let mut by_name = of(&|_| true);
-                by_name.sort_by_key(|index| all.fields[usize::from(*index)].name);
+                by_name.sort_by_key(|index| lookup_key(all.fields[usize::from(*index)].name));
                 all.always = of(&|field| always(field) || default(field).is_some()).into();
                 all.by_name = by_name.into();
             }

@@ -77,12 +77,53 @@ impl Log {
         Some(self.events.get(index)?.object.clone())
     }
 
+    /// Returns the index of the first change after `revision`. Most readers are near the end, so the search begins there.
+    fn index_after(&self, revision: u64) -> usize {
+        let is_after = |index: usize| self.events.get(index).is_none_or(|event| event.object.revision() > revision);
+        let (mut low, mut high, mut width) = (self.events.len(), self.events.len(), 1);
+        while low > 0 && is_after(low - 1) {
+            (low, high, width) = (low.saturating_sub(width), low - 1, width * 2);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_after(middle) { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
     /// Returns the changes after `revision`, oldest first.
     pub(crate) fn after(&self, revision: u64) -> Result<impl DoubleEndedIterator<Item = &Arc<Event>>, Expired> {
         if revision < self.floor {
             return Err(Expired { oldest: self.floor });
         }
-        let start = self.events.partition_point(|event| event.object.revision() <= revision);
-        Ok(self.events.range(start..))
+        Ok(self.events.range(self.index_after(revision)..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::ChangeKind;
+
+    #[test]
+    fn a_reader_continues_after_any_revision() {
+        for count in 0..20 {
+            // Revisions of one resource have gaps.
+            let revisions: Vec<u64> = (0..count).map(|index| 10 + index * 3).collect();
+            let mut log = Log::new(Limits::default(), 5);
+            for revision in &revisions {
+                let object = Arc::new(Stored::new(ChangeKind::Added, *revision, json!({})));
+                let key = Key::new("", "a");
+                log.push(Arc::new(Event { storage: "a".into(), key, object, previous: None }));
+            }
+            assert!(log.after(4).is_err());
+            for revision in 5..80 {
+                let seen: Vec<_> = log.after(revision).unwrap().map(|event| event.object.revision()).collect();
+                let expect: Vec<_> = revisions.iter().copied().filter(|other| *other > revision).collect();
+                assert_eq!(seen, expect, "after {revision} of {revisions:?}");
+            }
+        }
     }
 }
