@@ -2,6 +2,9 @@
 //! much.
 //!
 //! The caller limits the size of the text. [`depth::LIMIT`] limits its nesting.
+//!
+//! The YAML parser is instantiated here only: for each type that is read directly, a program contains it once more. Read a
+//! value, and that as a type by `serde_json::from_value`.
 
 use std::fmt;
 
@@ -69,6 +72,29 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
         let thread = thread.spawn_scoped(scope, || yaml_document(text)).map_err(|error| failed(&error))?;
         thread.join().unwrap_or_else(|_| Err(failed(&"the parser panicked")))
     })
+}
+
+/// The error that a file is not YAML. Its text quotes the line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct YamlFileError(String);
+
+/// Decodes a file of one YAML document, which must have no duplicate fields.
+///
+/// # Errors
+/// If the text is not YAML, has several documents, or is nested too deeply.
+pub fn yaml_file(text: &str) -> Result<Value, YamlFileError> {
+    let document = serde_saphyr::from_str::<Document>(text);
+    document.map(|document| document.0).map_err(|error| YamlFileError(error.to_string()))
+}
+
+/// Decodes a file of any number of YAML documents, as [`yaml_file`] does one.
+///
+/// # Errors
+/// If the text is not YAML, or a document is nested too deeply.
+pub fn yaml_documents(text: &str) -> Result<Vec<Value>, YamlFileError> {
+    let documents = serde_saphyr::from_multiple::<Document>(text).map_err(|error| YamlFileError(error.to_string()))?;
+    Ok(documents.into_iter().map(|document| document.0).collect())
 }
 
 fn yaml_document(text: &str) -> Result<Decoded, DecodeError> {

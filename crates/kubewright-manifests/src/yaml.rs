@@ -1,5 +1,6 @@
 //! Deterministic YAML: sorted keys, and whole numbers without a fraction.
 
+use kubewright_apimachinery::decode::yaml_documents;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
@@ -23,7 +24,7 @@ pub fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<Str
 /// # Errors
 /// Returns an error if the text is not YAML.
 pub fn read(text: &str) -> Result<Vec<Value>, YamlError> {
-    serde_saphyr::from_multiple(text).map_err(|error| YamlError(error.to_string()))
+    yaml_documents(text).map_err(|error| YamlError(error.to_string()))
 }
 
 /// A value with sorted keys and plain numbers.

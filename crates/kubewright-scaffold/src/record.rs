@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, io};
 
+use kubewright_apimachinery::decode::yaml_file;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -86,7 +87,8 @@ impl Record {
     /// # Errors
     /// Returns an error if the text is not a record.
     pub fn read(text: &str) -> Result<Self, RecordError> {
-        serde_saphyr::from_str(text).map_err(|error| RecordError::Syntax(error.to_string()))
+        let content = yaml_file(text).map_err(|error| RecordError::Syntax(error.to_string()))?;
+        serde_json::from_value(content).map_err(|error| RecordError::Syntax(error.to_string()))
     }
 
     /// Returns the content of the file.

@@ -27,6 +27,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
     core::GroupVersionKind,
 };
+use kubewright_apimachinery::decode::yaml_documents;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -87,8 +88,7 @@ impl Cluster {
     /// # Errors
     /// At the first document that can't be applied. The documents before it stay applied.
     pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>, ApplyError> {
-        let documents: Vec<serde_json::Value> =
-            serde_saphyr::from_multiple(manifest).map_err(|error| ApplyError::Yaml(error.to_string()))?;
+        let documents = yaml_documents(manifest).map_err(|error| ApplyError::Yaml(error.to_string()))?;
         let mut applied = Vec::new();
         for (index, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
             let object: DynamicObject = serde_json::from_value(document).map_err(|_| ApplyError::Incomplete(index))?;

@@ -1,5 +1,6 @@
 //! Parsing and writing `PROJECT`.
 
+use kubewright_apimachinery::decode::yaml_file;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -53,8 +54,9 @@ impl Project {
     /// # Errors
     /// Returns an error for invalid YAML, an unsupported version, or a missing key.
     pub fn read(text: &str) -> Result<Self, ProjectError> {
+        let content = yaml_file(text).map_err(|error| ProjectError::Syntax(error.to_string()))?;
         let mut content: Map<String, Value> =
-            serde_saphyr::from_str(text).map_err(|error| ProjectError::Syntax(error.to_string()))?;
+            serde_json::from_value(content).map_err(|error| ProjectError::Syntax(error.to_string()))?;
         // The version is checked first, since other versions may have other keys.
         let found = match content.remove("version") {
             None | Some(Value::Null) => return Err(ProjectError::Missing("version")),
