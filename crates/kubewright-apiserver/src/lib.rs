@@ -20,6 +20,7 @@ mod body;
 mod certificate_verifier;
 mod codec;
 mod conversion;
+pub mod cron;
 mod decoding;
 mod digest;
 pub mod discovery;

@@ -16,6 +16,7 @@ use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
     controllers::{
         aggregation::Aggregation,
+        cron_job::CronJobs,
         daemon_set::DaemonSets,
         deletion,
         deployment::Deployments,
@@ -338,6 +339,7 @@ impl Cluster {
             self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
         }
         self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
+        self.control(selected, "cronjob-controller", clock, CronJobs::default());
         self.control(selected, "daemonset-controller", clock, DaemonSets::default());
         self.control(selected, "deployment-controller", clock, Deployments::default());
         self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone()));

@@ -6,8 +6,8 @@
 //! * [`aggregation`]: aggregated cluster roles
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
-//! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`]: the
-//!   workloads
+//! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
+//!   [`cron_job`]: the workloads
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
@@ -22,6 +22,7 @@
 pub(crate) mod aggregation;
 pub(crate) mod batch;
 mod controller_refs;
+pub(crate) mod cron_job;
 pub(crate) mod daemon_set;
 pub(crate) mod deletion;
 pub(crate) mod deployment;

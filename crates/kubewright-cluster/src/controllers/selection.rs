@@ -30,8 +30,9 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "clusterrole-aggregation-controller",
+        "cronjob-controller",
         "daemonset-controller",
         "deployment-controller",
         "disruption-controller",

@@ -3,6 +3,7 @@
 mod attach;
 mod controllers;
 mod crds;
+mod cron_job;
 mod daemon_set;
 mod deployment;
 mod disruption;

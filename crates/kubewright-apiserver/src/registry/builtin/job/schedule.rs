@@ -3,8 +3,11 @@
 use serde_json::Value;
 
 use super::validate::validate_job_spec;
-use crate::registry::builtin::validation::{
-    Errors, Path, Shown, boolean, field, int, optional_string, string, validate_nonnegative,
+use crate::{
+    cron::Schedule,
+    registry::builtin::validation::{
+        Errors, Path, Shown, boolean, field, int, optional_string, string, validate_nonnegative,
+    },
 };
 
 const SPEC: Path<'static> = Path::new("spec");
@@ -60,7 +63,7 @@ fn validate_job_template(template: &Value, path: &Path<'_>, errors: &mut Errors)
 }
 
 fn validate_schedule(schedule: &str, zone_before: bool, zone: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
-    if let Err(why) = parse(schedule) {
+    if let Err(why) = Schedule::parse(schedule) {
         errors.invalid(path, schedule, &why);
     }
     let has_zone = schedule.contains("TZ");
@@ -95,164 +98,5 @@ fn validate_time_zone(zone: &str, path: &Path<'_>, errors: &mut Errors) {
         || jiff::tz::TimeZone::get(zone).is_ok_and(|found| found.iana_name() == Some(zone));
     if !known {
         errors.invalid(path, zone, &unknown);
-    }
-}
-
-/// One field of a schedule: its bounds, and the names of its numbers.
-struct Bounds {
-    least: u64,
-    most: u64,
-    names: &'static [&'static str],
-}
-
-const FIELDS: [Bounds; 5] = [
-    Bounds { least: 0, most: 59, names: &[] },
-    Bounds { least: 0, most: 23, names: &[] },
-    Bounds { least: 1, most: 31, names: &[] },
-    Bounds {
-        least: 1,
-        most: 12,
-        names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-    },
-    Bounds { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
-];
-
-/// Checks a schedule, and returns why it is malformed.
-fn parse(schedule: &str) -> Result<(), String> {
-    let mut schedule = schedule;
-    if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
-        schedule = schedule.split_once(' ').map_or("", |(_, rest)| rest).trim();
-    }
-    if schedule.starts_with('@') {
-        return descriptor(schedule);
-    }
-    let fields: Vec<_> = schedule.split_whitespace().collect();
-    if fields.len() != FIELDS.len() {
-        let (number, list) = (fields.len(), fields.join(" "));
-        return Err(format!("expected exactly {} fields, found {number}: [{list}]", FIELDS.len()));
-    }
-    for (text, bounds) in fields.iter().zip(&FIELDS) {
-        for range in text.split(',').filter(|range| !range.is_empty()) {
-            check_range(range, bounds)?;
-        }
-    }
-    Ok(())
-}
-
-fn descriptor(text: &str) -> Result<(), String> {
-    match text {
-        "@yearly" | "@annually" | "@monthly" | "@weekly" | "@daily" | "@midnight" | "@hourly" => Ok(()),
-        _ => match text.strip_prefix("@every ") {
-            None => Err(format!("unrecognized descriptor: {text}")),
-            Some(duration) if is_duration(duration) => Ok(()),
-            Some(duration) => Err(format!("failed to parse duration {text}: time: invalid duration {duration:?}")),
-        },
-    }
-}
-
-/// Returns whether a text is a duration such as `1h30m`.
-fn is_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number = &rest[..digits];
-        if number.matches('.').count() > 1 || !number.bytes().any(|byte| byte.is_ascii_digit()) {
-            return false;
-        }
-        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
-        rest = &rest[digits..];
-        let Some(length) = unit.iter().filter(|unit| rest.starts_with(*unit)).map(|unit| unit.len()).max() else {
-            return false;
-        };
-        rest = &rest[length..];
-    }
-    true
-}
-
-fn check_range(text: &str, bounds: &Bounds) -> Result<(), String> {
-    let parts: Vec<_> = text.split('/').collect();
-    let limits: Vec<_> = parts[0].split('-').collect();
-    let (start, mut end) = match limits[..] {
-        ["*" | "?", ..] => (bounds.least, bounds.most),
-        [one] => {
-            let number = number_or_name(one, bounds)?;
-            (number, number)
-        }
-        [first, last] => (number_or_name(first, bounds)?, number_or_name(last, bounds)?),
-        _ => return Err(format!("too many hyphens: {text}")),
-    };
-    let step = match parts[..] {
-        [_] => 1,
-        [_, step] => {
-            if limits.len() == 1 {
-                end = bounds.most;
-            }
-            number(step)?
-        }
-        _ => return Err(format!("too many slashes: {text}")),
-    };
-    let Bounds { least, most, .. } = bounds;
-    if start < *least {
-        return Err(format!("beginning of range ({start}) below minimum ({least}): {text}"));
-    }
-    if end > *most {
-        return Err(format!("end of range ({end}) above maximum ({most}): {text}"));
-    }
-    if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
-    }
-    if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
-    }
-    Ok(())
-}
-
-fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
-    let lower = text.to_lowercase();
-    match bounds.names.iter().position(|name| *name == lower) {
-        Some(index) => Ok(bounds.least + u64::try_from(index).unwrap_or_default()),
-        None => number(text),
-    }
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    let failed = |why: &str| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}");
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(failed("invalid syntax"));
-    }
-    let number: i64 = text.parse().map_err(|_| failed("value out of range"))?;
-    u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn malformed_schedules_are_explained() {
-        for schedule in ["* * * * *", "*/5 0-3,5 1 jan-mar SUN", "@daily", "@every 1h30m", "0 0 ? * ?", "1/2 * * * *"] {
-            assert_eq!(parse(schedule), Ok(()), "{schedule}");
-        }
-        for (schedule, why) in [
-            ("* * *", "expected exactly 5 fields, found 3: [* * *]"),
-            ("60 * * * *", "end of range (60) above maximum (59): 60"),
-            ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-            ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
-            ("*/0 * * * *", "step of range should be a positive number: */0"),
-            ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
-            ("1/2/3 * * * *", "too many slashes: 1/2/3"),
-            ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
-            ("@never", "unrecognized descriptor: @never"),
-            ("@every x", "failed to parse duration @every x: time: invalid duration \"x\""),
-        ] {
-            assert_eq!(parse(schedule), Err(why.into()), "{schedule}");
-        }
     }
 }
