@@ -31,6 +31,7 @@ use crate::{
         scheduler,
         selection::Controllers,
         stateful_set::StatefulSets,
+        taint_eviction::TaintEvictions,
     },
     events::Recorder,
     node::{
@@ -350,6 +351,7 @@ impl Cluster {
         self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET));
         self.control(selected, "replicationcontroller-controller", clock, ReplicaSets::new(REPLICATION_CONTROLLER));
         self.control(selected, "statefulset-controller", clock, StatefulSets::default());
+        self.control(selected, "taint-eviction-controller", clock, TaintEvictions::new(clock.clone()));
     }
 
     /// Runs a controller in the shared reconcile loop, if it is selected.

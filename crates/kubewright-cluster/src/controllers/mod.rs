@@ -8,6 +8,7 @@
 //! * [`scheduler`]: the binding of pods to the one node
 //! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
 //!   [`cron_job`]: the workloads
+//! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
@@ -44,4 +45,5 @@ mod retry;
 pub(crate) mod scheduler;
 pub(crate) mod selection;
 pub(crate) mod stateful_set;
+pub(crate) mod taint_eviction;
 pub(crate) mod value;

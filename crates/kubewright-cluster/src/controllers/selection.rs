@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "clusterrole-aggregation-controller",
         "cronjob-controller",
         "daemonset-controller",
@@ -45,6 +45,7 @@ impl Controllers {
         "replicationcontroller-controller",
         "serviceaccount-controller",
         "statefulset-controller",
+        "taint-eviction-controller",
     ];
 
     /// Returns the selection of all controllers.

@@ -29,6 +29,7 @@ mod replicaset;
 mod scheduler;
 mod simulate;
 mod stateful_set;
+mod taint_eviction;
 mod volumes;
 mod wire;
 

@@ -27,15 +27,18 @@ pub(crate) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
 
 /// Returns whether a pod tolerates a taint.
 pub(crate) fn is_tolerated(pod: &Value, taint: &Value) -> bool {
-    list(pod, "/spec/tolerations").iter().any(|toleration| {
-        let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
-        let value = match text(toleration, "/operator") {
-            "Exists" => true,
-            _ => text(toleration, "/value") == text(taint, "/value"),
-        };
-        let any_key = key.is_empty() && text(toleration, "/operator") == "Exists";
-        (effect.is_empty() || effect == text(taint, "/effect")) && (any_key || key == text(taint, "/key")) && value
-    })
+    list(pod, "/spec/tolerations").iter().any(|toleration| tolerates(toleration, taint))
+}
+
+/// Returns whether a toleration matches a taint.
+pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
+    let value = match text(toleration, "/operator") {
+        "Exists" => true,
+        _ => text(toleration, "/value") == text(taint, "/value"),
+    };
+    let any_key = key.is_empty() && text(toleration, "/operator") == "Exists";
+    (effect.is_empty() || effect == text(taint, "/effect")) && (any_key || key == text(taint, "/key")) && value
 }
 
 /// Returns whether a pod's node selector and required node affinity match a node.

@@ -2,7 +2,7 @@
 //! reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and ignores CPU and memory
-//! requests. A taint with the effect `NoExecute` prevents new pods from being bound, but doesn't evict running ones.
+//! requests.
 
 pub(crate) mod filter;
 
