@@ -125,6 +125,8 @@ pub(crate) enum Step {
     Apply(ObjectPath, &'static str, Value),
     /// Delete the object of this UID.
     Delete(ObjectPath, String),
+    /// Delete the object of this UID after its dependents.
+    DeleteInForeground(ObjectPath, String),
     /// Delete the object of this UID, and record an event about the result.
     DeleteReported(ObjectPath, String, Report),
     /// Record an event.
@@ -169,6 +171,11 @@ impl Step {
         }
         let patch = json!({"metadata": {"uid": object["metadata"]["uid"]}, "status": status});
         Some(Self::Merge(address(kind, object), "/status", patch))
+    }
+
+    /// Returns a deletion in the foreground.
+    pub(crate) fn delete_in_foreground(kind: &Kind, object: &Value) -> Self {
+        Self::DeleteInForeground(address(kind, object), object["metadata"]["uid"].as_str().unwrap_or_default().into())
     }
 
     /// Returns a deletion.
@@ -340,11 +347,14 @@ impl Worker {
                     let result = self.client.create(address, "", body).await.map(drop);
                     self.report(regarding, report, result).map_err(|error| (StepKind::Create, error))?;
                 }
+                Step::DeleteInForeground(address, uid) => {
+                    self.delete(address, uid, "Foreground").await.map_err(|error| (StepKind::Other, error))?;
+                }
                 Step::Delete(address, uid) => {
-                    self.delete(address, uid).await.map_err(|error| (StepKind::Other, error))?;
+                    self.delete(address, uid, "Background").await.map_err(|error| (StepKind::Other, error))?;
                 }
                 Step::DeleteReported(address, uid, report) => {
-                    let result = self.delete(address, uid).await;
+                    let result = self.delete(address, uid, "Background").await;
                     self.report(regarding, report, result).map_err(|error| (StepKind::Delete, error))?;
                 }
                 Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
@@ -405,8 +415,8 @@ impl Worker {
         result
     }
 
-    async fn delete(&self, address: &ObjectPath, uid: &str) -> Result<(), kube::Error> {
-        let how = DeleteOptions { uid: Some(uid), propagation: Some("Background"), ..DeleteOptions::default() };
+    async fn delete(&self, address: &ObjectPath, uid: &str, propagation: &str) -> Result<(), kube::Error> {
+        let how = DeleteOptions { uid: Some(uid), propagation: Some(propagation), ..DeleteOptions::default() };
         forgive(self.client.delete(address, &how).await)
     }
 

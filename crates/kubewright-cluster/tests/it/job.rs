@@ -143,3 +143,24 @@ async fn a_suspended_job_has_no_pods() {
     until(&cluster, |job| holds(job, "Complete")).await;
     cluster.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_index_fails_alone_and_the_job_with_it_at_the_end() {
+    let cluster = simulated().await;
+    let spec = json!({
+        "completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}},
+    });
+    create(&cluster, spec).await;
+    let failed = |job: &Job| job.status.as_ref().and_then(|status| status.failed_indexes.clone());
+    until(&cluster, |job| failed(job).as_deref() == Some("")).await;
+    let running = |pods: &[&Pod]| pods.iter().filter(|pod| is_running(pod)).count() == 2;
+    let found = cluster.expect::<Pod>(running).await.expect("running");
+    cluster.finish_pod("default", &found[0].name_any(), 1).await.expect("it ends");
+    until(&cluster, |job| failed(job).as_deref() == Some("0")).await;
+    cluster.finish_pod("default", &found[1].name_any(), 0).await.expect("it ends");
+    let done = until(&cluster, |job| holds(job, "Failed")).await;
+    assert_eq!(reason(&done), "FailedIndexes");
+    assert_eq!(done.status.and_then(|status| status.completed_indexes).as_deref(), Some("1"));
+    cluster.shutdown().await;
+}

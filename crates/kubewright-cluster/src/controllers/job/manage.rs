@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    FINALIZER, JOB, Progress, View, has_failed, is_tracked, release, seconds_left,
+    FINALIZER, JOB, Progress, View, has_failed, is_tracked,
+    policy::{self, FAILURES},
+    release, seconds_left,
     uncounted_pods::{INDEX, index_of},
 };
 use crate::controllers::{
@@ -42,11 +44,12 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
     if present >= wanted {
         return Vec::new();
     }
-    if let Some(delay) = delay(view) {
+    let per_index = policy::limit_per_index(view.job).is_some();
+    if !per_index && let Some(delay) = delay(view, &view.pods) {
         plan.requeue_after(delay);
         return Vec::new();
     }
-    let pods = new_pods(view, (wanted - present).min(BURST), waits);
+    let pods = new_pods(view, (wanted - present).min(BURST), waits, plan);
     if pods.is_empty() { Vec::new() } else { vec![Step::CreatePods(pods)] }
 }
 
@@ -59,7 +62,9 @@ fn named(pod: &Value) -> (String, String) {
 fn wanted(view: &View<'_>) -> usize {
     let (parallel, succeeded) = (int(view.job, "/spec/parallelism"), view.counts.succeeded());
     match number(view.job, "/spec/completions") {
-        Some(completions) => usize::try_from((completions - succeeded).min(parallel)).unwrap_or_default(),
+        Some(completions) => {
+            usize::try_from((completions - succeeded - view.counts.failed_indexes()).min(parallel)).unwrap_or_default()
+        }
         None if succeeded > 0 => view.active.len(),
         None => usize::try_from(parallel).unwrap_or_default(),
     }
@@ -79,10 +84,10 @@ fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
     steps
 }
 
-/// Returns the back-off before the next pod is created, if pods have failed since the last success.
-fn delay(view: &View<'_>) -> Option<Duration> {
+/// Returns the back-off before the next pod is created, if some of these pods have failed since the last success.
+fn delay(view: &View<'_>, pods: &[&Value]) -> Option<Duration> {
     let mut ended: Vec<(Timestamp, bool)> = Vec::new();
-    for pod in &view.pods {
+    for pod in pods {
         let failed = has_failed(view.job, pod) && (text(pod, "/status/phase") == "Failed" || is_tracked(pod));
         if failed || text(pod, "/status/phase") == "Succeeded" {
             ended.push((end(pod).unwrap_or(view.now), failed));
@@ -108,7 +113,7 @@ fn end(pod: &Value) -> Option<Timestamp> {
     last.or_else(asked)
 }
 
-fn new_pods(view: &View<'_>, count: usize, waits: bool) -> Vec<Value> {
+fn new_pods(view: &View<'_>, count: usize, waits: bool, plan: &mut Plan) -> Vec<Value> {
     let job = view.job;
     let mut pod = from_template(&job["spec"]["template"], job, &JOB.api_version(), JOB.kind);
     let mut finalizers = list(&pod, "/metadata/finalizers").to_vec();
@@ -120,9 +125,27 @@ fn new_pods(view: &View<'_>, count: usize, waits: bool) -> Vec<Value> {
     let present = view.pods.iter().filter(|pod| view.active.contains(pod) || waits && is_deleting(pod));
     let taken: BTreeSet<_> = present.filter_map(|pod| index_of(pod)).collect();
     let done = view.counts.indexes.as_ref().map(|indexes| &indexes.0);
-    let is_free = |index: &i64| !taken.contains(index) && done.is_none_or(|done| !done.contains(index));
-    let free = (0..int(job, "/spec/completions")).filter(is_free).take(count);
-    free.map(|index| with_index(&pod, text(job, "/metadata/name"), index)).collect()
+    let failed = view.counts.failed_indexes.as_ref().map(|indexes| &indexes.0);
+    let is_free = |index: &i64| {
+        !taken.contains(index) && [done, failed].into_iter().flatten().all(|ended| !ended.contains(index))
+    };
+    let mut pods = Vec::new();
+    for index in (0..int(job, "/spec/completions")).filter(is_free) {
+        if pods.len() == count {
+            break;
+        }
+        let mut pod = with_index(&pod, text(job, "/metadata/name"), index);
+        if failed.is_some() {
+            let of_index: Vec<_> = view.pods.iter().copied().filter(|pod| index_of(pod) == Some(index)).collect();
+            if let Some(delay) = delay(view, &of_index) {
+                plan.requeue_after(delay);
+                continue;
+            }
+            pod["metadata"]["annotations"][FAILURES] = policy::failures(job, &of_index, index).to_string().into();
+        }
+        pods.push(pod);
+    }
+    pods
 }
 
 /// Gives a pod its completion index, by name, host name, label, annotation and environment.

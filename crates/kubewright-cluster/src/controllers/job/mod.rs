@@ -3,12 +3,12 @@
 //! * [`uncounted_pods`]: the counts of succeeded and failed pods, each exactly once
 //! * [`index`]: sets of completion indexes
 //! * [`manage`]: the creation and deletion of pods
+//! * [`policy`]: failure policies, success policies, and limits per index
 //! * [`status`]: counts and conditions
-//!
-//! Not implemented: pod failure policies, success policies, and back-off limits per index.
 
 mod index;
 mod manage;
+mod policy;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -97,8 +97,8 @@ fn has_failed(job: &Value, pod: &Value) -> bool {
 enum Progress {
     /// It is not finished.
     Open,
-    /// All completions have succeeded.
-    Succeeded,
+    /// It has succeeded, with a reason and a message.
+    Succeeded(String, String),
     /// It has failed, with a reason and a message.
     Failed(String, String),
 }
@@ -154,7 +154,7 @@ fn expire(job: &Value, now: Timestamp, plan: &mut Plan) {
         return;
     };
     match seconds_left(ended, seconds, now) {
-        None => plan.steps.push(Step::delete(&JOB, job)),
+        None => plan.steps.push(Step::delete_in_foreground(&JOB, job)),
         Some(left) => plan.requeue_after(left),
     }
 }
@@ -171,12 +171,24 @@ fn progress(view: &View<'_>, plan: &mut Plan) -> Progress {
     if let Some(target) = condition(job, "FailureTarget").filter(|_| holds(job, "FailureTarget")) {
         return Progress::Failed(text(target, "/reason").into(), text(target, "/message").into());
     }
-    if holds(job, "SuccessCriteriaMet") {
-        return Progress::Succeeded;
+    if let Some(met) = condition(job, "SuccessCriteriaMet").filter(|_| holds(job, "SuccessCriteriaMet")) {
+        return Progress::Succeeded(text(met, "/reason").into(), text(met, "/message").into());
+    }
+    if let Some(message) = policy::failed_job(job, &view.pods) {
+        return Progress::Failed("PodFailurePolicy".into(), message);
+    }
+    let rule = view.counts.indexes.as_ref().and_then(|succeeded| policy::success_rule(job, succeeded));
+    if let Some(rule) = rule {
+        return Progress::Succeeded("SuccessPolicy".into(), format!("Matched rules at index {rule}"));
     }
     let limit = int(job, "/spec/backoffLimit");
     if view.counts.failed() > limit || manage::restarts_exceed(view, limit) {
         return Progress::Failed("BackoffLimitExceeded".into(), "Job has reached the specified backoff limit".into());
+    }
+    let failed_indexes = view.counts.failed_indexes();
+    if number(job, "/spec/maxFailedIndexes").is_some_and(|limit| failed_indexes > limit) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Progress::Failed("MaxFailedIndexesExceeded".into(), message.into());
     }
     let deadline = number(job, "/spec/activeDeadlineSeconds").filter(|_| !view.is_suspended());
     if let (Some(seconds), Some(start)) = (deadline, time(job, "/status/startTime")) {
@@ -192,6 +204,13 @@ fn progress(view: &View<'_>, plan: &mut Plan) -> Progress {
         plan.requeue_after(Duration::from_secs(seconds));
     }
     let succeeded = view.counts.succeeded();
-    let enough = number(job, "/spec/completions").map_or(succeeded > 0, |wanted| succeeded >= wanted);
-    if enough && view.active.is_empty() && !view.is_suspended() { Progress::Succeeded } else { Progress::Open }
+    let enough = number(job, "/spec/completions").map_or(succeeded > 0, |wanted| succeeded + failed_indexes >= wanted);
+    if !enough || !view.active.is_empty() || view.is_suspended() {
+        Progress::Open
+    } else if failed_indexes > 0 {
+        Progress::Failed("FailedIndexes".into(), "Job has failed indexes".into())
+    } else {
+        let message = "Reached expected number of succeeded pods";
+        Progress::Succeeded("CompletionsReached".into(), message.into())
+    }
 }

@@ -27,8 +27,7 @@ pub(super) fn status(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
     let quiet = view.counts.is_settled() && view.active.is_empty() && view.terminating() == 0;
     match progress {
         Progress::Open => {}
-        Progress::Succeeded => {
-            let (reason, message) = ("CompletionsReached", "Reached expected number of succeeded pods");
+        Progress::Succeeded(reason, message) => {
             conditions.set("SuccessCriteriaMet", "True", reason, message);
             if quiet {
                 conditions.set("Complete", "True", reason, message);
@@ -53,6 +52,9 @@ pub(super) fn status(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
 fn event_reason(reason: &str) -> &'static str {
     match reason {
         "DeadlineExceeded" => "DeadlineExceeded",
+        "FailedIndexes" => "FailedIndexes",
+        "MaxFailedIndexesExceeded" => "MaxFailedIndexesExceeded",
+        "PodFailurePolicy" => "PodFailurePolicy",
         _ => "BackoffLimitExceeded",
     }
 }
@@ -82,6 +84,9 @@ fn counters(view: &View<'_>, status: &mut Map<String, Value>) {
     status.insert("terminating".into(), view.terminating().into());
     if let Some(indexes) = counts.indexes.as_ref().filter(|indexes| !indexes.0.is_empty()) {
         status.insert("completedIndexes".into(), indexes.to_string().into());
+    }
+    if let Some(indexes) = &counts.failed_indexes {
+        status.insert("failedIndexes".into(), indexes.to_string().into());
     }
     let mut uncounted = json!({});
     for (field, uids) in [("succeeded", &counts.noted_succeeded), ("failed", &counts.noted_failed)] {

@@ -180,3 +180,71 @@ fn a_suspended_job_has_a_condition_and_restarts_its_clock() {
     assert_eq!(status["conditions"][0]["status"], "False");
     assert_eq!(status["startTime"], "2024-01-01T00:01:00Z");
 }
+
+/// A pod of an index, with the number of earlier failures.
+fn indexed(index: i64, phase: &str, failures: i64) -> Value {
+    let mut pod = pod(&format!("{index}-{failures}"), phase, (phase != "Running").then_some(1));
+    pod["metadata"]["annotations"] =
+        json!({uncounted_pods::INDEX: index.to_string(), policy::FAILURES: failures.to_string()});
+    pod
+}
+
+fn per_index(spec: Value) -> Value {
+    let mut all = json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 1});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        all[field] = value.clone();
+    }
+    job(all)
+}
+
+#[test]
+fn failures_are_counted_per_index() {
+    let pods = [indexed(0, "Failed", 0), indexed(1, "Failed", 1), indexed(2, "Running", 0)];
+    let first = plan(&per_index(json!({})), &pods);
+    assert_eq!(status_of(&first)["failedIndexes"], "1");
+    let annotations = |pod: &Value| pod["metadata"]["annotations"].clone();
+    let expect = json!({uncounted_pods::INDEX: "0", policy::FAILURES: "1"});
+    assert_eq!(made(&first).iter().map(annotations).collect::<Vec<_>>(), [expect]);
+    let exceeded = plan(&per_index(json!({"maxFailedIndexes": 0})), &pods);
+    assert_eq!(status_of(&exceeded)["conditions"][0]["reason"], "MaxFailedIndexesExceeded");
+    let ended = [indexed(0, "Succeeded", 0), indexed(1, "Failed", 1), indexed(2, "Succeeded", 0)];
+    let ended = status_of(&plan(&per_index(json!({})), &ended));
+    assert_eq!(
+        (&ended["conditions"][0]["type"], &ended["conditions"][0]["reason"]),
+        (&json!("FailureTarget"), &json!("FailedIndexes"))
+    );
+    assert_eq!(ended["completedIndexes"], "0,2");
+}
+
+#[test]
+fn a_success_policy_ends_a_job_early() {
+    let rules = json!({"rules": [{"succeededIndexes": "0"}]});
+    let object = per_index(json!({"successPolicy": rules, "backoffLimitPerIndex": null}));
+    let met = plan(&object, &[indexed(0, "Succeeded", 0), indexed(1, "Running", 0)]);
+    let status = status_of(&met);
+    assert_eq!(
+        (&status["conditions"][0]["type"], &status["conditions"][0]["reason"]),
+        (&json!("SuccessCriteriaMet"), &json!("SuccessPolicy"))
+    );
+    assert!(met.steps.iter().any(|step| matches!(step, Step::DeletePods(pods) if pods[0].0 == "1-0")), "{met:?}");
+}
+
+#[test]
+fn a_failure_policy_ignores_failures_or_fails_the_job() {
+    let rules = json!({"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
+    ]});
+    let object = job(json!({"podFailurePolicy": rules, "podReplacementPolicy": "Failed", "backoffLimit": 0}));
+    let mut ended = pod("a", "Failed", Some(1));
+    ended["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    let ignored = plan(&object, std::slice::from_ref(&ended));
+    assert_eq!(status_of(&ignored)["uncountedTerminatedPods"], json!({}));
+    let releases = |step: &Step| matches!(step, Step::Merge(path, "", _) if path.name == "a");
+    assert!(ignored.steps.iter().any(releases));
+    ended["status"] =
+        json!({"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 42}}}]});
+    let failed = status_of(&plan(&object, &[ended]));
+    let message = "Container main for pod default/a failed with exit code 42 matching FailJob rule at index 1";
+    assert_eq!(failed["conditions"][0]["message"], message);
+}

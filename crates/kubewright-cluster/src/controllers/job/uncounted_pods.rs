@@ -9,7 +9,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{has_failed, index::Indexes, is_tracked};
+use super::{
+    has_failed,
+    index::Indexes,
+    is_tracked,
+    policy::{self, Verdict},
+};
 use crate::controllers::value::{int, is_deleting, list, text};
 
 /// The annotation with the completion index of a pod.
@@ -24,6 +29,8 @@ pub(super) struct PodCounts<'a> {
     failed: i64,
     /// The succeeded completion indexes of an indexed job.
     pub(super) indexes: Option<Indexes>,
+    /// The failed completion indexes of a job that limits the failures of each.
+    pub(super) failed_indexes: Option<Indexes>,
     /// The recorded UIDs of succeeded pods.
     pub(super) noted_succeeded: Vec<String>,
     /// The recorded UIDs of failed pods.
@@ -39,6 +46,11 @@ impl PodCounts<'_> {
             Some(indexes) => number(indexes.0.len()),
             None => self.succeeded + number(self.noted_succeeded.len()),
         }
+    }
+
+    /// Returns the number of failed indexes.
+    pub(super) fn failed_indexes(&self) -> i64 {
+        self.failed_indexes.as_ref().map_or(0, |indexes| number(indexes.0.len()))
     }
 
     /// Returns the number of failed pods.
@@ -80,6 +92,9 @@ pub(super) fn count<'a>(job: &Value, pods: &[&'a Value]) -> PodCounts<'a> {
     } else {
         counts.succeeded = int(job, "/status/succeeded");
     }
+    if policy::limit_per_index(job).is_some() {
+        counts.failed_indexes = Some(Indexes::parse(text(job, "/status/failedIndexes"), completions));
+    }
     let tracked: BTreeSet<&str> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod)).collect();
     let noted = |field: &str| {
         let uids = list(job, &format!("/status/uncountedTerminatedPods/{field}")).iter().filter_map(Value::as_str);
@@ -117,7 +132,13 @@ fn take<'a>(job: &Value, pod: &'a Value, completions: i64, counts: &mut PodCount
             (None, _) => note(&mut counts.noted_succeeded),
         }
     } else if has_failed(job, pod) || had_failed {
-        if counts.indexes.is_none() || index.is_some() {
+        if let (Some(failed), Some(index)) = (&mut counts.failed_indexes, index)
+            && policy::fails_index(job, pod)
+        {
+            failed.0.insert(index);
+        }
+        let counts_here = had_failed || policy::verdict(job, pod) != Verdict::Ignore;
+        if counts_here && (counts.indexes.is_none() || index.is_some()) {
             note(&mut counts.noted_failed);
         }
     } else if !is_deleting(job) {
