@@ -22,6 +22,7 @@ use super::{
 use crate::{
     admission::Operation,
     codec, meta,
+    object_type::ObjectType,
     registry::{Dependents, Resource},
     response::{self, Response},
     schema_rules,
@@ -61,10 +62,13 @@ impl DeleteOptions {
         if call.body.is_empty() {
             return Self::read(&Self::of_query(call)?);
         }
-        let value = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
+        let mut value = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
         if !matches!(value["kind"].as_str(), None | Some("" | "DeleteOptions")) {
             let version = value["apiVersion"].as_str().unwrap_or_default();
             return Err(Status::bad_request(schema_rules::unregistered(&value["kind"], version)));
+        }
+        if let Some(ty) = ObjectType::of("meta.k8s.io", "v1", "DeleteOptions") {
+            ty.decode(&mut value).map_err(Status::bad_request)?;
         }
         Self::read(&value)
     }

@@ -28,7 +28,7 @@ const MANAGER: &str = "kube-apiserver";
 /// Evicts the object of a call.
 pub(super) async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let eviction = call.body_of_kind(&["Eviction"])?;
+    let eviction = call.body_of_kind(subresource.kind)?;
     if meta::text(&eviction, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }

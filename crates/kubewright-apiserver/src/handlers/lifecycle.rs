@@ -71,7 +71,7 @@ impl Call {
             return Err(Status::bad_request(format!("Object 'Kind' is missing in '{}'", shortened(object))));
         }
         if !sent_kind.is_empty() && sent_kind != &**kind && !self.resource.schema.custom {
-            return Err(self.another_kind(sent_version, sent_kind));
+            return Err(self.another_kind((group, version, kind), sent_version, sent_kind));
         }
         if !sent_version.is_empty() && sent_version != expected {
             return Err(Status::bad_request(format!(
@@ -86,9 +86,13 @@ impl Call {
         Ok(())
     }
 
-    /// Returns 400: the body is of another kind, which Kubernetes can't convert.
-    fn another_kind(&self, sent_version: &str, sent_kind: &str) -> Status {
-        let Resource { group, version, kind, .. } = &*self.resource;
+    /// Returns 400: the body is of another kind than this one, which Kubernetes can't convert.
+    pub(super) fn another_kind(
+        &self,
+        (group, version, kind): (&str, &str, &str),
+        sent_version: &str,
+        sent_kind: &str,
+    ) -> Status {
         let expected = group_version(group, version);
         let sent_version = if sent_version.is_empty() { &expected } else { sent_version };
         let (sent_group, number) = sent_version.rsplit_once('/').unwrap_or(("", sent_version));

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{
     call::Call,
-    decode::{self, Format},
     edit::Edit,
     lifecycle::DecodedBody,
     part::Part,
@@ -54,7 +53,7 @@ impl Scaler<'_> {
     async fn update(&self) -> Result<Response, Status> {
         let call = self.call;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        let sent = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
+        let sent = call.body_of_kind(("autoscaling", "v1", "Scale"))?;
         let name = call.manager_name(&options);
         self.edit(&options, &call.manager(&name, "scale"), |scale| {
             call.check_uid(scale, &sent)?;

@@ -16,11 +16,17 @@ use super::{
 };
 use crate::{
     action::ActionRequest,
-    admission, meta,
+    admission, codec,
+    group_version::group_version,
+    meta,
+    object_type::ObjectType,
     registry::{Operation, Subresource},
     response::{self, Response},
     websocket::{self, Content},
 };
+
+/// The old version of evictions, which has the same fields.
+const OLD_EVICTION: (&str, &str) = ("policy/v1beta1", "Eviction");
 
 /// Handles a request for a subresource.
 pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
@@ -137,15 +143,27 @@ impl Call {
         Status::generic(501, "NotImplemented", message)
     }
 
-    /// Parses the body as an object of one of these kinds, or without a kind.
-    pub(super) fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
-        let value = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
-        match value["kind"].as_str() {
-            _ if !value.is_object() => Err(Status::bad_request("the body must be an object")),
-            None | Some("") => Ok(value),
-            Some(kind) if kinds.contains(&kind) => Ok(value),
-            Some(kind) => Err(Status::bad_request(format!("the body must be of kind {}, but is of {kind}", kinds[0]))),
+    /// Parses the body as an object of a built-in type that isn't stored, which it passes through. Unknown fields are dropped.
+    pub(super) fn body_of_kind(&self, of: (&str, &str, &str)) -> Result<Value, Status> {
+        let mut body = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
+        let (group, version, kind) = of;
+        if !body.is_object() {
+            return Err(Status::bad_request("the body must be an object"));
         }
+        let text = |field: &str| body[field].as_str().unwrap_or_default();
+        let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
+        let is_version = sent_version.is_empty()
+            || sent_version == group_version(group, version)
+            || (sent_version, kind) == OLD_EVICTION;
+        if !is_version || !["", kind].contains(&sent_kind) {
+            return Err(self.another_kind(of, sent_version, if sent_kind.is_empty() { kind } else { sent_kind }));
+        }
+        codec::set_type(&mut body, group, version, kind);
+        if let Some(ty) = ObjectType::of(group, version, kind) {
+            let prefix = format!("{kind} in version {version:?} cannot be handled as a {kind}: ");
+            ty.decode(&mut body).map_err(|why| Status::bad_request(prefix + &why))?;
+        }
+        Ok(body)
     }
 
     fn created(&self, warnings: &[String]) -> Response {
@@ -159,7 +177,7 @@ impl Call {
 /// Assigns an object to a node, which is possible only once.
 async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let binding = call.body_of_kind(&["Binding"])?;
+    let binding = call.body_of_kind(subresource.kind)?;
     let Admitted { object: binding, warnings } =
         call.admit_body(admission::Operation::Create, subresource, binding, options.dry_run).await?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();

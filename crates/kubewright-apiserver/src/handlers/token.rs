@@ -19,7 +19,7 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
         return Err(Status::method_not_allowed());
     }
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let request = call.body_of_kind(&["TokenRequest"])?;
+    let request = call.body_of_kind(subresource.kind)?;
     let admitted = call.admit_body(Operation::Create, subresource, request, options.dry_run).await?;
     let Admitted { object: request, warnings } = admitted;
     let state = &call.state;

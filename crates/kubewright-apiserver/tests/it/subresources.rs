@@ -189,3 +189,47 @@ async fn a_websocket_needs_the_right_to_create() {
     send(&api, &format!("PUT {roles}/roles/r"), &[], role(&["create", "get"]).to_string()).await.expect_code(200);
     send_as(&api, &jane, path, &websocket, "").await.expect_code(200);
 }
+
+/// The messages are those of Kubernetes.
+#[tokio::test]
+async fn bodies_pass_through_their_types() {
+    let api = ApiServer::builder().build();
+    create_pod(&api.client(), "typed").await;
+    let pod = "/api/v1/namespaces/default/pods/typed";
+    let handled =
+        |kind: &str, why: &str| format!("{kind} in version \"v1\" cannot be handled as a {kind}: json: {why}");
+    let other = |kind: &str, package: &str| {
+        format!(
+            "Pod in version \"v1\" cannot be handled as a {kind}: converting (v1.Pod) to ({package}.{kind}): \
+             unknown conversion"
+        )
+    };
+    let target = "cannot unmarshal number into Go struct field ObjectReference.target.name of type string";
+    let grace = "cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64";
+    let own_grace =
+        "cannot unmarshal string into Go struct field DeleteOptions.deleteOptions.gracePeriodSeconds of type int64";
+    let cases = [
+        (format!("POST {pod}/binding"), json!({"target": {"name": 5}}), handled("Binding", target)),
+        (format!("POST {pod}/binding"), json!({"kind": "Pod", "apiVersion": "v1"}), other("Binding", "core")),
+        (
+            format!("POST {pod}/binding"),
+            json!({"kind": "Binding", "apiVersion": "v2"}),
+            "Binding in version \"v2\" cannot be handled as a Binding: no kind \"Binding\" is registered for version \
+             \"v2\" in scheme \"pkg/runtime/scheme.go:111\""
+                .to_owned(),
+        ),
+        (
+            format!("POST {pod}/eviction"),
+            json!({"metadata": {"name": "typed"}, "deleteOptions": {"gracePeriodSeconds": "x"}}),
+            handled("Eviction", own_grace),
+        ),
+        (format!("POST {pod}/eviction"), json!({"kind": "Pod", "apiVersion": "v1"}), other("Eviction", "policy")),
+        (format!("DELETE {pod}"), json!({"gracePeriodSeconds": "x"}), format!("json: {grace}")),
+    ];
+    for (line, body, expect) in cases {
+        let answer = send(&api, &line, &[], body.to_string()).await;
+        assert_eq!(answer.expect_code(400).json()["message"], expect, "{line} {body}");
+    }
+    let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1beta1", "metadata": {"name": "typed"}});
+    send(&api, &format!("POST {pod}/eviction"), &[], eviction.to_string()).await.expect_code(201);
+}
