@@ -1,4 +1,7 @@
-//! X.509 certificates ([RFC 5280](https://www.rfc-editor.org/rfc/rfc5280)): their fields, without any verification.
+//! X.509 certificates ([RFC 5280](https://www.rfc-editor.org/rfc/rfc5280)) and requests for them: their fields, without
+//! any verification.
+
+mod request;
 
 use std::{
     collections::BTreeSet,
@@ -10,6 +13,8 @@ use yasna::{
     ASN1Error, ASN1ErrorKind, ASN1Result, BERReader, BERReaderSeq, Tag,
     tags::{TAG_IA5STRING, TAG_PRINTABLESTRING, TAG_UTCTIME, TAG_UTF8STRING},
 };
+
+pub use self::request::CertificateRequest;
 
 /// The identifiers of extensions: `2.5.29` and this number.
 const EXTENSIONS: [u64; 3] = [2, 5, 29];
@@ -167,19 +172,24 @@ impl Certificate {
 
     /// Returns the attributes of the subject; `None` if it has a string type other than UTF-8, printable and IA5.
     pub fn subject_attributes(&self) -> Option<Vec<NameAttribute>> {
-        let mut attributes = Vec::new();
-        let parsed = yasna::parse_der(&self.subject, |reader| {
-            reader.read_sequence_of(|reader| {
-                reader.read_set_of(|reader| {
-                    attributes.push(reader.read_sequence(|reader| {
-                        Ok((reader.next().read_oid()?.components().clone(), name_value(reader.next())?))
-                    })?);
-                    Ok(())
-                })
-            })
-        });
-        parsed.ok().map(|()| attributes)
+        name_attributes(&self.subject)
     }
+}
+
+/// Returns the attributes of a `Name` in DER.
+fn name_attributes(name: &[u8]) -> Option<Vec<NameAttribute>> {
+    let mut attributes = Vec::new();
+    let parsed = yasna::parse_der(name, |reader| {
+        reader.read_sequence_of(|reader| {
+            reader.read_set_of(|reader| {
+                attributes.push(reader.read_sequence(|reader| {
+                    Ok((reader.next().read_oid()?.components().clone(), name_value(reader.next())?))
+                })?);
+                Ok(())
+            })
+        })
+    });
+    parsed.ok().map(|()| attributes)
 }
 
 impl Extensions {

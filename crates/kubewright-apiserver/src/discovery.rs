@@ -130,6 +130,7 @@ const GROUP_ORDER: &[&str] = &[
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
 ];
 
@@ -194,8 +195,8 @@ fn plain_entries(resource: &Resource) -> Vec<Value> {
         "kind": &*resource.kind, "verbs": resource.verbs,
     });
     add_names(&mut main, resource);
-    // Reviews aren't stored.
-    if !resource.list_kind.is_empty() {
+    // Reviews and computed objects aren't stored.
+    if !resource.list_kind.is_empty() && resource.strategy.computed().is_none() {
         let (group, stored, kind) = &resource.stored_as;
         // As in Kubernetes, each version of a custom kind has its own.
         let version = if resource.schema.custom { &resource.version } else { stored };

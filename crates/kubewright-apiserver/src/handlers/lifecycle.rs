@@ -405,7 +405,8 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
     let changed = !same_content(old, object, |field| field != "status" || !resource.status);
     let changed = resource.strategy.increments_generation(old, object, changed);
-    meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
+    let generation = generation + i64::from(changed);
+    meta::set(object, "generation", (generation != 0).then(|| generation.into()));
 }
 
 /// Returns whether two objects are equal in the relevant fields, except for metadata.

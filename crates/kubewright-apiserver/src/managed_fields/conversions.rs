@@ -12,7 +12,11 @@ use kubewright_apimachinery::{
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{conversion::Versions, registry::Resource, webhook_client::WebhookClient};
+use crate::{
+    conversion::Versions,
+    registry::{BuiltinVersion, Resource},
+    webhook_client::WebhookClient,
+};
 
 /// The conversions for the decisions of one request.
 #[derive(Debug, Default)]
@@ -49,6 +53,38 @@ impl Conversions {
             self.0.lock().known.extend(known);
         }
         Ok(true)
+    }
+}
+
+/// The conversions between the versions of a built-in kind, which its strategies make at once.
+#[derive(Debug)]
+pub(crate) struct BuiltinConversions<'a>(&'a [BuiltinVersion]);
+
+impl<'a> BuiltinConversions<'a> {
+    /// Creates the conversions of one resource. Returns `None` if it has one version.
+    pub(crate) fn of(resource: &'a Resource) -> Option<Self> {
+        (!resource.builtin_versions.is_empty()).then(|| Self(&resource.builtin_versions))
+    }
+
+    fn find(&self, api_version: &str) -> Option<&'a BuiltinVersion> {
+        self.0.iter().find(|version| version.api_version == api_version)
+    }
+}
+
+impl apply::Versions for BuiltinConversions<'_> {
+    fn convert(&self, object: &Value, api_version: &str) -> Converted<'_> {
+        let Some(version) = self.find(api_version) else { return Converted::NoVersion };
+        let mut object = object.clone();
+        let own = object["apiVersion"].as_str().unwrap_or_default();
+        if let Some(from) = self.find(own).filter(|from| from.api_version != api_version) {
+            from.strategy.decode(&mut object);
+            version.strategy.encode(&mut object);
+            object["apiVersion"] = api_version.into();
+            if let Some(ty) = version.schema.served {
+                ty.complete(&mut object);
+            }
+        }
+        Converted::Known(Arc::new(object), version.schema.node())
     }
 }
 

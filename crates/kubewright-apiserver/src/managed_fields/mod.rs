@@ -12,6 +12,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
+use self::conversions::BuiltinConversions;
 pub(crate) use self::conversions::Conversions;
 use crate::{group_version::group_version, meta, object_type::ObjectType, registry::Resource};
 
@@ -44,7 +45,9 @@ impl Manager<'_> {
             _ if resource.status => Writable::Except(&STATUS),
             _ => Writable::All,
         };
-        let versions = self.conversions.of(resource);
+        let (custom, builtin) = (self.conversions.of(resource), BuiltinConversions::of(resource));
+        let custom = custom.as_ref().map(|versions| versions as &dyn apply::Versions);
+        let builtin = builtin.as_ref().map(|versions| versions as &dyn apply::Versions);
         run(&Context {
             blank: resource.schema.served.map(ObjectType::blank),
             node: resource.schema.node(),
@@ -54,7 +57,7 @@ impl Manager<'_> {
             force: self.force,
             now: Some(self.now).filter(|_| self.subresource != "scale"),
             writable,
-            versions: versions.as_ref().map(|versions| versions as &dyn apply::Versions),
+            versions: custom.or(builtin),
         })
     }
 

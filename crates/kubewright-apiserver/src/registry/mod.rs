@@ -16,7 +16,8 @@ pub(crate) use self::{custom::CustomResources, lifecycle::USER_METADATA};
 pub use self::{
     lifecycle::{Dependents, Lifecycle},
     resource::{
-        Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField, SelectableValue, Subresource,
+        BuiltinVersion, Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField, SelectableValue,
+        Subresource,
     },
     schema::ResourceSchema,
     strategy::{DefaultStrategy, Strategy},

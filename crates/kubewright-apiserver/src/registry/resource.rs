@@ -37,6 +37,8 @@ pub struct Resource {
     pub stored_as: (Arc<str>, Arc<str>, Arc<str>),
     /// The versions of a custom kind, with the conversion between them.
     pub versions: Option<Arc<Versions>>,
+    /// All versions of a built-in kind that has several.
+    pub builtin_versions: Arc<[BuiltinVersion]>,
     /// The schema of the kind.
     pub schema: Arc<ResourceSchema>,
     /// The rules of the kind.
@@ -55,6 +57,17 @@ pub struct Resource {
     pub selectable: Vec<SelectableField>,
     /// The warning for a deprecated version.
     pub deprecated: Option<String>,
+}
+
+/// A version in which the objects of a built-in kind are served.
+#[derive(Clone, Debug)]
+pub struct BuiltinVersion {
+    /// The group and version, such as `autoscaling/v1`.
+    pub api_version: String,
+    /// The schema of the version.
+    pub schema: Arc<ResourceSchema>,
+    /// The rules of the version, which convert from and to the stored form.
+    pub strategy: Arc<dyn Strategy>,
 }
 
 /// The JSON paths of the scale subresource, such as `.spec.replicas`.
@@ -133,6 +146,13 @@ impl Column {
     #[must_use]
     pub fn wide(mut self) -> Self {
         self.priority = 1;
+        self
+    }
+
+    /// Sets the format.
+    #[must_use]
+    pub(crate) fn of_format(mut self, format: &str) -> Self {
+        self.format = format.into();
         self
     }
 }

@@ -139,8 +139,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Checks permissions that depend on the content of a written object: users must not grant permissions that they
-    /// don't have. `old` is set on update.
+    /// Checks a valid object as the validating admission plugins of Kubernetes do, such as permissions that depend on the
+    /// content: users must not grant permissions that they don't have. `old` is set on update.
     fn check_access(&self, _requester: &Requester<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
         Ok(())
     }

@@ -10,6 +10,7 @@ mod conversion_owners;
 mod corpus;
 mod custom;
 mod deletion;
+mod discovery;
 mod history;
 mod http;
 mod limits;

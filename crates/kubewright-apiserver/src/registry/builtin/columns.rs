@@ -22,6 +22,22 @@ pub(super) fn integer(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Colum
     column(name, "integer", cell)
 }
 
+/// Returns a column of truth values.
+pub(super) fn truth(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    column(name, "boolean", cell)
+}
+
+/// Returns the column `Name`, for kinds that show more than the name, or have other columns of the format `name`.
+pub(super) fn name(cell: fn(&Value, Timestamp) -> Value) -> Column {
+    string("Name", cell).of_format("name")
+}
+
+/// Returns the name of an object, with a mark if an annotation of it is `true`.
+pub(super) fn marked_name(object: &Value, annotations: &[&str]) -> Value {
+    let is_default = annotations.iter().any(|annotation| object["metadata"]["annotations"][*annotation] == "true");
+    format!("{}{}", text(object, "/metadata/name"), if is_default { " (default)" } else { "" }).into()
+}
+
 fn column(name: &str, kind: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     Column {
         name: name.into(),

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{
     api_metadata, columns,
     component::Components,
-    lifecycle, pod,
+    lifecycle,
+    pod::{self, RuntimeClasses},
     priority::PriorityClasses,
     schemas::{self, definitions},
     types::BuiltinType,
@@ -32,6 +33,8 @@ pub(crate) struct Indexes {
     pub(crate) webhooks: Arc<Webhooks>,
     /// Priority classes.
     pub(crate) priorities: Arc<PriorityClasses>,
+    /// Runtime classes.
+    pub(crate) runtimes: Arc<RuntimeClasses>,
     /// Custom resource definitions.
     pub(crate) custom: Arc<CustomResources>,
     /// The running components.
@@ -189,6 +192,7 @@ impl Entry {
             storage: format!("{stored_group}/{plural}").into(),
             stored_as: (stored_group.into(), stored_version.into(), stored_kind.into()),
             versions: None,
+            builtin_versions: Arc::default(),
             schema: Arc::new(ResourceSchema {
                 root: schemas::reference(&schema_name),
                 definitions: definitions(),

@@ -3,9 +3,10 @@
 use k8s_openapi::{
     api::{
         admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
-        authorization::v1 as authorization, batch::v1 as batch, coordination::v1 as coordination, core::v1 as core,
-        discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, policy::v1 as policy,
-        rbac::v1 as rbac, scheduling::v1 as scheduling,
+        authorization::v1 as authorization, autoscaling::v1 as autoscaling_v1, autoscaling::v2 as autoscaling_v2,
+        batch::v1 as batch, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+        events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        scheduling::v1 as scheduling, storage::v1 as storage_api,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
 };
@@ -13,6 +14,7 @@ use kubewright_apimachinery::random::Random;
 
 use super::{
     access::{self, BindingStrategy, RoleStrategy, Scope},
+    autoscaling::{self, AutoscalerStrategy},
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     component::{self, ComponentStatusStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
@@ -21,18 +23,25 @@ use super::{
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
     job::{self, CronJobStrategy, JobStrategy},
-    networking::{EndpointSliceStrategy, EndpointsStrategy, IngressStrategy, NetworkPolicyStrategy},
+    networking::{
+        self as networking_kinds, EndpointSliceStrategy, EndpointsStrategy, IngressClassStrategy, IngressStrategy,
+        IpAddressStrategy, NetworkPolicyStrategy, ServiceCidrStrategy,
+    },
     other::{self, LeaseStrategy},
     pod::{self, PodStrategy},
     priority::{self, PriorityClassStrategy},
     quota::{LimitRangeStrategy, ResourceQuotaStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
+    runtime_class::{self, RuntimeClassStrategy},
     service::{self, ServiceStrategy},
-    storage::{ClaimStrategy, VolumeStrategy},
+    storage::{
+        self, ClaimStrategy, CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, StorageClassStrategy,
+        VolumeAttachmentStrategy, VolumeAttributesClassStrategy, VolumeStrategy,
+    },
     webhook::{self, WebhookStrategy},
     workload::{
-        self, ControllerRevisionStrategy, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy,
-        ReplicationControllerStrategy, StatefulSetStrategy,
+        self, ControllerRevisionStrategy, DaemonSetStrategy, DeploymentStrategy, PodTemplateStrategy,
+        ReplicaSetStrategy, ReplicationControllerStrategy, StatefulSetStrategy,
     },
 };
 use crate::{
@@ -42,8 +51,15 @@ use crate::{
 
 /// Returns all built-in kinds.
 pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
-    let groups =
-        [core_group(random, indexes), workload_groups(), policy_groups(indexes), machinery_groups(indexes), reviews()];
+    let groups = [
+        core_group(random, indexes),
+        workload_groups(),
+        networking_groups(indexes),
+        policy_groups(indexes),
+        storage_group(),
+        machinery_groups(indexes),
+        reviews(),
+    ];
     groups.into_iter().flatten().collect()
 }
 
@@ -85,11 +101,12 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
         Entry::of::<core::Pod>()
             .short(&["po"])
             .in_all()
-            .strategy(PodStrategy { priorities: indexes.priorities.clone() })
+            .strategy(PodStrategy { priorities: indexes.priorities.clone(), runtimes: indexes.runtimes.clone() })
             .columns(pod::columns())
             .select(pod::SELECTABLE)
             .select_by("spec.host", |pod| text(pod, "/spec/nodeName").to_owned())
             .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string()),
+        Entry::of::<core::PodTemplate>().strategy(PodTemplateStrategy).columns(workload::pod_template_columns()),
         Entry::of::<core::ReplicationController>()
             .short(&["rc"])
             .in_all()
@@ -143,6 +160,17 @@ fn workload_groups() -> Vec<Entry> {
             .strategy(StatefulSetStrategy)
             .columns(workload::stateful_set_columns())
             .scaled_by(".spec.selector"),
+        Entry::of::<autoscaling_v1::HorizontalPodAutoscaler>()
+            .short(&["hpa"])
+            .in_all()
+            .stored_as("autoscaling", "v2", "HorizontalPodAutoscaler")
+            .strategy(AutoscalerStrategy::V1)
+            .columns(autoscaling::columns()),
+        Entry::of::<autoscaling_v2::HorizontalPodAutoscaler>()
+            .short(&["hpa"])
+            .in_all()
+            .strategy(AutoscalerStrategy::V2)
+            .columns(autoscaling::columns()),
         Entry::of::<batch::CronJob>()
             .short(&["cj"])
             .in_all()
@@ -156,15 +184,33 @@ fn workload_groups() -> Vec<Entry> {
     ]
 }
 
-fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
-    let role = |scope| RoleStrategy { scope, authorizer: indexes.authorizer.clone() };
-    let binding = |scope| BindingStrategy { scope, authorizer: indexes.authorizer.clone() };
+fn networking_groups(indexes: &Indexes) -> Vec<Entry> {
     vec![
+        Entry::of::<networking::IngressClass>()
+            .strategy(IngressClassStrategy)
+            .columns(networking_kinds::ingress_class_columns()),
         Entry::of::<networking::Ingress>().short(&["ing"]).strategy(IngressStrategy).columns(other::ingress_columns()),
+        Entry::of::<networking::IPAddress>()
+            .short(&["ip"])
+            .strategy(IpAddressStrategy)
+            .columns(networking_kinds::ip_address_columns()),
         Entry::of::<networking::NetworkPolicy>()
             .short(&["netpol"])
             .strategy(NetworkPolicyStrategy)
             .columns(other::network_policy_columns()),
+        Entry::of::<networking::ServiceCIDR>()
+            .strategy(ServiceCidrStrategy)
+            .columns(networking_kinds::service_cidr_columns()),
+        Entry::of::<node::RuntimeClass>()
+            .strategy(RuntimeClassStrategy { classes: indexes.runtimes.clone() })
+            .columns(runtime_class::columns()),
+    ]
+}
+
+fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
+    let role = |scope| RoleStrategy { scope, authorizer: indexes.authorizer.clone() };
+    let binding = |scope| BindingStrategy { scope, authorizer: indexes.authorizer.clone() };
+    vec![
         Entry::of::<policy::PodDisruptionBudget>()
             .short(&["pdb"])
             .strategy(DisruptionBudgetStrategy)
@@ -177,6 +223,27 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
             .short(&["pc"])
             .strategy(PriorityClassStrategy { classes: indexes.priorities.clone() })
             .columns(priority::columns()),
+    ]
+}
+
+fn storage_group() -> Vec<Entry> {
+    vec![
+        Entry::of::<storage_api::CSIDriver>().strategy(CsiDriverStrategy).columns(storage::csi_driver_columns()),
+        Entry::of::<storage_api::CSINode>().strategy(CsiNodeStrategy).columns(storage::csi_node_columns()),
+        Entry::of::<storage_api::CSIStorageCapacity>()
+            .strategy(CsiStorageCapacityStrategy)
+            .columns(storage::csi_storage_capacity_columns()),
+        Entry::of::<storage_api::StorageClass>()
+            .short(&["sc"])
+            .strategy(StorageClassStrategy)
+            .columns(storage::storage_class_columns()),
+        Entry::of::<storage_api::VolumeAttachment>()
+            .strategy(VolumeAttachmentStrategy)
+            .columns(storage::volume_attachment_columns()),
+        Entry::of::<storage_api::VolumeAttributesClass>()
+            .short(&["vac"])
+            .strategy(VolumeAttributesClassStrategy)
+            .columns(storage::volume_attributes_class_columns()),
     ]
 }
 

@@ -4,6 +4,7 @@
 
 mod access;
 mod api_metadata;
+mod autoscaling;
 mod bootstrap;
 mod cluster;
 mod columns;
@@ -25,6 +26,7 @@ mod proxy;
 mod quota;
 mod review;
 mod roles;
+mod runtime_class;
 mod schemas;
 mod service;
 mod storage;
@@ -32,6 +34,8 @@ mod types;
 mod validation;
 mod webhook;
 mod workload;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use kubewright_apimachinery::random::Random;
 
@@ -45,7 +49,8 @@ pub(crate) use self::{
     workload::scale_columns,
 };
 pub use self::{crd::check_definition, schemas::definitions};
-use super::{Registry, Resource};
+use super::{BuiltinVersion, Registry, Resource};
+use crate::group_version::group_version;
 
 /// Creates a registry of all built-in resources, whose strategies maintain `indexes`. Allocating strategies use
 /// `random`.
@@ -54,7 +59,26 @@ pub(crate) fn registry(random: &Random, indexes: &Indexes) -> Registry {
 }
 
 fn resources(random: &Random, indexes: &Indexes) -> Vec<Resource> {
-    kinds::all(random, indexes).into_iter().filter_map(Entry::into_resource).collect()
+    let mut resources: Vec<_> = kinds::all(random, indexes).into_iter().filter_map(Entry::into_resource).collect();
+    link_versions(&mut resources);
+    resources
+}
+
+/// Adds to each version of a kind that is served in several all of them.
+fn link_versions(resources: &mut [Resource]) {
+    let mut versions: BTreeMap<Arc<str>, Vec<BuiltinVersion>> = BTreeMap::new();
+    for resource in resources.iter() {
+        versions.entry(resource.storage.clone()).or_default().push(BuiltinVersion {
+            api_version: group_version(&resource.group, &resource.version),
+            schema: resource.schema.clone(),
+            strategy: resource.strategy.clone(),
+        });
+    }
+    for resource in resources {
+        if let Some(versions) = versions.get(&resource.storage).filter(|versions| versions.len() > 1) {
+            resource.builtin_versions = versions.as_slice().into();
+        }
+    }
 }
 
 #[cfg(test)]

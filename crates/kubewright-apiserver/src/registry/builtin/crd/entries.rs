@@ -90,6 +90,7 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
         stored_as: (group.into(), stored.into(), kind.into()),
         schema: versions.schema(&group_version(group, name))?.clone(),
         versions: Some(versions.clone()),
+        builtin_versions: Arc::default(),
         strategy: Arc::new(CustomStrategy { terminating, scale: scale.clone() }),
         lifecycle: Lifecycle::custom(group, text(names, "/plural")),
         status: has(version, "/subresources/status"),

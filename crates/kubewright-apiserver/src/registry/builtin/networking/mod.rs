@@ -1,5 +1,7 @@
-//! Ingresses, network policies, endpoints and endpoint slices.
+//! Ingresses and their classes, network policies, endpoints, endpoint slices, and the addresses of Services.
 
+mod address;
+mod class;
 mod endpoints;
 mod ingress;
 mod network_policy;
@@ -7,6 +9,10 @@ mod network_policy;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+pub(super) use self::{
+    address::{IpAddressStrategy, ServiceCidrStrategy, ip_address_columns, service_cidr_columns},
+    class::{IngressClassStrategy, ingress_class_columns},
+};
 use self::{
     endpoints::{endpoint_slice_warnings, endpoints_warnings, validate_endpoint_slice, validate_endpoints},
     ingress::{ingress_warnings, validate_ingress, validate_ingress_status},

@@ -4,13 +4,15 @@ mod columns;
 mod connect;
 mod defaults;
 mod part;
+mod runtime;
 mod validate;
 
 use std::sync::Arc;
 
-use kubewright_apimachinery::status::Cause;
+use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
+pub(crate) use self::runtime::RuntimeClasses;
 pub(super) use self::{
     columns::columns,
     connect::{connection, options_kind},
@@ -19,6 +21,7 @@ pub(super) use self::{
 };
 use super::{priority::PriorityClasses, validation::Errors};
 use crate::{
+    auth::Requester,
     fields::{entries, fill, has, int, list, set, text, within},
     registry::Strategy,
 };
@@ -38,6 +41,7 @@ pub(super) const SELECTABLE: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct PodStrategy {
     pub(super) priorities: Arc<PriorityClasses>,
+    pub(super) runtimes: Arc<RuntimeClasses>,
 }
 
 impl Strategy for PodStrategy {
@@ -61,7 +65,10 @@ impl Strategy for PodStrategy {
     }
 
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
-        let Some(old) = old else { return self.priorities.admit(object) };
+        let Some(old) = old else {
+            self.priorities.admit(object)?;
+            return self.runtimes.admit(object);
+        };
         within(object, "spec", |spec| {
             for field in ["priority", "preemptionPolicy"] {
                 if let Some(value) = old["spec"].get(field) {
@@ -99,6 +106,13 @@ impl Strategy for PodStrategy {
             "resize" => validate::validate_resize(old, new, errors),
             _ => validate::validate_update(old, new, errors),
         })
+    }
+
+    fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        match self.runtimes.wrong_overhead(new).filter(|_| old.is_none()) {
+            Some(why) => Err(Status::forbidden("", "pods", text(new, "/metadata/name"), why)),
+            None => Ok(()),
+        }
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -179,7 +193,7 @@ mod tests {
     use super::*;
 
     fn strategy() -> PodStrategy {
-        PodStrategy { priorities: Arc::default() }
+        PodStrategy { priorities: Arc::default(), runtimes: Arc::default() }
     }
 
     fn admitted(mut pod: Value) -> Value {

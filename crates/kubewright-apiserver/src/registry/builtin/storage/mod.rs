@@ -1,12 +1,25 @@
-//! Persistent volumes and the claims for them.
+//! Persistent volumes and the claims for them, and the kinds of `storage.k8s.io`.
 
+mod attachment;
 mod claim;
+mod class;
+mod driver;
 mod volume;
 
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
-pub(super) use self::claim::{claim_warnings, validate_claim_spec, validate_claim_template};
+pub(super) use self::{
+    attachment::{VolumeAttachmentStrategy, volume_attachment_columns},
+    claim::{claim_warnings, validate_claim_spec, validate_claim_template},
+    class::{
+        StorageClassStrategy, VolumeAttributesClassStrategy, storage_class_columns, volume_attributes_class_columns,
+    },
+    driver::{
+        CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, csi_driver_columns, csi_node_columns,
+        csi_storage_capacity_columns,
+    },
+};
 use super::validation::{Errors, Path, strings};
 use crate::{
     fields::{fill, fill_zero, list, present, set, text, within},
@@ -15,6 +28,8 @@ use crate::{
 
 /// The values of `volumeMode`.
 const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
+/// The values of `volumeBindingMode`.
+const VOLUME_BINDING_MODES: &[&str] = &["Immediate", "WaitForFirstConsumer"];
 
 /// The strategy of persistent volumes.
 #[derive(Debug)]

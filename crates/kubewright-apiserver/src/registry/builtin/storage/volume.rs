@@ -72,6 +72,30 @@ pub(super) fn validate_volume(volume: &Value, errors: &mut Errors) {
     validate_classes(spec, path, errors);
 }
 
+/// Checks the spec of a volume in a volume attachment, which only drivers understand.
+pub(super) fn validate_inline_volume(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (name, is_set) in
+        [("claimRef", field(spec, "claimRef").is_some()), ("capacity", entries(spec, "capacity").next().is_some())]
+    {
+        if is_set {
+            errors.forbidden(&path.child(name), "may not be specified in the context of inline volumes");
+        }
+    }
+    if field(spec, "csi").is_none() {
+        errors.required(&path.child("csi"), "has to be specified in the context of inline volumes");
+    }
+    if items(spec, "accessModes").is_empty() {
+        errors.required(&path.child("accessModes"), "");
+    }
+    validate_access_modes(spec, path, errors);
+    if !matches!(string(spec, "persistentVolumeReclaimPolicy"), "" | "Retain") {
+        let path = path.child("persistentVolumeReclaimPolicy");
+        errors.forbidden(&path, "may only be Retain in the context of inline volumes");
+    }
+    validate_sources(spec, path, errors);
+    validate_classes(spec, path, errors);
+}
+
 fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let number = entries(spec, "capacity").count();
     if number == 0 {

@@ -187,6 +187,14 @@ pub(in crate::registry::builtin) fn validate_canonical_ip(text: &str, path: &Pat
     }
 }
 
+/// Returns the violations of a name that is an IP address in its canonical form.
+pub(in crate::registry::builtin) fn canonical_ip(name: &str) -> Vec<String> {
+    let causes = Errors::collect(|errors| validate_canonical_ip(name, &Path::new(""), errors));
+    // The cause begins with the value, which the caller shows, too.
+    let shown = format!("Invalid value: {}: ", Value::from(name));
+    causes.iter().map(|cause| cause.message.strip_prefix(&shown).unwrap_or(&cause.message).to_owned()).collect()
+}
+
 /// Checks an IP address at which a backend can be reached.
 ///
 /// Addresses of the loopback network are valid, unlike in Kubernetes, since pods of the embedded cluster have them.
@@ -295,6 +303,16 @@ pub(in crate::registry::builtin) fn validate_cidr(text: &str, path: &Path<'_>, e
         errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address");
     } else if !range.is_aligned() {
         errors.invalid(path, text, "must not have bits set beyond the prefix length");
+    }
+}
+
+/// Checks an address range in its canonical form.
+pub(in crate::registry::builtin) fn validate_canonical_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    if errors.any(|errors| validate_cidr(text, path, errors)) {
+        return;
+    }
+    if let Some(range) = Cidr::parse(text).map(Cidr::aligned).filter(|range| range.to_string() != text) {
+        errors.invalid(path, text, &format!("must be in canonical form (\"{range}\")"));
     }
 }
 

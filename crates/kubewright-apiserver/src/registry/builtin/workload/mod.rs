@@ -1,12 +1,17 @@
-//! Deployments, replica sets, replication controllers, stateful sets, daemon sets and controller revisions.
+//! Deployments, replica sets, replication controllers, stateful sets, daemon sets, controller revisions and pod
+//! templates.
 
 mod status;
+mod template;
 mod validate;
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
-pub(super) use self::validate::{validate_not_more_than_whole, validate_positive_int_or_percent};
+pub(super) use self::{
+    template::{PodTemplateStrategy, pod_template_columns},
+    validate::{validate_not_more_than_whole, validate_positive_int_or_percent},
+};
 use super::{
     columns::{age, integer, labels, of_template, ratio, string},
     pod::{default_spec, template_warnings},

@@ -28,13 +28,13 @@ pub(super) use self::{
 };
 pub(in crate::registry::builtin) use self::{
     resources::{
-        is_overcommit_allowed, is_standard_resource, validate_container_resource_name, validate_quantity,
-        validate_resource_name,
+        is_overcommit_allowed, is_standard_resource, validate_container_resource_name, validate_limits,
+        validate_quantity, validate_resource_name,
     },
-    scheduling::{validate_node_selector, validate_taint_effect},
+    scheduling::{validate_node_selector, validate_taint_effect, validate_tolerations},
     spec::{validate_pod_template, validate_template_metadata},
     volume_source::{validate_csi_driver_name, validate_host_path, validate_network_source, validate_storage_os},
-    warnings::{node_selector_warnings, template_warnings, warnings},
+    warnings::{deprecated_label, label_selector_warnings, node_selector_warnings, template_warnings, warnings},
 };
 use crate::registry::builtin::validation::{Path, boolean, items};
 
@@ -103,7 +103,7 @@ mod tests {
             },
         });
         change(&mut pod);
-        let strategy = PodStrategy { priorities: Arc::default() };
+        let strategy = PodStrategy { priorities: Arc::default(), runtimes: Arc::default() };
         strategy.default(&mut pod);
         strategy.prepare_create(&mut pod);
         strategy.validate(None, &pod).iter().map(ToString::to_string).collect()

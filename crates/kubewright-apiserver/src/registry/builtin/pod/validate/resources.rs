@@ -140,7 +140,12 @@ pub(super) fn validate_container_resources(
 
 /// Checks `overhead` of a pod, which has the rules of limits.
 pub(super) fn validate_overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let limits = serde_json::json!({"limits": spec["overhead"]});
+    validate_limits(&spec["overhead"], path, errors);
+}
+
+/// Checks amounts of resources by the rules of a container's limits.
+pub(in crate::registry::builtin) fn validate_limits(amounts: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let limits = serde_json::json!({"limits": amounts});
     validate_requirements(&limits, validate_container_resource_name, &BTreeSet::new(), path, errors);
 }
 

@@ -180,7 +180,7 @@ fn validate_match_label_keys(term: &Value, path: &Path<'_>, errors: &mut Errors)
 }
 
 /// Checks tolerations of taints.
-pub(super) fn validate_tolerations(tolerations: &[Value], path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::registry::builtin) fn validate_tolerations(tolerations: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         validate_toleration(toleration, &path.index(index), errors);
     }

@@ -38,7 +38,7 @@ pub(in crate::registry::builtin) fn template_warnings(template: &Value, path: &P
 }
 
 /// Returns what to use instead of a label of nodes that is deprecated.
-fn deprecated_label(key: &str) -> Option<&'static str> {
+pub(in crate::registry::builtin) fn deprecated_label(key: &str) -> Option<&'static str> {
     match key {
         "beta.kubernetes.io/arch" => Some("deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
         "beta.kubernetes.io/os" => Some("deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -143,6 +143,17 @@ fn of_requirements(term: &Value, is_preference: bool, path: &Path<'_>, warnings:
             }
         }
     }
+}
+
+/// Returns the warnings about a label selector of nodes.
+pub(in crate::registry::builtin) fn label_selector_warnings(selector: &Value, path: &Path<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    of_requirements(selector, false, path, &mut warnings);
+    let path = path.child("matchLabels");
+    for (label, _) in entries(selector, "matchLabels") {
+        warnings.extend(deprecated_label(label).map(|why| format!("{}: {why}", path.child(label))));
+    }
+    warnings
 }
 
 fn null_selector(object: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {

@@ -1,0 +1,71 @@
+//! The discovery documents, compared with those of a real API server.
+//!
+//! `tests/data/discovery.json` contains the resource lists of all stable versions that Kubernetes 1.36.3 serves.
+
+use std::collections::BTreeMap;
+
+use kubewright_apiserver::ApiServer;
+use serde_json::Value;
+
+use crate::raw::send;
+
+/// The entries that are missing or different, with the reason.
+const KNOWN: &[(&str, &str)] = &[
+    ("v1 nodes/proxy", "the node has no server"),
+    ("apiextensions.k8s.io/v1 customresourcedefinitions", "Kubernetes still stores definitions as v1beta1"),
+    ("certificates.k8s.io/v1 certificatesigningrequests", "not registered yet"),
+    ("certificates.k8s.io/v1 certificatesigningrequests/approval", "not registered yet"),
+    ("certificates.k8s.io/v1 certificatesigningrequests/status", "not registered yet"),
+    ("apiregistration.k8s.io/v1 apiservices", "not registered yet"),
+    ("apiregistration.k8s.io/v1 apiservices/status", "not registered yet"),
+    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicies", "not registered yet"),
+    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings", "not registered yet"),
+    ("admissionregistration.k8s.io/v1 validatingadmissionpolicies", "not registered yet"),
+    ("admissionregistration.k8s.io/v1 validatingadmissionpolicies/status", "not registered yet"),
+    ("admissionregistration.k8s.io/v1 validatingadmissionpolicybindings", "not registered yet"),
+    ("resource.k8s.io/v1 deviceclasses", "not registered yet"),
+    ("resource.k8s.io/v1 resourceclaims", "not registered yet"),
+    ("resource.k8s.io/v1 resourceclaims/status", "not registered yet"),
+    ("resource.k8s.io/v1 resourceclaimtemplates", "not registered yet"),
+    ("resource.k8s.io/v1 resourceslices", "not registered yet"),
+    ("flowcontrol.apiserver.k8s.io/v1 flowschemas", "not registered yet"),
+    ("flowcontrol.apiserver.k8s.io/v1 flowschemas/status", "not registered yet"),
+    ("flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations", "not registered yet"),
+    ("flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations/status", "not registered yet"),
+    ("v1 bindings", "not registered yet"),
+];
+
+/// Returns the entries of a resource list by name.
+fn entries(list: &Value) -> BTreeMap<String, Value> {
+    let entries = list["resources"].as_array().into_iter().flatten();
+    let version = list["groupVersion"].as_str().unwrap();
+    entries.map(|entry| (format!("{version} {}", entry["name"].as_str().unwrap()), entry.clone())).collect()
+}
+
+#[tokio::test]
+async fn the_stable_resources_are_those_of_kubernetes() {
+    let server = ApiServer::builder().build();
+    let lists: Vec<Value> = serde_json::from_str(include_str!("../data/discovery.json")).unwrap();
+    let mut differences = Vec::new();
+    for list in &lists {
+        let version = list["groupVersion"].as_str().unwrap();
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let answer = send(&server, &format!("GET /{root}/{version}"), &[], "").await;
+        let served = serde_json::from_str(&answer.text).ok().filter(|_| answer.code == 200);
+        let served = served.map_or_else(BTreeMap::new, |served| entries(&served));
+        for (name, expected) in entries(list) {
+            match served.get(&name) {
+                Some(served) if *served == expected => {}
+                Some(served) => differences.push((name, format!("{served}, in Kubernetes {expected}"))),
+                None => differences.push((name, "missing".to_owned())),
+            }
+        }
+        for name in served.keys().filter(|name| !entries(list).contains_key(*name)) {
+            differences.push((name.clone(), "not in Kubernetes".to_owned()));
+        }
+    }
+    let unknown: Vec<_> = differences.iter().filter(|(name, _)| KNOWN.iter().all(|(known, _)| known != name)).collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    let gone: Vec<_> = KNOWN.iter().filter(|(known, _)| differences.iter().all(|(name, _)| name != known)).collect();
+    assert!(gone.is_empty(), "these entries don't differ: {gone:#?}");
+}
