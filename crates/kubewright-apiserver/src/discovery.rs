@@ -276,8 +276,8 @@ mod tests {
     fn groups_are_in_lookup_order() {
         let list = group_list(&registry());
         let names: Vec<_> = list["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
-        assert_eq!(names[..4], ["apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]);
-        assert_eq!(list["groups"][0]["preferredVersion"]["groupVersion"], "apps/v1");
+        assert_eq!(names[..4], ["apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io"]);
+        assert_eq!(list["groups"][1]["preferredVersion"]["groupVersion"], "apps/v1");
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
     fn aggregated_documents_nest_subresources() {
         let (document, tag) = aggregated(&registry(), false, Aggregated::V2);
         assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
-        let apps = &document["items"][0];
+        let apps = &document["items"][1];
         assert_eq!(apps["metadata"]["name"], "apps");
         let deployments =
             apps["versions"][0]["resources"].as_array().unwrap().iter().find(|it| it["resource"] == "deployments");

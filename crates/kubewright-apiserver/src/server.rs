@@ -286,6 +286,9 @@ fn seed(state: &State, bootstrap: BootstrapObject) {
     meta::set(&mut object, "uid", Some(state.random.uuid().into()));
     meta::set(&mut object, "creationTimestamp", Some(meta::time(now)));
     strategy.prepare_create(&mut object);
+    if let Some(settled) = strategy.settled(&object) {
+        object = settled;
+    }
     decoding::complete(&resource, &mut object);
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);

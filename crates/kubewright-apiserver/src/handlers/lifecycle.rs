@@ -207,6 +207,7 @@ impl Call {
         causes.extend(schema_rules::validate(resource, &object, None).await);
         codec::to_stored(resource, &mut object);
         resource.strategy.admit(None, &mut object).map_err(|why| self.forbidden(&object, &why))?;
+        resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
         decoding::complete(resource, &mut object);
         let object = self.settle(object);
@@ -232,7 +233,7 @@ impl Call {
         let mut object = match part {
             Part::Main => keep_status(resource, old_served, sent),
             Part::Status if resource.schema.custom => only_status(old_served, sent),
-            Part::Status => keep_content(resource, old_served, sent),
+            Part::Status | Part::Approval => keep_content(resource, old_served, sent),
             Part::Finalizers => keep_status(resource, old_served, sent),
             Part::Other(_) => {
                 let mut object = keep_status(resource, old_served, sent);
@@ -251,6 +252,11 @@ impl Call {
         if let Part::Other(subresource) = part {
             resource.strategy.prepare_part(subresource, old, &mut object);
         }
+        let is_status = matches!(part, Part::Status | Part::Approval);
+        if is_status {
+            let now = meta::time(self.state.clock.now());
+            resource.strategy.prepare_status(part.subresource(), old, &mut object, &now);
+        }
         decoding::complete(resource, &mut object);
         if part == Part::Main {
             object = self.settle(object);
@@ -261,12 +267,18 @@ impl Call {
             Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
             Part::Status => resource.strategy.validate_status(old, &object),
             Part::Other(subresource) => resource.strategy.validate_part(subresource, old, &object),
+            Part::Approval => resource.strategy.validate_part(part.subresource(), old, &object),
         });
         self.check_causes(&object, causes)?;
         if part == Part::Main {
             self.advise(Some(old), &object);
         }
-        resource.strategy.check_access(&self.requester(), Some(old), &object)?;
+        let requester = self.requester();
+        if is_status {
+            resource.strategy.check_status_access(&requester, part.subresource(), old, &object)?;
+        } else {
+            resource.strategy.check_access(&requester, Some(old), &object)?;
+        }
         set_generation(resource, old, &mut object);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })

@@ -184,6 +184,9 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
     if needs_namespace && call.resource.namespaced && call.namespace.is_empty() {
         return Err(Status::method_not_allowed());
     }
+    if let Some(target) = call.resource.strategy.binds() {
+        return subresource::create_binding(call, target).await;
+    }
     if let Some(objects) = call.resource.strategy.computed() {
         return computed::respond(&call, objects);
     }

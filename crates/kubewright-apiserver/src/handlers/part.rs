@@ -7,6 +7,8 @@ pub(super) enum Part {
     Main,
     /// Only the status.
     Status,
+    /// Only the approval of a certificate signing request, which is a part of its status.
+    Approval,
     /// Only `spec.finalizers` of namespaces.
     Finalizers,
     /// What the kind's strategy lets a subresource of this name change.
@@ -19,6 +21,7 @@ impl Part {
         match self {
             Self::Main => "",
             Self::Status => "status",
+            Self::Approval => "approval",
             Self::Finalizers => "finalize",
             Self::Other(subresource) => subresource,
         }

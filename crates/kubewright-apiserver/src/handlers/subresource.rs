@@ -1,7 +1,7 @@
 //! Subresources: status, scale, and actions.
 
 use http::{HeaderValue, Method, StatusCode, header};
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
 use super::{
@@ -60,6 +60,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     };
     match (subresource.operation, &call.parts.method) {
         (Some(Operation::Finalize), &Method::PUT) => update::update(&call, Part::Finalizers).await,
+        (Some(Operation::Approve), _) => call.part(Part::Approval).await,
         (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
         (Some(Operation::Evict), &Method::POST) => eviction::evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
@@ -172,6 +173,20 @@ impl Call {
         response::add_warnings(&mut response, warnings);
         response
     }
+}
+
+/// Handles the creation of an object that binds another one of its name: a `Binding`.
+pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<Response, Status> {
+    let [group, version, plural, subresource] = target;
+    let binding = call.body_of_kind(("", "v1", "Binding"))?;
+    let resource = call.state.registry.find(group, version, plural).ok_or_else(Status::no_such_resource)?;
+    call.name = meta::text(&binding, "name").to_owned();
+    if call.name.is_empty() {
+        let cause = Cause::required("metadata.name", "name or generateName is required");
+        return Err(Status::invalid(group, &call.resource.kind, "", vec![cause]));
+    }
+    call.resource = resource;
+    Box::pin(handle(call, subresource)).await
 }
 
 /// Assigns an object to a node, which is possible only once.

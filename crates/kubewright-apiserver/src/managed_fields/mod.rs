@@ -38,7 +38,9 @@ pub(crate) struct Manager<'a> {
 
 impl Manager<'_> {
     fn with_context<T>(&self, resource: &Resource, run: impl FnOnce(&Context<'_>) -> T) -> T {
+        let part = resource.lifecycle.part_resets.iter().find(|(part, _)| *part == self.subresource);
         let writable = match self.subresource {
+            _ if let Some((_, resets)) = part => Writable::Except(resets),
             "status" => Writable::Except(&resource.lifecycle.status_resets),
             // In Kubernetes, these writes own what they send, even fields that they can't change.
             part if resource.has_part(part) => Writable::All,

@@ -19,6 +19,9 @@ pub struct Lifecycle {
     pub status_keeps: &'static [&'static str],
     /// The fields that an update of the status doesn't change, and so doesn't own.
     pub status_resets: Arc<FieldSet>,
+    /// The fields that updates of other parts don't change, if they aren't the usual ones: by subresource, empty for the
+    /// object itself.
+    pub part_resets: Vec<(&'static str, Arc<FieldSet>)>,
     /// True if every finalizer needs a domain, except for those of Kubernetes itself.
     pub qualified_finalizers: bool,
     /// True if the response to a deletion is the removed object instead of a `Status`.
@@ -51,6 +54,7 @@ impl Lifecycle {
             unconditional_update: false,
             status_keeps: &[],
             status_resets: ALL.clone(),
+            part_resets: Vec::new(),
             qualified_finalizers: false,
             returns_deleted: false,
             removed_by_controller: false,

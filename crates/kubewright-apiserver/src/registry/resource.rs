@@ -107,6 +107,8 @@ pub enum Operation {
     Finalize,
     /// An assignment of the object to a node, by [`Strategy::bind`].
     Bind,
+    /// An update of the approval of a certificate signing request.
+    Approve,
     /// The eviction of a pod.
     Evict,
     /// The creation of a token for a service account.

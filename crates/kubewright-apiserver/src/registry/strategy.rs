@@ -8,7 +8,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::auth::requester::Requester;
+use crate::auth::{UserInfo, requester::Requester};
 
 /// The rules of a kind. The default methods are suitable for most custom kinds.
 ///
@@ -29,11 +29,18 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Records the user that creates the object, for kinds whose objects name it.
+    fn attribute(&self, _object: &mut Value, _user: &UserInfo) {}
+
     /// Sets the fields that the server determines at creation.
     fn prepare_create(&self, _object: &mut Value) {}
 
     /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
+
+    /// Sets or restores fields in an update of the status, or of the `approval` of a certificate signing request, which is
+    /// a part of it. `now` is the current time in text form.
+    fn prepare_status(&self, _subresource: &str, _old: &Value, _new: &mut Value, _now: &Value) {}
 
     /// Returns a new or updated object with the status that a controller in Kubernetes' API server sets after the write.
     /// Here it is set with the write.
@@ -143,6 +150,23 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// content: users must not grant permissions that they don't have. `old` is set on update.
     fn check_access(&self, _requester: &Requester<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// Like [`Self::check_access`], for an update of the status, or of a part of it as in [`Self::prepare_status`].
+    fn check_status_access(
+        &self,
+        requester: &Requester<'_>,
+        _subresource: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), Status> {
+        self.check_access(requester, Some(old), new)
+    }
+
+    /// Returns the collection in which objects of this kind are bound to others of their name instead of being stored:
+    /// the group, version and resource, and the subresource for the binding.
+    fn binds(&self) -> Option<[&'static str; 4]> {
+        None
     }
 
     /// Returns the error about a field selector with a label that the kind doesn't have.

@@ -9,30 +9,14 @@ use serde_json::Value;
 
 use crate::raw::send;
 
+const STORED_AS_BETA: &str = "Kubernetes 1.36 still stores the objects as v1beta1, so the hash differs";
+
 /// The entries that are missing or different, with the reason.
 const KNOWN: &[(&str, &str)] = &[
     ("v1 nodes/proxy", "the node has no server"),
-    ("apiextensions.k8s.io/v1 customresourcedefinitions", "Kubernetes still stores definitions as v1beta1"),
-    ("certificates.k8s.io/v1 certificatesigningrequests", "not registered yet"),
-    ("certificates.k8s.io/v1 certificatesigningrequests/approval", "not registered yet"),
-    ("certificates.k8s.io/v1 certificatesigningrequests/status", "not registered yet"),
-    ("apiregistration.k8s.io/v1 apiservices", "not registered yet"),
-    ("apiregistration.k8s.io/v1 apiservices/status", "not registered yet"),
-    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicies", "not registered yet"),
-    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings", "not registered yet"),
-    ("admissionregistration.k8s.io/v1 validatingadmissionpolicies", "not registered yet"),
-    ("admissionregistration.k8s.io/v1 validatingadmissionpolicies/status", "not registered yet"),
-    ("admissionregistration.k8s.io/v1 validatingadmissionpolicybindings", "not registered yet"),
-    ("resource.k8s.io/v1 deviceclasses", "not registered yet"),
-    ("resource.k8s.io/v1 resourceclaims", "not registered yet"),
-    ("resource.k8s.io/v1 resourceclaims/status", "not registered yet"),
-    ("resource.k8s.io/v1 resourceclaimtemplates", "not registered yet"),
-    ("resource.k8s.io/v1 resourceslices", "not registered yet"),
-    ("flowcontrol.apiserver.k8s.io/v1 flowschemas", "not registered yet"),
-    ("flowcontrol.apiserver.k8s.io/v1 flowschemas/status", "not registered yet"),
-    ("flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations", "not registered yet"),
-    ("flowcontrol.apiserver.k8s.io/v1 prioritylevelconfigurations/status", "not registered yet"),
-    ("v1 bindings", "not registered yet"),
+    ("apiextensions.k8s.io/v1 customresourcedefinitions", STORED_AS_BETA),
+    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicies", STORED_AS_BETA),
+    ("admissionregistration.k8s.io/v1 mutatingadmissionpolicybindings", STORED_AS_BETA),
 ];
 
 /// Returns the entries of a resource list by name.

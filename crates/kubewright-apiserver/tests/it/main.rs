@@ -13,6 +13,7 @@ mod deletion;
 mod discovery;
 mod history;
 mod http;
+mod kinds;
 mod limits;
 mod managed_fields;
 mod metadata;

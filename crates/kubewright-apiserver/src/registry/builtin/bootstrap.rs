@@ -2,15 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{priority, roles};
+use super::{api_service, flow_control, priority, roles};
 use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 const ACCESS: &str = "rbac.authorization.k8s.io";
+const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 
 /// The field manager of most of these objects.
 const SERVER: &str = "kube-apiserver";
+/// The field manager of flow schemas and priority levels.
+const FLOW_CONTROLLER: &str = "api-priority-and-fairness-config-producer-v1";
 /// The field manager of the rules of aggregated roles.
 const AGGREGATION: &str = "clusterrole-aggregation-controller";
 
@@ -50,8 +53,15 @@ pub(crate) fn bootstrap_objects() -> Vec<BootstrapObject> {
     let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
     let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
     let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));
-    let all = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings);
-    all.map(BootstrapObject::new).collect()
+    let services = api_service::local_services().into_iter();
+    let services = services.map(|service| ("apiregistration.k8s.io", "apiservices", service));
+    // Flow schemas refer to levels.
+    let levels = flow_control::default_levels().map(|level| (FLOW_CONTROL, "prioritylevelconfigurations", level));
+    let schemas = flow_control::default_schemas().into_iter().map(|schema| (FLOW_CONTROL, "flowschemas", schema));
+    let objects = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings);
+    let objects = objects.chain(services).map(BootstrapObject::new);
+    let flow_control = levels.chain(schemas).map(BootstrapObject::new);
+    objects.chain(flow_control.map(|object| BootstrapObject { manager: FLOW_CONTROLLER, ..object })).collect()
 }
 
 fn namespace(name: &str) -> Value {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     api_metadata, columns,
     component::Components,
+    flow_control::PriorityLevels,
     lifecycle,
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
@@ -33,6 +34,8 @@ pub(crate) struct Indexes {
     pub(crate) webhooks: Arc<Webhooks>,
     /// Priority classes.
     pub(crate) priorities: Arc<PriorityClasses>,
+    /// Priority levels of requests.
+    pub(crate) levels: Arc<PriorityLevels>,
     /// Runtime classes.
     pub(crate) runtimes: Arc<RuntimeClasses>,
     /// Custom resource definitions.
@@ -219,6 +222,7 @@ impl Entry {
 
 /// The subresources served in addition to `status` and `scale`: resource, subresource and operation.
 const SERVED: &[(&str, &str, Option<Operation>)] = &[
+    ("certificatesigningrequests", "approval", Some(Operation::Approve)),
     ("namespaces", "finalize", Some(Operation::Finalize)),
     ("pods", "attach", None),
     ("pods", "binding", Some(Operation::Bind)),

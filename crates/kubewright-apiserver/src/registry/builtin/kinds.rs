@@ -4,31 +4,38 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
         authorization::v1 as authorization, autoscaling::v1 as autoscaling_v1, autoscaling::v2 as autoscaling_v2,
-        batch::v1 as batch, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
-        events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol, networking::v1 as networking,
+        node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource,
         scheduling::v1 as scheduling, storage::v1 as storage_api,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
+    kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
 };
 use kubewright_apimachinery::random::Random;
 
 use super::{
     access::{self, BindingStrategy, RoleStrategy, Scope},
+    admission_policy::{self, BindingStrategy as PolicyBindingStrategy, PolicyStrategy, Purpose},
+    api_service::{self, ApiServiceStrategy},
     autoscaling::{self, AutoscalerStrategy},
+    certificate::{self, SigningRequestStrategy},
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     component::{self, ComponentStatusStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
     disruption::DisruptionBudgetStrategy,
+    dynamic::{self, DeviceClassStrategy, ResourceClaimStrategy, ResourceClaimTemplateStrategy, ResourceSliceStrategy},
     entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
+    flow_control::{self, FlowSchemaStrategy, PriorityLevelStrategy},
     job::{self, CronJobStrategy, JobStrategy},
     networking::{
         self as networking_kinds, EndpointSliceStrategy, EndpointsStrategy, IngressClassStrategy, IngressStrategy,
         IpAddressStrategy, NetworkPolicyStrategy, ServiceCidrStrategy,
     },
     other::{self, LeaseStrategy},
-    pod::{self, PodStrategy},
+    pod::{self, PodBinding, PodStrategy},
     priority::{self, PriorityClassStrategy},
     quota::{LimitRangeStrategy, ResourceQuotaStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
@@ -65,6 +72,7 @@ pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
 
 fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
     vec![
+        Entry::unlisted::<core::Binding>().strategy(PodBinding),
         Entry::of::<core::ComponentStatus>()
             .short(&["cs"])
             .strategy(ComponentStatusStrategy(indexes.components.clone()))
@@ -256,10 +264,26 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .strategy(ModernEvents)
             .columns(event::columns())
             .select_stored(event::SELECTABLE, event::served_name),
+        Entry::of::<admissionregistration::MutatingAdmissionPolicy>()
+            .in_categories(&["api-extensions"])
+            .strategy(PolicyStrategy(Purpose::Mutate))
+            .columns(admission_policy::mutating_columns()),
+        Entry::of::<admissionregistration::MutatingAdmissionPolicyBinding>()
+            .in_categories(&["api-extensions"])
+            .strategy(PolicyBindingStrategy(Purpose::Mutate))
+            .columns(admission_policy::binding_columns()),
         Entry::of::<admissionregistration::MutatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
             .strategy(webhook_strategy(Phase::Mutating))
             .columns(webhook::columns()),
+        Entry::of::<admissionregistration::ValidatingAdmissionPolicy>()
+            .in_categories(&["api-extensions"])
+            .strategy(PolicyStrategy(Purpose::Validate))
+            .columns(admission_policy::validating_columns()),
+        Entry::of::<admissionregistration::ValidatingAdmissionPolicyBinding>()
+            .in_categories(&["api-extensions"])
+            .strategy(PolicyBindingStrategy(Purpose::Validate))
+            .columns(admission_policy::binding_columns()),
         Entry::of::<admissionregistration::ValidatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
             .strategy(webhook_strategy(Phase::Validating))
@@ -268,10 +292,34 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .short(&["crd", "crds"])
             .in_categories(&["api-extensions"])
             .strategy(CrdStrategy::new(indexes.custom.clone())),
+        Entry::of::<apiregistration::APIService>()
+            .in_categories(&["api-extensions"])
+            .strategy(ApiServiceStrategy)
+            .columns(api_service::columns()),
+        Entry::of::<certificates::CertificateSigningRequest>()
+            .short(&["csr"])
+            .strategy(SigningRequestStrategy)
+            .columns(certificate::columns())
+            .select(&["spec.signerName"]),
         Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
         Entry::of::<discovery::EndpointSlice>()
             .strategy(EndpointSliceStrategy)
             .columns(other::endpoint_slice_columns()),
+        Entry::of::<flowcontrol::FlowSchema>()
+            .strategy(FlowSchemaStrategy { levels: indexes.levels.clone() })
+            .columns(flow_control::flow_schema_columns()),
+        Entry::of::<flowcontrol::PriorityLevelConfiguration>()
+            .strategy(PriorityLevelStrategy { levels: indexes.levels.clone() })
+            .columns(flow_control::priority_level_columns()),
+        Entry::of::<resource::DeviceClass>().strategy(DeviceClassStrategy).columns(dynamic::named_columns()),
+        Entry::of::<resource::ResourceClaim>().strategy(ResourceClaimStrategy).columns(dynamic::claim_columns()),
+        Entry::of::<resource::ResourceClaimTemplate>()
+            .strategy(ResourceClaimTemplateStrategy)
+            .columns(dynamic::named_columns()),
+        Entry::of::<resource::ResourceSlice>()
+            .strategy(ResourceSliceStrategy)
+            .columns(dynamic::slice_columns())
+            .select(&["spec.nodeName", "spec.driver"]),
     ]
 }
 

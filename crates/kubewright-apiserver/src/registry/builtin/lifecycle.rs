@@ -69,6 +69,13 @@ const STATUS_KEEPS: &[(Kind, &[&str])] = &[
     (("storage.k8s.io", "volumeattachments"), USER_METADATA),
 ];
 
+/// The fields that writes of certificate signing requests don't change, by subresource.
+const REQUEST_RESETS: &[(&str, &[&str])] = &[
+    ("", &["spec", "status"]),
+    ("status", &["spec", "status.conditions"]),
+    ("approval", &["spec", "status.certificate"]),
+];
+
 /// The kinds whose objects are stored under a name other than the plural.
 const REGISTRY_PATHS: &[(Kind, &str)] = &[
     (("", "endpoints"), "services/endpoints"),
@@ -99,6 +106,12 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
         unconditional_update: !CONDITIONAL.contains(&kind),
         status_keeps,
         status_resets: Arc::new(resets),
+        part_resets: if kind == ("certificates.k8s.io", "certificatesigningrequests") {
+            let set = |fields: &[&str]| Arc::new(FieldSet::of(fields.iter().copied()));
+            REQUEST_RESETS.iter().map(|(part, fields)| (*part, set(fields))).collect()
+        } else {
+            Vec::new()
+        },
         qualified_finalizers: !matches!(group, "admissionregistration.k8s.io" | "apiextensions.k8s.io"),
         returns_deleted: RETURN_DELETED.contains(&kind),
         removed_by_controller: REMOVED_BY_CONTROLLER.contains(&kind),

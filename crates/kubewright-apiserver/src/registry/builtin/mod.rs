@@ -3,18 +3,23 @@
 //! after it.
 
 mod access;
+mod admission_policy;
 mod api_metadata;
+mod api_service;
 mod autoscaling;
 mod bootstrap;
+mod certificate;
 mod cluster;
 mod columns;
 mod component;
 mod config;
 mod crd;
 mod disruption;
+mod dynamic;
 mod entry;
 mod event;
 pub(crate) mod eviction;
+mod flow_control;
 mod job;
 mod kinds;
 mod lifecycle;

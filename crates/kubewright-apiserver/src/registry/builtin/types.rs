@@ -7,11 +7,13 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
         authorization::v1 as authorization, autoscaling::v1 as autoscaling_v1, autoscaling::v2 as autoscaling_v2,
-        batch::v1 as batch, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
-        events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol, networking::v1 as networking,
+        node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource,
         scheduling::v1 as scheduling, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
+    kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
     schemars::{JsonSchema, SchemaGenerator},
 };
 
@@ -71,6 +73,7 @@ pub(super) fn is_builtin_resource(group: &str, plural: &str) -> bool {
 
 /// All built-in types, in the order of Kubernetes' groups.
 pub(super) const TYPES: &[BuiltinType] = &[
+    BuiltinType::unlisted::<core::Binding>(),
     BuiltinType::of::<core::ComponentStatus>(),
     BuiltinType::of::<core::ConfigMap>(),
     BuiltinType::of::<core::Endpoints>(),
@@ -115,11 +118,23 @@ pub(super) const TYPES: &[BuiltinType] = &[
     BuiltinType::of::<storage::VolumeAttachment>(),
     BuiltinType::of::<storage::VolumeAttributesClass>(),
     BuiltinType::of::<events::Event>(),
+    BuiltinType::of::<admissionregistration::MutatingAdmissionPolicy>(),
+    BuiltinType::of::<admissionregistration::MutatingAdmissionPolicyBinding>(),
     BuiltinType::of::<admissionregistration::MutatingWebhookConfiguration>(),
+    BuiltinType::of::<admissionregistration::ValidatingAdmissionPolicy>(),
+    BuiltinType::of::<admissionregistration::ValidatingAdmissionPolicyBinding>(),
     BuiltinType::of::<admissionregistration::ValidatingWebhookConfiguration>(),
     BuiltinType::of::<apiextensions::CustomResourceDefinition>(),
+    BuiltinType::of::<apiregistration::APIService>(),
+    BuiltinType::of::<certificates::CertificateSigningRequest>(),
     BuiltinType::of::<coordination::Lease>(),
     BuiltinType::of::<discovery::EndpointSlice>(),
+    BuiltinType::of::<flowcontrol::FlowSchema>(),
+    BuiltinType::of::<flowcontrol::PriorityLevelConfiguration>(),
+    BuiltinType::of::<resource::DeviceClass>(),
+    BuiltinType::of::<resource::ResourceClaim>(),
+    BuiltinType::of::<resource::ResourceClaimTemplate>(),
+    BuiltinType::of::<resource::ResourceSlice>(),
     BuiltinType::unlisted::<authentication::SelfSubjectReview>(),
     BuiltinType::unlisted::<authentication::TokenReview>(),
     BuiltinType::unlisted::<authorization::LocalSubjectAccessReview>(),

@@ -37,6 +37,16 @@ pub(super) const SELECTABLE: &[&str] = &[
     "status.nominatedNodeName",
 ];
 
+/// The strategy of bindings, which assign pods to nodes and aren't stored.
+#[derive(Debug)]
+pub(super) struct PodBinding;
+
+impl Strategy for PodBinding {
+    fn binds(&self) -> Option<[&'static str; 4]> {
+        Some(["", "v1", "pods", "binding"])
+    }
+}
+
 /// The strategy of pods.
 #[derive(Debug)]
 pub(super) struct PodStrategy {

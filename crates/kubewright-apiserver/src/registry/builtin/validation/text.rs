@@ -161,6 +161,37 @@ pub(in crate::registry::builtin) fn validate_domain_prefixed_path(text: &str, pa
     }
 }
 
+/// Checks the name of a signer of certificates: a domain and a path.
+pub(in crate::registry::builtin) fn validate_signer_name(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    if text.is_empty() {
+        return errors.required(path, "");
+    }
+    let Some((domain, rest)) = text.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return errors.invalid(path, text, why);
+    };
+    if domain.len() > 253 {
+        errors.too_long(path, 253);
+    }
+    validate_segments(domain, name::dns1123_label, path, errors);
+    if !domain.contains('.') {
+        errors.invalid(path, domain, "should be a domain with at least two segments separated by dots");
+    }
+    validate_segments(rest, name::dns1123_subdomain, path, errors);
+    if text.len() > 571 {
+        errors.too_long(path, 571);
+    }
+}
+
+/// Checks the segments between dots, up to the first that is wrong.
+fn validate_segments(text: &str, rule: fn(&str) -> Vec<String>, path: &Path<'_>, errors: &mut Errors) {
+    let wrong = text.split('.').map(|label| (label, rule(label))).find(|(_, wrong)| !wrong.is_empty());
+    let (label, wrong) = wrong.unwrap_or_default();
+    for why in wrong {
+        errors.invalid(path, text, &format!("validating label {label:?}: {why}"));
+    }
+}
+
 /// Checks an IP address in a field that accepts other than canonical forms.
 pub(in crate::registry::builtin) fn validate_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
     match (text.parse::<IpAddr>(), without_leading_zeros(text)) {

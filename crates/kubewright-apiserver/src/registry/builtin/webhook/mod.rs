@@ -9,8 +9,11 @@ use std::sync::Arc;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
-pub(super) use self::client::validate_client_config;
 use self::validate::validate_webhooks;
+pub(super) use self::{
+    client::validate_client_config,
+    validate::{validate_enum, validate_match_conditions, validate_rule_with_operations},
+};
 use super::{
     columns::{age, count, integer},
     validation::Errors,

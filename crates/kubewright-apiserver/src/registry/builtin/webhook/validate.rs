@@ -58,7 +58,14 @@ fn validate_webhook(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_match_conditions(webhook, &path.child("matchConditions"), errors);
 }
 
-fn validate_enum(object: &Value, field: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+/// Checks a field that has one of some values.
+pub(in crate::registry::builtin) fn validate_enum(
+    object: &Value,
+    field: &str,
+    supported: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if let Some(value) = optional_string(object, field).filter(|value| !supported.contains(value)) {
         errors.not_supported(&path.child(field), value, supported);
     }
@@ -96,7 +103,8 @@ fn validate_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-fn validate_rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Checks a rule about operations on resources.
+pub(in crate::registry::builtin) fn validate_rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     validate_wildcard(rule, "operations", "operations", path, errors);
     let operations = path.child("operations");
@@ -166,8 +174,9 @@ fn validate_resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_match_conditions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let conditions = items(webhook, "matchConditions");
+/// Checks the match conditions of a webhook or policy.
+pub(in crate::registry::builtin) fn validate_match_conditions(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let conditions = items(object, "matchConditions");
     if conditions.len() > MAX_CONDITIONS {
         errors.too_many(path, conditions.len(), MAX_CONDITIONS);
     }

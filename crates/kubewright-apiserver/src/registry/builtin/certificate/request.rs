@@ -1,0 +1,154 @@
+//! The content of certificate signing requests: PEM in base64.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kubewright_apimachinery::certificate::{Certificate, CertificateRequest};
+use rustls::{
+    crypto::ring,
+    pki_types::{
+        AlgorithmIdentifier, alg_id,
+        pem::{self, SectionKind},
+    },
+};
+use serde_json::Value;
+
+/// The identifier of the attribute that holds the groups of a user.
+const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
+
+/// Checks that a text is a request that its key has signed.
+///
+/// # Errors
+/// Returns what is wrong with it.
+pub(super) fn check(text: &str) -> Result<(), &'static str> {
+    let request = parse(text)?;
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    let mut fitting = algorithms.all.iter().filter(|algorithm| {
+        *algorithm.signature_alg_id() == *request.signature_algorithm
+            && *algorithm.public_key_alg_id() == *request.key_algorithm
+    });
+    let CertificateRequest { public_key, signed, signature, signature_algorithm, .. } = &request;
+    if fitting.any(|algorithm| algorithm.verify_signature(public_key, signed, signature).is_ok()) {
+        return Ok(());
+    }
+    let is = |algorithm: AlgorithmIdentifier| *algorithm == **signature_algorithm;
+    Err(if is(alg_id::ECDSA_SHA256) || is(alg_id::ECDSA_SHA384) || is(alg_id::ECDSA_SHA512) {
+        "x509: ECDSA verification failure"
+    } else if is(alg_id::ED25519) {
+        "x509: Ed25519 verification failure"
+    } else {
+        "crypto/rsa: verification error"
+    })
+}
+
+/// Returns whether the certificate would be that of a user with unrestricted access.
+pub(super) fn is_of_masters(spec: &Value) -> bool {
+    let request = parse(spec["request"].as_str().unwrap_or_default()).ok();
+    let attributes = request.and_then(|request| request.subject_attributes()).unwrap_or_default();
+    attributes.iter().any(|(id, value)| *id == ORGANIZATION && value.text() == "system:masters")
+}
+
+/// Checks that a text consists of certificates, or is empty.
+///
+/// # Errors
+/// Returns what is wrong with it.
+pub(super) fn check_certificates(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let sections = sections(text);
+    if sections.is_empty() {
+        return Err("must contain at least one CERTIFICATE PEM block".into());
+    }
+    for (kind, der) in sections {
+        if kind != SectionKind::Certificate {
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", label(kind)));
+        }
+        if Certificate::parse(&der).is_none() {
+            return Err("x509: malformed certificate".into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the label of a section.
+fn label(kind: SectionKind) -> &'static str {
+    match kind {
+        SectionKind::Certificate => "CERTIFICATE",
+        SectionKind::PublicKey => "PUBLIC KEY",
+        SectionKind::RsaPrivateKey => "RSA PRIVATE KEY",
+        SectionKind::PrivateKey => "PRIVATE KEY",
+        SectionKind::EcPrivateKey => "EC PRIVATE KEY",
+        SectionKind::Crl => "X509 CRL",
+        SectionKind::Csr => "CERTIFICATE REQUEST",
+        _ => "another kind",
+    }
+}
+
+fn parse(text: &str) -> Result<CertificateRequest, &'static str> {
+    match sections(text).into_iter().next() {
+        Some((SectionKind::Csr, der)) => CertificateRequest::parse(&der).ok_or("asn1: structure error"),
+        _ => Err("PEM block type must be CERTIFICATE REQUEST"),
+    }
+}
+
+/// Returns the sections of PEM in base64, up to the first one that is malformed.
+fn sections(text: &str) -> Vec<(SectionKind, Vec<u8>)> {
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    let mut rest = bytes.as_slice();
+    let mut sections = Vec::new();
+    while let Ok(Some(section)) = pem::from_buf(&mut rest) {
+        sections.push(section);
+    }
+    sections
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    use serde_json::json;
+
+    use super::*;
+
+    fn encode(pem: &str) -> String {
+        STANDARD.encode(pem)
+    }
+
+    fn pem_of(organization: &str) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    }
+
+    /// Returns a valid request.
+    pub(in crate::registry::builtin::certificate) fn valid() -> String {
+        encode(&pem_of("dev"))
+    }
+
+    #[test]
+    fn a_request_is_signed_by_its_key() {
+        assert_eq!(check(&valid()), Ok(()));
+        assert_eq!(check(&encode("hello")), Err("PEM block type must be CERTIFICATE REQUEST"));
+        let empty = "-----BEGIN CERTIFICATE REQUEST-----\naGVsbG8=\n-----END CERTIFICATE REQUEST-----\n";
+        assert_eq!(check(&encode(empty)), Err("asn1: structure error"));
+        let (_, mut der) = pem::from_buf(&mut pem_of("dev").as_bytes()).unwrap().unwrap();
+        let place = der.windows(3).position(|window| window == b"dev").unwrap();
+        der[place] = b'D';
+        let block = format!(
+            "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+            STANDARD.encode(der)
+        );
+        assert_eq!(check(&encode(&block)), Err("x509: ECDSA verification failure"));
+    }
+
+    #[test]
+    fn requests_for_unrestricted_access_are_recognized() {
+        assert!(is_of_masters(&json!({"request": encode(&pem_of("system:masters"))})));
+        assert!(!is_of_masters(&json!({"request": valid()})));
+    }
+
+    #[test]
+    fn only_certificates_are_issued() {
+        assert_eq!(check_certificates(""), Ok(()));
+        let found = check_certificates(&valid());
+        assert_eq!(found, Err("only CERTIFICATE PEM blocks are allowed, found \"CERTIFICATE REQUEST\"".into()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Dynamic resource allocation: device classes, resource claims and their templates, and resource slices
+//! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
+//!
+//! They are stored and checked. Nothing allocates devices. The checks cover what users write; those of attributes,
+//! capacities, counters and taints of devices, and of the allocation in the status of a claim, are Kubernetes' own.
+
+mod validate;
+
+use kubewright_apimachinery::status::Cause;
+use serde_json::Value;
+
+use super::{
+    columns::{age, string},
+    validation::Errors,
+};
+use crate::{
+    fields::{each, fill, fill_zero, has, list, present, text, within},
+    registry::{Column, Strategy},
+};
+
+/// The strategy of device classes.
+#[derive(Debug)]
+pub(super) struct DeviceClassStrategy;
+
+impl Strategy for DeviceClassStrategy {
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_class(new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+}
+
+/// The strategy of resource claims.
+#[derive(Debug)]
+pub(super) struct ResourceClaimStrategy;
+
+impl Strategy for ResourceClaimStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", default_claim);
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_claim(old, new, errors))
+    }
+
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_claim_status(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// The strategy of templates for resource claims.
+#[derive(Debug)]
+pub(super) struct ResourceClaimTemplateStrategy;
+
+impl Strategy for ResourceClaimTemplateStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| within(spec, "spec", default_claim));
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_template(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// The strategy of resource slices.
+#[derive(Debug)]
+pub(super) struct ResourceSliceStrategy;
+
+impl Strategy for ResourceSliceStrategy {
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_slice(old, new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+}
+
+/// Sets the number of devices of each request: 1, unless all that fit are requested.
+fn default_claim(spec: &mut Value) {
+    fn count(request: &mut Value) {
+        fill_zero(request, "allocationMode", "ExactCount");
+        if text(request, "/allocationMode") == "ExactCount" {
+            fill_zero(request, "count", 1);
+        }
+    }
+    present(spec, "devices", |devices| {
+        for request in each(devices, "requests") {
+            present(request, "exactly", count);
+            each(request, "firstAvailable").for_each(count);
+        }
+    });
+    fill(spec, "devices", serde_json::Map::new());
+}
+
+pub(super) fn named_columns() -> Vec<Column> {
+    vec![age()]
+}
+
+pub(super) fn claim_columns() -> Vec<Column> {
+    vec![
+        string("State", |object, _| {
+            let deleting = has(object, "/metadata/deletionTimestamp");
+            let allocated = has(object, "/status/allocation");
+            let reserved = allocated && !list(object, "/status/reservedFor").is_empty();
+            let states = [
+                ("deleted", deleting),
+                ("pending", !allocated && !deleting),
+                ("allocated", allocated),
+                ("reserved", reserved),
+            ];
+            states.iter().filter(|(_, holds)| *holds).map(|(state, _)| *state).collect::<Vec<_>>().join(",").into()
+        }),
+        age(),
+    ]
+}
+
+pub(super) fn slice_columns() -> Vec<Column> {
+    vec![
+        string("Node", |object, _| text(object, "/spec/nodeName").into()),
+        string("Driver", |object, _| text(object, "/spec/driver").into()),
+        string("Pool", |object, _| text(object, "/spec/pool/name").into()),
+        age(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_for_one_device() {
+        let mut claim = json!({"spec": {"devices": {"requests": [
+            {"name": "a", "exactly": {"deviceClassName": "c"}}, {"name": "b", "exactly": {"allocationMode": "All"}},
+        ]}}});
+        ResourceClaimStrategy.default(&mut claim);
+        let request = |index: usize| &claim["spec"]["devices"]["requests"][index]["exactly"];
+        assert_eq!(*request(0), json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}));
+        assert_eq!(*request(1), json!({"allocationMode": "All"}));
+    }
+}

@@ -1,0 +1,371 @@
+//! Validation of device classes, resource claims and resource slices.
+
+use std::collections::BTreeSet;
+
+use kubewright_apimachinery::{cel::MatchConditions, name};
+use serde_json::Value;
+
+use crate::registry::builtin::{
+    pod::{validate_csi_driver_name, validate_node_selector},
+    validation::{
+        Errors, IMMUTABLE, Path, field, int, items, optional_string, string, strings, validate_required_name,
+        validate_template_object_meta, validate_text,
+    },
+};
+
+/// The greatest number of requests, constraints, configurations and selectors of a claim.
+const MAX_ITEMS: usize = 32;
+/// The greatest number of alternatives of a request.
+const MAX_ALTERNATIVES: usize = 8;
+/// The greatest number of devices of a slice, and of a slice with taints or shared counters.
+const MAX_DEVICES: usize = 128;
+const MAX_COMPLEX_DEVICES: usize = 64;
+/// The greatest number of users of a claim.
+const MAX_USERS: usize = 256;
+/// The greatest length of a selector's expression.
+const MAX_EXPRESSION: usize = 10 << 10;
+/// The greatest length of the name of a pool.
+const MAX_POOL_NAME: usize = 253;
+
+/// Checks a device class.
+pub(super) fn validate_class(class: &Value, errors: &mut Errors) {
+    let (spec, path) = (&class["spec"], Path::new("spec"));
+    validate_selectors(spec, &path.child("selectors"), errors);
+    validate_configurations(spec, None, &path.child("config"), errors);
+    if let Some(resource) = optional_string(spec, "extendedResourceName") {
+        let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+        let is_extended = !native
+            && !resource.starts_with("requests.")
+            && name::label_key(&format!("requests.{resource}")).is_empty();
+        if !is_extended {
+            errors.invalid(&path.child("extendedResourceName"), resource, "must be a valid extended resource name");
+        }
+    }
+}
+
+/// Checks a claim, whose spec never changes.
+pub(super) fn validate_claim(old: Option<&Value>, new: &Value, errors: &mut Errors) {
+    let path = Path::new("spec");
+    match old {
+        None => validate_devices(&new["spec"]["devices"], &path.child("devices"), errors),
+        Some(old) if old["spec"] != new["spec"] => errors.invalid(&path, new["spec"].clone(), IMMUTABLE),
+        Some(_) => {}
+    }
+}
+
+/// Checks the status of a claim: who uses it, and that its allocation doesn't change.
+pub(super) fn validate_claim_status(old: &Value, new: &Value, errors: &mut Errors) {
+    let (before, after, path) = (&old["status"], &new["status"], Path::new("status"));
+    let (users, at) = (items(after, "reservedFor"), path.child("reservedFor"));
+    if users.len() > MAX_USERS {
+        errors.too_many(&at, users.len(), MAX_USERS);
+    }
+    let mut seen = BTreeSet::new();
+    for (index, user) in users.iter().enumerate() {
+        let path = at.index(index);
+        for name in ["resource", "name", "uid"] {
+            if string(user, name).is_empty() {
+                errors.required(&path.child(name), "");
+            }
+        }
+        if !seen.insert(string(user, "uid")) {
+            errors.duplicate(&path.child("uid"), string(user, "uid"));
+        }
+    }
+    let allocation = field(after, "allocation");
+    if allocation.is_none() && !users.is_empty() {
+        errors.forbidden(&at, "may not be specified when `allocated` is not set");
+    }
+    if let (Some(before), Some(after)) = (field(before, "allocation"), allocation)
+        && before != after
+    {
+        errors.invalid(&path.child("allocation"), after.clone(), IMMUTABLE);
+    }
+}
+
+/// Checks a template for claims, which never changes.
+pub(super) fn validate_template(old: Option<&Value>, new: &Value, errors: &mut Errors) {
+    let (spec, path) = (&new["spec"], Path::new("spec"));
+    if let Some(old) = old {
+        if old["spec"] != *spec {
+            errors.invalid(&path, spec.clone(), IMMUTABLE);
+        }
+        return;
+    }
+    validate_template_object_meta(&spec["metadata"], &path.child("metadata"), errors);
+    validate_devices(&spec["spec"]["devices"], &path.child("spec").child("devices"), errors);
+}
+
+/// Checks the size of a list. Returns its elements if there aren't too many.
+fn bounded<'a>(object: &'a Value, name: &str, limit: usize, path: &Path<'_>, errors: &mut Errors) -> &'a [Value] {
+    let list = items(object, name);
+    if list.len() > limit {
+        errors.too_many(path, list.len(), limit);
+        return &[];
+    }
+    list
+}
+
+/// Checks that the names of a list differ.
+fn validate_unique(list: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in list.iter().enumerate() {
+        if !seen.insert(string(item, "name")) {
+            errors.duplicate(&path.index(index), string(item, "name"));
+        }
+    }
+}
+
+fn validate_devices(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("requests");
+    let requests = bounded(devices, "requests", MAX_ITEMS, &at, errors);
+    let mut names = BTreeSet::new();
+    for (index, request) in requests.iter().enumerate() {
+        validate_request(request, &at.index(index), errors);
+        let name = string(request, "name");
+        names.insert(name.to_owned());
+        names.extend(items(request, "firstAvailable").iter().map(|one| format!("{name}/{}", string(one, "name"))));
+    }
+    validate_unique(requests, &at, errors);
+    let at = path.child("constraints");
+    for (index, constraint) in bounded(devices, "constraints", MAX_ITEMS, &at, errors).iter().enumerate() {
+        let path = at.index(index);
+        validate_references(constraint, &names, &path.child("requests"), errors);
+        let attribute = optional_string(constraint, "matchAttribute");
+        if attribute.is_none() && field(constraint, "distinctAttribute").is_none() {
+            errors.required(&path.child("matchAttribute"), "");
+        }
+        if let Some(attribute) = attribute.filter(|attribute| !attribute.contains('/')) {
+            let why = "a fully qualified name must be a domain and a name separated by a slash";
+            errors.invalid(&path.child("matchAttribute"), attribute, why);
+        }
+    }
+    validate_configurations(devices, Some(&names), &path.child("config"), errors);
+}
+
+/// Checks the names of requests that a constraint or configuration is about.
+fn validate_references(object: &Value, names: &BTreeSet<String>, path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = BTreeSet::new();
+    for (index, name) in strings(object, "requests").enumerate() {
+        if !names.contains(name) {
+            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by \
+                       '/'";
+            errors.invalid(&path.index(index), name, why);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&path.index(index), name);
+        }
+    }
+}
+
+fn validate_request(request: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_required_name(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
+    let at = path.child("firstAvailable");
+    match (field(request, "exactly"), items(request, "firstAvailable").is_empty()) {
+        (None, true) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
+        (Some(_), false) => {
+            let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            errors.invalid(path, Value::Null, why);
+        }
+        (Some(exactly), true) => validate_exact(exactly, &path.child("exactly"), errors),
+        (None, false) => {
+            let alternatives = bounded(request, "firstAvailable", MAX_ALTERNATIVES, &at, errors);
+            for (index, request) in alternatives.iter().enumerate() {
+                let path = at.index(index);
+                validate_required_name(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
+                validate_exact(request, &path, errors);
+            }
+            validate_unique(alternatives, &at, errors);
+        }
+    }
+}
+
+fn validate_exact(request: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let class = string(request, "deviceClassName");
+    validate_required_name(class, name::dns1123_subdomain, &path.child("deviceClassName"), errors);
+    validate_selectors(request, &path.child("selectors"), errors);
+    let (count, at) = (int(request, "count"), path.child("count"));
+    match string(request, "allocationMode") {
+        "All" if count != 0 => errors.invalid(&at, count, "must not be specified when allocationMode is 'All'"),
+        "ExactCount" if count <= 0 => errors.invalid(&at, count, "must be greater than zero"),
+        "All" | "ExactCount" => {}
+        other => errors.not_supported(&path.child("allocationMode"), other, &["All", "ExactCount"]),
+    }
+}
+
+fn validate_selectors(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (index, selector) in bounded(object, "selectors", MAX_ITEMS, path, errors).iter().enumerate() {
+        let path = path.index(index);
+        let path = path.child("cel");
+        let Some(cel) = field(selector, "cel") else {
+            errors.required(&path, "");
+            continue;
+        };
+        let (expression, path) = (string(cel, "expression"), path.child("expression"));
+        if expression.len() > MAX_EXPRESSION {
+            errors.too_long(&path, MAX_EXPRESSION);
+        } else if let Err(why) = MatchConditions::check(expression) {
+            errors.invalid(&path, expression, &why);
+        }
+    }
+}
+
+/// Checks configurations. `names` are those of the requests that those of a claim can be about.
+fn validate_configurations(object: &Value, names: Option<&BTreeSet<String>>, path: &Path<'_>, errors: &mut Errors) {
+    for (index, configuration) in bounded(object, "config", MAX_ITEMS, path, errors).iter().enumerate() {
+        let path = path.index(index);
+        if let Some(names) = names {
+            validate_references(configuration, names, &path.child("requests"), errors);
+        }
+        let path = path.child("opaque");
+        let Some(opaque) = field(configuration, "opaque") else {
+            errors.required(&path, "");
+            continue;
+        };
+        validate_csi_driver_name(string(opaque, "driver"), &path.child("driver"), errors);
+        let at = path.child("parameters");
+        match field(opaque, "parameters") {
+            None => errors.required(&at, ""),
+            Some(Value::Object(_)) => {}
+            Some(other) => errors.invalid(&at, other.to_string(), "must be a valid JSON object"),
+        }
+    }
+}
+
+/// Checks a slice. Its driver, pool and node never change.
+pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Errors) {
+    let (spec, path) = (&new["spec"], Path::new("spec"));
+    let (driver, pool) = (string(spec, "driver"), &spec["pool"]);
+    validate_csi_driver_name(driver, &path.child("driver"), errors);
+    let at = path.child("pool");
+    validate_pool(pool, &at, errors);
+    if let Some(old) = old {
+        let old = &old["spec"];
+        let (before, after) = (string(&old["pool"], "name"), string(pool, "name"));
+        if before != after {
+            errors.invalid(&at.child("name"), after, IMMUTABLE);
+        }
+        if string(old, "driver") != driver {
+            errors.invalid(&path.child("driver"), driver, IMMUTABLE);
+        }
+        if field(old, "nodeName") != field(spec, "nodeName") {
+            errors.invalid(&path.child("nodeName"), spec["nodeName"].clone(), IMMUTABLE);
+        }
+    }
+    validate_place(spec, &path, errors);
+    let at = path.child("devices");
+    let is_complex = |device: &Value| ["taints", "consumesCounters"].iter().any(|name| !items(device, name).is_empty());
+    let devices = items(spec, "devices");
+    let limit = if devices.iter().any(is_complex) { MAX_COMPLEX_DEVICES } else { MAX_DEVICES };
+    let devices = bounded(spec, "devices", limit, &at, errors);
+    for (index, device) in devices.iter().enumerate() {
+        let path = at.index(index);
+        validate_required_name(string(device, "name"), name::dns1123_label, &path.child("name"), errors);
+    }
+    validate_unique(devices, &at, errors);
+}
+
+fn validate_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (name, at) = (string(pool, "name"), path.child("name"));
+    if name.is_empty() {
+        errors.required(&at, "");
+    } else {
+        if name.len() > MAX_POOL_NAME {
+            errors.too_long(&at, MAX_POOL_NAME);
+        }
+        name.split('/').for_each(|part| validate_text(part, name::dns1123_subdomain, &at, errors));
+    }
+    let (count, generation) = (int(pool, "resourceSliceCount"), int(pool, "generation"));
+    if count <= 0 {
+        errors.invalid(&path.child("resourceSliceCount"), count, "must be greater than zero");
+    }
+    if generation < 0 {
+        errors.invalid(&path.child("generation"), generation, "must be greater than or equal to zero");
+    }
+}
+
+/// Checks that a slice says in one way on which nodes its devices are.
+fn validate_place(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut ways = Vec::new();
+    match optional_string(spec, "nodeName") {
+        Some("") => errors.invalid(&path.child("nodeName"), "", "must be either unset or set to a non-empty string"),
+        Some(node) => {
+            ways.push("`nodeName`");
+            validate_text(node, name::dns1123_subdomain, &path.child("nodeName"), errors);
+        }
+        None => {}
+    }
+    if let Some(selector) = field(spec, "nodeSelector") {
+        ways.push("`nodeSelector`");
+        let path = path.child("nodeSelector");
+        validate_node_selector(selector, &path, errors);
+        let terms = items(selector, "nodeSelectorTerms");
+        if terms.len() != 1 {
+            let why = "must have exactly one node selector term";
+            errors.invalid(&path.child("nodeSelectorTerms"), terms.to_vec(), why);
+        }
+    }
+    for (name, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
+        match field(spec, name) {
+            Some(Value::Bool(true)) => ways.push(shown),
+            Some(_) => errors.invalid(&path.child(name), false, "must be either unset or set to true"),
+            None => {}
+        }
+    }
+    let why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match ways.len() {
+        0 => errors.required(path, why),
+        1 => {}
+        _ => {
+            let shown = format!("{{{}}}", ways.join(", "));
+            errors.invalid(path, shown, &format!("{why}, but multiple fields are set"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(validate: impl FnOnce(&mut Errors)) -> Vec<String> {
+        Errors::collect(validate).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn claims_are_checked() {
+        let claim = |devices: Value| json!({"spec": {"devices": devices}});
+        let exactly = json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": 0});
+        let new = claim(json!({
+            "requests": [{"name": "a", "exactly": exactly}, {"name": "a"}],
+            "constraints": [{"requests": ["b"], "matchAttribute": "x/y"}],
+        }));
+        let found = texts(|errors| validate_claim(None, &new, errors));
+        assert_eq!(
+            found,
+            [
+                "spec.devices.requests[0].exactly.count: Invalid value: 0: must be greater than zero",
+                "spec.devices.requests[1]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+                "spec.devices.requests[1]: Duplicate value: \"a\"",
+                "spec.devices.constraints[0].requests[0]: Invalid value: \"b\": must be the name of a request in the claim \
+                 or the name of a request and a subrequest separated by '/'",
+            ]
+        );
+        assert_eq!(texts(|errors| validate_claim(Some(&claim(json!({}))), &new, errors)).len(), 1);
+    }
+
+    #[test]
+    fn a_slice_is_in_one_place() {
+        let slice = |place: Value| {
+            let mut spec = json!({"driver": "d", "pool": {"name": "p", "resourceSliceCount": 1}});
+            spec.as_object_mut().unwrap().extend(place.as_object().unwrap().clone());
+            json!({"spec": spec})
+        };
+        assert_eq!(texts(|errors| validate_slice(None, &slice(json!({"nodeName": "n"})), errors)), [""; 0]);
+        let both = slice(json!({"nodeName": "n", "allNodes": true}));
+        let found = texts(|errors| validate_slice(None, &both, errors));
+        assert!(found[0].starts_with("spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one"), "{found:?}");
+        assert_eq!(texts(|errors| validate_slice(None, &slice(json!({})), errors)).len(), 1);
+    }
+}

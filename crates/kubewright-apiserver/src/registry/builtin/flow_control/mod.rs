@@ -1,0 +1,196 @@
+//! Flow schemas and priority levels
+//! (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>).
+
+mod defaults;
+mod validate;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kubewright_apimachinery::status::Cause;
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+pub(super) use self::defaults::{default_levels, default_schemas};
+use super::{
+    columns::{NONE, age, string, value_or},
+    validation::Errors,
+};
+use crate::{
+    fields::{fill, fill_zero, has, int, list, present, set, text, within},
+    registry::{Column, Strategy},
+};
+
+/// The names of all priority levels.
+#[derive(Debug, Default)]
+pub(crate) struct PriorityLevels(RwLock<BTreeSet<String>>);
+
+/// The strategy of flow schemas.
+#[derive(Debug)]
+pub(super) struct FlowSchemaStrategy {
+    /// The levels that schemas refer to.
+    pub(super) levels: Arc<PriorityLevels>,
+}
+
+impl Strategy for FlowSchemaStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| fill_zero(spec, "matchingPrecedence", 1000));
+    }
+
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_flow_schema(new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_conditions(new, errors))
+    }
+
+    /// Says whether the priority level of the schema exists.
+    fn settled(&self, object: &Value) -> Option<Value> {
+        let level = text(object, "/spec/priorityLevelConfiguration/name");
+        let (status, reason, words) = if self.levels.0.read().contains(level) {
+            ("False", "Found", "and it exists")
+        } else {
+            ("True", "NotFound", "but there is no such object")
+        };
+        let conditions = list(object, "/status/conditions");
+        let old = conditions.iter().find(|condition| text(condition, "/type") == "Dangling");
+        let message =
+            format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {words}");
+        let same = |old: &&Value| text(old, "/status") == status;
+        if old.filter(same).is_some_and(|old| text(old, "/message") == message) {
+            return None;
+        }
+        let time = old.filter(same).map_or(&object["metadata"]["creationTimestamp"], |old| &old["lastTransitionTime"]);
+        let condition = json!({
+            "type": "Dangling", "status": status, "lastTransitionTime": time, "reason": reason, "message": message,
+        });
+        let others = conditions.iter().filter(|condition| text(condition, "/type") != "Dangling").cloned();
+        let conditions: Vec<_> = others.chain([condition]).collect();
+        let mut settled = object.clone();
+        within(&mut settled, "status", |status| set(status, "conditions", conditions));
+        Some(settled)
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+}
+
+pub(super) fn flow_schema_columns() -> Vec<Column> {
+    vec![
+        string("PriorityLevel", |object, _| text(object, "/spec/priorityLevelConfiguration/name").into()),
+        string("MatchingPrecedence", |object, _| int(object, "/spec/matchingPrecedence").into()),
+        string("DistinguisherMethod", |object, _| value_or(object, "/spec/distinguisherMethod/type", NONE)),
+        age(),
+        string("MissingPL", |object, _| {
+            let dangling =
+                list(object, "/status/conditions").iter().find(|condition| text(condition, "/type") == "Dangling");
+            dangling.map_or("?", |condition| text(condition, "/status")).into()
+        }),
+    ]
+}
+
+/// The strategy of priority levels.
+#[derive(Debug)]
+pub(super) struct PriorityLevelStrategy {
+    /// The names of the levels, which this strategy keeps up to date.
+    pub(super) levels: Arc<PriorityLevels>,
+}
+
+impl Strategy for PriorityLevelStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            present(spec, "exempt", |exempt| {
+                fill(exempt, "nominalConcurrencyShares", 0);
+                fill(exempt, "lendablePercent", 0);
+            });
+            present(spec, "limited", |limited| {
+                fill(limited, "nominalConcurrencyShares", 30);
+                fill(limited, "lendablePercent", 0);
+                present(limited, "limitResponse", |response| {
+                    present(response, "queuing", |queuing| {
+                        fill_zero(queuing, "handSize", 8);
+                        fill_zero(queuing, "queues", 64);
+                        fill_zero(queuing, "queueLengthLimit", 50);
+                    });
+                });
+            });
+        });
+    }
+
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_priority_level(new, errors))
+    }
+
+    fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_conditions(new, errors))
+    }
+
+    fn has_own_validation(&self) -> bool {
+        true
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        let mut levels = self.levels.0.write();
+        match (before, after) {
+            (_, Some(level)) => drop(levels.insert(text(level, "/metadata/name").to_owned())),
+            (Some(level), None) => drop(levels.remove(text(level, "/metadata/name"))),
+            (None, None) => {}
+        }
+    }
+}
+
+pub(super) fn priority_level_columns() -> Vec<Column> {
+    const QUEUING: &str = "/spec/limited/limitResponse/queuing";
+    fn queuing(object: &Value, field: &str) -> Value {
+        if has(object, QUEUING) { int(object, &format!("{QUEUING}/{field}")).into() } else { NONE.into() }
+    }
+    vec![
+        string("Type", |object, _| text(object, "/spec/type").into()),
+        string("NominalConcurrencyShares", |object, _| {
+            value_or(object, "/spec/limited/nominalConcurrencyShares", NONE)
+        }),
+        string("Queues", |object, _| queuing(object, "queues")),
+        string("HandSize", |object, _| queuing(object, "handSize")),
+        string("QueueLengthLimit", |object, _| queuing(object, "queueLengthLimit")),
+        age(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strategies() -> (FlowSchemaStrategy, PriorityLevelStrategy) {
+        let levels = Arc::new(PriorityLevels::default());
+        (FlowSchemaStrategy { levels: levels.clone() }, PriorityLevelStrategy { levels })
+    }
+
+    #[test]
+    fn the_default_objects_are_valid_and_fit_together() {
+        let (schemas, levels) = strategies();
+        for mut level in default_levels() {
+            levels.default(&mut level);
+            assert_eq!(levels.validate(None, &level), [], "{level}");
+            levels.committed(None, Some(&level));
+        }
+        for schema in default_schemas() {
+            let mut complete = schema.clone();
+            schemas.default(&mut complete);
+            assert_eq!(complete, schema);
+            assert_eq!(schemas.validate(None, &schema), [], "{schema}");
+            let settled = schemas.settled(&schema).unwrap();
+            assert_eq!(settled["status"]["conditions"][0]["status"], "False");
+            assert_eq!(schemas.settled(&settled), None);
+        }
+    }
+
+    #[test]
+    fn a_schema_without_its_level_dangles() {
+        let (schemas, _) = strategies();
+        let schema = json!({"spec": {"priorityLevelConfiguration": {"name": "x"}}});
+        let settled = schemas.settled(&schema).unwrap();
+        let condition = &settled["status"]["conditions"][0];
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("NotFound")));
+    }
+}
