@@ -1,6 +1,6 @@
 //! The cluster as a whole: its parts, their start, and their shutdown.
 
-use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use kubewright_apimachinery::{
@@ -32,6 +32,7 @@ use crate::{
         selection::Controllers,
         stateful_set::StatefulSets,
         taint_eviction::TaintEvictions,
+        volume_binder::{self, Volumes},
     },
     events::Recorder,
     node::{
@@ -47,6 +48,9 @@ use crate::{
     },
     object_client::ObjectClient,
 };
+
+/// The folder of the volumes of simulated pods. It isn't created, since no process uses it.
+const SIMULATED_VOLUMES: &str = "/var/lib/kubewright/volumes";
 
 /// The way in which the node runs pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +78,9 @@ pub enum StartError {
     /// The node can't be registered.
     #[error("failed to register the node")]
     Register(#[source] kube::Error),
+    /// The storage class can't be created.
+    #[error("failed to create the storage class")]
+    StorageClass(#[source] kube::Error),
 }
 
 /// Builder of a [`Cluster`]. By default, pods run as processes, the clock is the system clock, randomness comes from
@@ -197,14 +204,17 @@ impl ClusterBuilder {
         };
         cluster.start_controllers(&self.controllers, &clock, &random);
         match self.pods {
-            Pods::None => {}
+            Pods::None => cluster.bind_volumes(&self.controllers, &clock, None).await?,
             Pods::Run => {
                 let capacity = Capacity::of_host();
                 cluster.register(&clock, capacity).await?;
-                cluster.start_node(&clock, &random, self.images, (logs, containers), capacity)?;
+                let folders = cluster.create_directory()?;
+                cluster.bind_volumes(&self.controllers, &clock, Some(folders)).await?;
+                cluster.start_node(&clock, &random, self.images, (logs, containers), capacity);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
+                cluster.bind_volumes(&self.controllers, &clock, Some(SIMULATED_VOLUMES.into())).await?;
                 let client = cluster.component_client("kubelet");
                 let simulation = Simulation::new(client, clock.clone(), self.simulated_start);
                 cluster.spawn(simulation.clone().run(api.clone()));
@@ -370,6 +380,34 @@ impl Cluster {
         }
     }
 
+    /// Starts the controller of persistent volumes, and creates the class whose volumes are folders in `folders`.
+    async fn bind_volumes(
+        &self,
+        selected: &Controllers,
+        clock: &SharedClock,
+        folders: Option<PathBuf>,
+    ) -> Result<(), StartError> {
+        const NAME: &str = "persistentvolume-binder-controller";
+        if folders.is_some() && selected.contains(NAME) {
+            let class = volume_binder::provision::class();
+            let client = self.component_client("kube-addon-manager");
+            client.create(&volume_binder::CLASS.address("", ""), "", &class).await.map_err(StartError::StorageClass)?;
+        }
+        self.control(selected, NAME, clock, Volumes::new(folders));
+        Ok(())
+    }
+
+    /// Creates the directory of the node, and returns the folder in it for persistent volumes.
+    fn create_directory(&mut self) -> Result<PathBuf, StartError> {
+        let root = std::env::temp_dir();
+        let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
+        self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
+        let folders = directory.path().join("volumes");
+        std::fs::create_dir(&folders).map_err(StartError::Directory)?;
+        self.directory = Some(directory);
+        Ok(folders)
+    }
+
     async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
         let client = self.component_client("kubelet");
@@ -383,11 +421,9 @@ impl Cluster {
         images: ImageTable,
         (logs, containers): (LogStore, RunningContainers),
         capacity: Capacity,
-    ) -> Result<(), StartError> {
+    ) {
         raise_open_files();
-        let root = std::env::temp_dir();
-        let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
-        self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
+        let directory = self.directory.as_ref().map(|directory| directory.path().to_owned()).unwrap_or_default();
         let host = NodeContext {
             client: self.component_client("kubelet"),
             clock: clock.clone(),
@@ -403,10 +439,9 @@ impl Cluster {
             services: Default::default(),
             capacity,
             writes: Semaphore::new(WRITES),
-            directory: directory.path().to_owned(),
+            directory,
             tasks: self.tracker.clone(),
         };
-        self.directory = Some(directory);
         let events = self.recorder("default-scheduler", "", clock);
         self.spawn(node::run(self.api.clone(), Arc::new(host)));
         let task = self.recorder("kube-proxy", NODE_NAME, clock);
@@ -414,7 +449,6 @@ impl Cluster {
         self.spawn(object::renew(self.component_client("kubelet"), clock.clone()));
         let client = self.component_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, clock.clone(), Some(events)));
-        Ok(())
     }
 
     /// Kills all processes and prevents new ones from starting.

@@ -21,6 +21,9 @@ impl Kind {
     /// Pods.
     pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
 
+    /// Persistent volumes, which have no namespace.
+    pub(crate) const VOLUME: Self = Self { group: "", kind: "PersistentVolume", plural: "persistentvolumes" };
+
     /// Returns the API version. All kinds here have the version `v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { "v1".into() } else { format!("{}/v1", self.group) }

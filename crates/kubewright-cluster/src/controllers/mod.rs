@@ -10,6 +10,7 @@
 //!   [`cron_job`]: the workloads
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
+//! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
@@ -47,3 +48,4 @@ pub(crate) mod selection;
 pub(crate) mod stateful_set;
 pub(crate) mod taint_eviction;
 pub(crate) mod value;
+pub(crate) mod volume_binder;

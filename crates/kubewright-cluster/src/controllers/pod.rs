@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::value::{condition, controller_reference, is_deleting, text, time};
+use super::value::{condition, controller_reference, is_deleting, list, text, time};
 
 /// Returns whether the pod has succeeded or failed.
 pub(crate) fn has_ended(pod: &Value) -> bool {
@@ -40,6 +40,17 @@ pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option
     }
     let ready_for = now.duration_since(ready_since(pod)?).as_secs();
     Some(Duration::from_secs(u64::try_from(least - ready_for).unwrap_or_default()))
+}
+
+/// Returns the names of the claims that a pod uses.
+pub(crate) fn claims_of(pod: &Value) -> impl Iterator<Item = String> {
+    list(pod, "/spec/volumes").iter().filter_map(|volume| {
+        let named = text(volume, "/persistentVolumeClaim/claimName");
+        // The claim of an ephemeral volume is named after the pod and the volume.
+        let ephemeral = volume.get("ephemeral").is_some_and(|source| !source.is_null());
+        let own = || format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name"));
+        if named.is_empty() { ephemeral.then(own) } else { Some(named.to_owned()) }
+    })
 }
 
 /// Creates a pod from a template, with a controller reference to its owner.

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::{
     kind::Kind,
+    pod::claims_of,
     reconcile::{Controller, Key, Plan, Step},
     value::{is_deleting, list, text},
 };
 
-const VOLUME: Kind = Kind { group: "", kind: "PersistentVolume", plural: "persistentvolumes" };
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
@@ -52,19 +52,8 @@ impl Protection {
 }
 
 /// Returns the names of the claims that a pod uses; none before a node has it.
-fn claims_of(pod: &Value) -> BTreeSet<String> {
-    if text(pod, "/spec/nodeName").is_empty() {
-        return BTreeSet::new();
-    }
-    let volumes = list(pod, "/spec/volumes").iter();
-    let claims = volumes.filter_map(|volume| {
-        let named = text(volume, "/persistentVolumeClaim/claimName");
-        // The claim of an ephemeral volume is named after the pod and the volume.
-        let ephemeral = volume.get("ephemeral").is_some_and(|source| !source.is_null());
-        let own = || format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name"));
-        if named.is_empty() { ephemeral.then(own) } else { Some(named.to_owned()) }
-    });
-    claims.collect()
+fn claims_in_use(pod: &Value) -> BTreeSet<String> {
+    if text(pod, "/spec/nodeName").is_empty() { BTreeSet::new() } else { claims_of(pod).collect() }
 }
 
 impl Controller for Protection {
@@ -74,7 +63,7 @@ impl Controller for Protection {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
-        if VOLUME.is_of(change) {
+        if Kind::VOLUME.is_of(change) {
             let key = Key { namespace: String::new(), name: text(object, "/metadata/name").into() };
             return self.set(key, object, VOLUME_FINALIZER, gone);
         }
@@ -85,7 +74,7 @@ impl Controller for Protection {
         if !Kind::POD.is_of(change) {
             return Vec::new();
         }
-        let claims = if gone { BTreeSet::new() } else { claims_of(object) };
+        let claims = if gone { BTreeSet::new() } else { claims_in_use(object) };
         let before = if claims.is_empty() { self.used.remove(&key) } else { self.used.insert(key.clone(), claims) };
         let before = before.into_iter().flatten();
         before.map(|name| Key { namespace: key.namespace.clone(), name }).collect()
@@ -94,7 +83,7 @@ impl Controller for Protection {
     fn decide(&self, key: &Key, _now: Timestamp) -> Plan {
         let Some(object) = self.waiting.get(key) else { return Plan::default() };
         let (kind, finalizer, used) = match &*key.namespace {
-            "" => (VOLUME, VOLUME_FINALIZER, text(object, "/status/phase") == "Bound"),
+            "" => (Kind::VOLUME, VOLUME_FINALIZER, text(object, "/status/phase") == "Bound"),
             _ => (Kind::CLAIM, CLAIM_FINALIZER, self.is_used(key)),
         };
         let mut plan = Plan::of(&kind, object);

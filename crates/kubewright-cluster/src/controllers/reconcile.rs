@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -129,6 +130,8 @@ pub(crate) enum Step {
     DeleteInForeground(ObjectPath, String),
     /// Delete the object of this UID, and record an event about the result.
     DeleteReported(ObjectPath, String, Report),
+    /// Remove a folder of the node with its content. It may be gone already.
+    RemoveFolder(PathBuf),
     /// Record an event.
     Event {
         /// Whether the type is `Warning` instead of `Normal`.
@@ -357,6 +360,7 @@ impl Worker {
                     let result = self.delete(address, uid, "Background").await;
                     self.report(regarding, report, result).map_err(|error| (StepKind::Delete, error))?;
                 }
+                Step::RemoveFolder(folder) => remove(folder.clone()).await.map_err(|error| (StepKind::Other, error))?,
                 Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
             }
         }
@@ -441,6 +445,14 @@ impl Worker {
     fn record(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
         let regarding = regarding.clone();
         self.events.record(ObjectEvent { regarding, warning, reason: reason.into(), message });
+    }
+}
+
+async fn remove(folder: PathBuf) -> Result<(), kube::Error> {
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
+    match removed.unwrap_or_else(|error| Err(error.into())) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(kube::Error::Service(error.into())),
+        _ => Ok(()),
     }
 }
 

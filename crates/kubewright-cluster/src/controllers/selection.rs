@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 16] = [
         "clusterrole-aggregation-controller",
         "cronjob-controller",
         "daemonset-controller",
@@ -40,6 +40,7 @@ impl Controllers {
         "garbage-collector-controller",
         "job-controller",
         "namespace-controller",
+        "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
         "replicaset-controller",
         "replicationcontroller-controller",

@@ -11,13 +11,15 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
 
 use super::{object::Capacity, resource};
 
-/// A ConfigMap or Secret of the pod's namespace.
+/// An object of the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reference {
     /// A ConfigMap, by name.
     ConfigMap(String),
     /// A Secret, by name.
     Secret(String),
+    /// The persistent volume of a claim, by the claim's name.
+    Claim(String),
 }
 
 /// The data of the referenced objects.
@@ -49,12 +51,13 @@ impl Reference {
         match self {
             Self::ConfigMap(_) => ("configmap", "ConfigMap"),
             Self::Secret(_) => ("secret", "Secret"),
+            Self::Claim(_) => ("persistentvolumeclaim", "PersistentVolumeClaim"),
         }
     }
 
     fn name(&self) -> &str {
         match self {
-            Self::ConfigMap(name) | Self::Secret(name) => name,
+            Self::ConfigMap(name) | Self::Secret(name) | Self::Claim(name) => name,
         }
     }
 }

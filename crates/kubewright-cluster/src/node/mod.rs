@@ -24,7 +24,7 @@ mod pod;
 pub(crate) mod process;
 mod process_streams;
 pub(crate) mod proxy;
-mod resource;
+pub(crate) mod resource;
 mod service_env;
 pub(crate) mod simulation;
 mod token_volume;

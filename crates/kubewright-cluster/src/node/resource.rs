@@ -23,27 +23,27 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
     let limit = resources.and_then(|all| all.limits.as_ref()?.get(resource));
     let amount = match sort {
         "limits" => match (limit, resource) {
-            (Some(limit), _) => parse(&limit.0)?,
+            (Some(limit), _) => quantity(&limit.0)?,
             (None, "cpu") => i128::try_from(node.processors()).ok()? * PARTS,
             (None, "memory") => i128::from(node.memory_kib()) * 1024 * PARTS,
             (None, _) => 0,
         },
         "requests" => {
             let request = resources.and_then(|all| all.requests.as_ref()?.get(resource));
-            request.or(limit).map_or(Some(0), |request| parse(&request.0))?
+            request.or(limit).map_or(Some(0), |request| quantity(&request.0))?
         }
         _ => return None,
     };
     if !matches!(resource, "cpu" | "memory" | "ephemeral-storage") && !resource.starts_with("hugepages-") {
         return None;
     }
-    let divisor = field.divisor.as_ref().map_or(Some(PARTS), |divisor| parse(&divisor.0))?;
+    let divisor = field.divisor.as_ref().map_or(Some(PARTS), |divisor| quantity(&divisor.0))?;
     let divisor = if divisor <= 0 { PARTS } else { divisor };
     Some(((amount + divisor - 1) / divisor).to_string())
 }
 
 /// Parses a quantity into billionths.
-fn parse(text: &str) -> Option<i128> {
+pub(crate) fn quantity(text: &str) -> Option<i128> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-' || c == '+')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let (mantissa, exponent) = match suffix {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn quantities() {
-        let check = |text, expect: i128| assert_eq!(parse(text), Some(expect), "{text}");
+        let check = |text, expect: i128| assert_eq!(quantity(text), Some(expect), "{text}");
         check("1", PARTS);
         check("100m", PARTS / 10);
         check("1.5", PARTS * 3 / 2);
@@ -90,7 +90,7 @@ mod tests {
         check("12E2", PARTS * 1200);
         check("1E", PARTS * 1_000_000_000_000_000_000);
         for text in ["", "x", "1x", "1.2.3", "1ei", "999999999999999999999999E"] {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(quantity(text), None, "{text}");
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Content {
     Empty,
     /// A directory or file of the host.
     Host(PathBuf),
+    /// A directory of the host that is created if it is missing, but not its parents.
+    Folder(PathBuf),
     /// Files by their paths, with their modes.
     Files(BTreeMap<PathBuf, (Vec<u8>, u32)>),
 }
@@ -58,11 +60,13 @@ pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<
     volumes.filter(move |volume| names.contains(&volume.name))
 }
 
-/// Returns the ConfigMaps and Secrets of a container's volumes.
+/// Returns the ConfigMaps, Secrets and claims of a container's volumes.
 pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference> {
     let mut references = BTreeSet::new();
     for volume in mounted(pod, container) {
         references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
+        references
+            .extend(volume.persistent_volume_claim.iter().map(|source| Reference::Claim(source.claim_name.clone())));
         references.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone().map(Reference::Secret)));
         for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
             references.extend(source.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
@@ -86,6 +90,9 @@ pub(crate) fn content(
     }
     if let Some(host) = &volume.host_path {
         return Ok(Content::Host(host.path.clone().into()));
+    }
+    if let Some(source) = &volume.persistent_volume_claim {
+        return persistent(&source.claim_name, found);
     }
     if let Some(source) = &volume.config_map {
         files.mode = source.default_mode.unwrap_or(MODE);
@@ -117,6 +124,19 @@ pub(crate) fn content(
         return Err(format!("this node has no volumes of the type {sort}"));
     }
     Ok(Content::Files(files.files))
+}
+
+/// Returns the content of a persistent volume.
+fn persistent(claim: &str, found: &BTreeMap<Reference, Value>) -> Result<Content, String> {
+    let reference = Reference::Claim(claim.into());
+    let volume = found.get(&reference).ok_or_else(|| format!("{reference} is not bound"))?;
+    let (host, local) = (&volume["spec"]["hostPath"], &volume["spec"]["local"]);
+    let path = |source: &Value| source["path"].as_str().map(PathBuf::from);
+    match (path(host), path(local)) {
+        (Some(path), _) if host["type"] == "DirectoryOrCreate" => Ok(Content::Folder(path)),
+        (Some(path), _) | (None, Some(path)) => Ok(Content::Host(path)),
+        (None, None) => Err("this node has persistent volumes of the types hostPath and local only".into()),
+    }
 }
 
 impl Files<'_> {
@@ -189,6 +209,7 @@ fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
             plain.chain(texts("binaryData").filter_map(decoded)).collect()
         }
         Reference::Secret(_) => texts("data").filter_map(decoded).collect(),
+        Reference::Claim(_) => BTreeMap::new(),
     }
 }
 
@@ -216,6 +237,12 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
     let volume = folder.join(name);
     match content {
         Content::Host(path) => return Ok(path.clone()),
+        Content::Folder(path) => {
+            return match std::fs::create_dir(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(path.clone()),
+            };
+        }
         Content::Empty => std::fs::create_dir_all(&volume)?,
         Content::Files(files) => {
             std::fs::create_dir_all(&volume)?;
@@ -275,6 +302,12 @@ mod tests {
         let known = BTreeMap::from([
             (Reference::ConfigMap("settings".into()), json!({"data": {"a": "1"}, "binaryData": {"b": "AAE="}})),
             (Reference::Secret("keys".into()), json!({"data": {"token": "czNjcmV0"}})),
+            (
+                Reference::Claim("data".into()),
+                json!({"spec": {"hostPath": {"path": "/f", "type": "DirectoryOrCreate"}}}),
+            ),
+            (Reference::Claim("local".into()), json!({"spec": {"local": {"path": "/l"}}})),
+            (Reference::Claim("remote".into()), json!({"spec": {"nfs": {"server": "s"}}})),
         ]);
         let wanted = references(&pod, &container);
         let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
@@ -297,6 +330,8 @@ mod tests {
     fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["Host(\"/srv\")"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Host(\"/l\")"]));
         check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));
         let items = json!([{"key": "a", "path": "x/y", "mode": 256}]);
         check(json!({"configMap": {"name": "settings", "items": items}}), Ok(&["x/y 400 1"]));
@@ -319,8 +354,10 @@ mod tests {
         let items = json!([{"key": "z", "path": "z"}]);
         let missing = "configmap \"settings\" references non-existent key: z";
         check(json!({"configMap": {"name": "settings", "items": items}}), Err(missing));
-        let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
-        check(claim, Err("this node has no volumes of the type persistentVolumeClaim"));
+        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+        check(claim("gone"), Err("persistentvolumeclaim \"gone\" is not bound"));
+        check(claim("remote"), Err("this node has persistent volumes of the types hostPath and local only"));
+        check(json!({"nfs": {"server": "s", "path": "/"}}), Err("this node has no volumes of the type nfs"));
     }
 
     #[test]

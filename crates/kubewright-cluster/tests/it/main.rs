@@ -30,6 +30,7 @@ mod scheduler;
 mod simulate;
 mod stateful_set;
 mod taint_eviction;
+mod volume_binder;
 mod volumes;
 mod wire;
 

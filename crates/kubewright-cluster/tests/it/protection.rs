@@ -5,6 +5,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use kubewright_cluster::{Cluster, Pods};
 use serde_json::json;
 
 use crate::bare;
@@ -40,7 +41,9 @@ async fn a_claim_is_kept_while_a_pod_on_a_node_uses_it() {
 
 #[tokio::test]
 async fn a_volume_is_kept_while_it_is_bound() {
-    let cluster = bare().await;
+    // The binder would find no claim for the volume.
+    let controllers = "persistentvolume-protection-controller".parse().unwrap();
+    let cluster = Cluster::builder().pods(Pods::None).controllers(controllers).start().await.unwrap();
     let volumes: Api<PersistentVolume> = Api::all(cluster.client());
     let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}});
     let volume = serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();

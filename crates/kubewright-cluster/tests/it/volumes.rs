@@ -86,9 +86,9 @@ async fn missing_sources_are_waited_for_and_unsupported_volumes_are_reported() {
     config_map(&cluster, "later").await;
     until(&cluster, "waits", |pod| phase(pod) == "Succeeded").await;
 
-    let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
-    let spec = json!({"containers": [container("main", "true", mounts())], "volumes": [claim]});
-    create(&cluster, &pod("claims", "", spec)).await;
-    wait_for_event(&cluster, "FailedMount", "this node has no volumes of the type persistentVolumeClaim").await;
+    let remote = json!({"name": "v", "nfs": {"server": "s", "path": "/"}});
+    let spec = json!({"containers": [container("main", "true", mounts())], "volumes": [remote]});
+    create(&cluster, &pod("remote", "", spec)).await;
+    wait_for_event(&cluster, "FailedMount", "this node has no volumes of the type nfs").await;
     cluster.shutdown().await;
 }

@@ -14,8 +14,10 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::{Value, json};
 
 use super::{
+    pod::claims_of,
+    reconcile::Key,
     retry::{Retries, until},
-    value::{condition, list, stamp},
+    value::{condition, is_deleting, list, stamp, text},
 };
 use crate::{
     events::{ObjectEvent, Recorder},
@@ -97,6 +99,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
 struct Scheduler {
     node: Option<Arc<Value>>,
     pods: BTreeMap<Unbound, Arc<Value>>,
+    claims: BTreeMap<Key, Arc<Value>>,
 }
 
 impl Scheduler {
@@ -108,6 +111,7 @@ impl Scheduler {
                 self.node = (!gone).then(|| change.object.clone());
                 self.pods.keys().cloned().collect()
             }
+            "/persistentvolumeclaims" => self.take_claim(&change.object, gone),
             "/pods" => {
                 let pod = named(&change.object);
                 if gone || !is_unbound(&change.object) {
@@ -121,14 +125,45 @@ impl Scheduler {
         }
     }
 
+    /// Processes a change of a claim, and returns the pods that wait for it.
+    fn take_claim(&mut self, claim: &Arc<Value>, gone: bool) -> Vec<Unbound> {
+        let Some(key) = Key::of(claim) else { return Vec::new() };
+        let waits = |(pod, object): (&Unbound, &Arc<Value>)| {
+            let uses = pod.namespace == key.namespace && claims_of(object).any(|name| name == key.name);
+            uses.then(|| pod.clone())
+        };
+        let waiting = self.pods.iter().filter_map(waits).collect();
+        if gone {
+            self.claims.remove(&key);
+        } else {
+            self.claims.insert(key, claim.clone());
+        }
+        waiting
+    }
+
+    /// Returns which claim a pod has to wait for.
+    fn reason_to_wait(&self, pod: &Unbound, object: &Value) -> Option<String> {
+        claims_of(object).find_map(|name| {
+            match self.claims.get(&Key { namespace: pod.namespace.clone(), name: name.clone() }) {
+                None => Some(format!("persistentvolumeclaim \"{name}\" not found")),
+                Some(claim) if is_deleting(claim) => Some(format!("persistentvolumeclaim \"{name}\" is being deleted")),
+                Some(claim) if text(claim, "/status/phase") == "Bound" => None,
+                Some(_) => Some("pod has unbound immediate PersistentVolumeClaims".into()),
+            }
+        })
+    }
+
     /// Returns the action for a pod; `None` if its condition is up to date.
     fn decide(&self, pod: &Unbound) -> Option<PodAction> {
         let object = self.pods.get(pod)?;
         let Some(node) = &self.node else {
             return report(object, "no nodes available to schedule pods".into());
         };
-        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(PodAction::Bind) };
         let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+        if let Some(why) = self.reason_to_wait(pod, object) {
+            return report(object, format!("0/1 nodes are available: {why}. {preemption}"));
+        }
+        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(PodAction::Bind) };
         report(object, format!("0/1 nodes are available: 1 {reason_not_to_bind}. {preemption}"))
     }
 }

@@ -365,6 +365,12 @@ async fn fetch(
         let (plural, name) = match &reference {
             Reference::ConfigMap(name) => ("configmaps", name),
             Reference::Secret(name) => ("secrets", name),
+            Reference::Claim(name) => {
+                if let Some(volume) = fetch_volume(host, pod, name).await? {
+                    found.insert(reference, volume);
+                }
+                continue;
+            }
         };
         let address = ObjectPath::core(plural, pod.metadata.namespace.as_deref(), name);
         if let Some(object) = host.client.get(&address).await? {
@@ -372,6 +378,16 @@ async fn fetch(
         }
     }
     Ok(found)
+}
+
+/// Reads the persistent volume of a claim; `None` if the claim isn't bound.
+async fn fetch_volume(host: &NodeContext, pod: &Pod, claim: &str) -> Result<Option<Value>, kube::Error> {
+    let address = ObjectPath::core("persistentvolumeclaims", pod.metadata.namespace.as_deref(), claim);
+    let Some(claim) = host.client.get(&address).await?.filter(|claim| claim["status"]["phase"] == "Bound") else {
+        return Ok(None);
+    };
+    let name = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+    host.client.get(&ObjectPath::core("persistentvolumes", None, name)).await
 }
 
 fn data(object: &Value, secret: bool) -> BTreeMap<String, String> {

@@ -1,0 +1,144 @@
+//! Persistent volumes and claims.
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PostParams},
+};
+use kubewright_cluster::Cluster;
+use serde_json::{Value, json};
+
+use crate::{background, bare, create, exit_code, gone, pod, pods, replicaset::simulated, running, until};
+
+fn claims(cluster: &Cluster) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(cluster.client(), "default")
+}
+
+async fn claim(cluster: &Cluster, name: &str, spec: Value) {
+    let mut claim = json!({
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        claim["spec"][field] = value.clone();
+    }
+    let claim = serde_json::from_value(claim).expect("a claim");
+    claims(cluster).create(&PostParams::default(), &claim).await.expect("created");
+}
+
+async fn volume(cluster: &Cluster, name: &str, size: &str) {
+    let volume = json!({"metadata": {"name": name}, "spec": {
+        "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/srv"},
+    }});
+    let volume: PersistentVolume = serde_json::from_value(volume).expect("a volume");
+    Api::all(cluster.client()).create(&PostParams::default(), &volume).await.expect("created");
+}
+
+/// Waits until a claim is bound, and returns it.
+async fn bound(cluster: &Cluster, name: &str) -> PersistentVolumeClaim {
+    let is_bound = |claim: &PersistentVolumeClaim| {
+        claim.name_any() == name && claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+    };
+    let all = cluster.expect::<PersistentVolumeClaim>(|claims| claims.iter().any(|claim| is_bound(claim)));
+    all.await.expect("bound").into_iter().find(is_bound).expect("the claim")
+}
+
+fn volume_of(claim: &PersistentVolumeClaim) -> String {
+    claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default()
+}
+
+fn phase(volume: &PersistentVolume) -> String {
+    volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_a_volume_of_the_default_class_which_goes_with_it() {
+    let cluster = simulated().await;
+    claim(&cluster, "data", json!({})).await;
+    let data = bound(&cluster, "data").await;
+    assert_eq!(data.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()), Some("standard"));
+    let capacity = data.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
+    assert_eq!(capacity["storage"].0, "1Gi");
+    let provisioned = cluster.expect::<PersistentVolume>(|all| all.len() == 1 && phase(all[0]) == "Bound").await;
+    assert_eq!(provisioned.expect("a volume")[0].name_any(), volume_of(&data));
+    claims(&cluster).delete("data", &background()).await.expect("deleted");
+    cluster.expect::<PersistentVolumeClaim>(|claims| claims.is_empty()).await.expect("gone");
+    cluster.expect::<PersistentVolume>(|volumes| volumes.is_empty()).await.expect("gone");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_smallest_volume_is_bound_and_retained() {
+    let cluster = bare().await;
+    for (name, size) in [("large", "5Gi"), ("small", "2Gi"), ("tiny", "500Mi")] {
+        volume(&cluster, name, size).await;
+    }
+    let free = |volumes: &[&PersistentVolume]| volumes.iter().all(|volume| phase(volume) == "Available");
+    cluster.expect::<PersistentVolume>(free).await.expect("available");
+    claim(&cluster, "data", json!({})).await;
+    let data = bound(&cluster, "data").await;
+    assert_eq!(volume_of(&data), "small");
+    let capacity = data.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
+    assert_eq!(capacity["storage"].0, "2Gi");
+    claim(&cluster, "named", json!({"volumeName": "large"})).await;
+    assert_eq!(volume_of(&bound(&cluster, "named").await), "large");
+    claims(&cluster).delete("data", &background()).await.expect("deleted");
+    let released = |volumes: &[&PersistentVolume]| {
+        volumes.iter().map(|volume| format!("{} {}", volume.name_any(), phase(volume))).collect::<Vec<_>>()
+            == ["large Bound", "small Released", "tiny Available"]
+    };
+    cluster.expect::<PersistentVolume>(released).await.expect("released");
+    claim(&cluster, "data", json!({})).await;
+    let waits = |events: &[&Event]| {
+        let message = "no persistent volumes available for this claim and no storage class is set";
+        events.iter().any(|event| event.message.as_deref() == Some(message))
+    };
+    cluster.expect::<Event>(waits).await.expect("an event");
+    volume(&cluster, "late", "1Gi").await;
+    assert_eq!(volume_of(&bound(&cluster, "data").await), "late");
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client());
+    volumes.delete("large", &background()).await.expect("accepted");
+    let forget = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    volumes.patch("large", &Default::default(), &forget).await.expect("forced");
+    let lost = |claims: &[&PersistentVolumeClaim]| {
+        let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
+        claims.iter().any(|claim| claim.name_any() == "named" && phase(claim).as_deref() == Some("Lost"))
+    };
+    cluster.expect::<PersistentVolumeClaim>(lost).await.expect("lost");
+}
+
+#[tokio::test]
+async fn files_survive_the_pods_of_a_claim() {
+    let cluster = running().await;
+    let using = |name: &str, command: &str| {
+        let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+        let mut pod = pod(name, command, volumes);
+        let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+        let container = &mut pod.spec.as_mut().expect("a spec").containers[0];
+        container.volume_mounts = serde_json::from_value(mounts).expect("mounts");
+        pod
+    };
+    create(&cluster, &using("writer", "echo kept > $KUBEWRIGHT_ROOT/data/file")).await;
+    let waits = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut messages = conditions.filter_map(|one| one.message.as_deref());
+        messages.any(|message| message.contains("persistentvolumeclaim \"data\" not found"))
+    };
+    until(&cluster, "writer", waits).await;
+    claim(&cluster, "data", json!({})).await;
+    until(&cluster, "writer", |pod| exit_code(pod) == Some(0)).await;
+    pods(&cluster).delete("writer", &background()).await.expect("deleted");
+    gone(&cluster, "writer").await;
+    create(&cluster, &using("reader", "grep kept $KUBEWRIGHT_ROOT/data/file")).await;
+    until(&cluster, "reader", |pod| exit_code(pod) == Some(0)).await;
+
+    let volume = volume_of(&bound(&cluster, "data").await);
+    let volume = Api::<PersistentVolume>::all(cluster.client()).get(&volume).await.expect("read");
+    let folder = volume.spec.and_then(|spec| spec.host_path).map(|source| source.path).expect("a folder");
+    assert!(std::path::Path::new(&folder).join("file").exists());
+    pods(&cluster).delete("reader", &background()).await.expect("deleted");
+    claims(&cluster).delete("data", &background()).await.expect("deleted");
+    cluster.expect::<PersistentVolume>(|volumes| volumes.is_empty()).await.expect("gone");
+    assert!(!std::path::Path::new(&folder).exists());
+    cluster.shutdown().await;
+}
