@@ -42,7 +42,7 @@ use crate::{
         log::{LogAction, LogStore},
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
-        process::{Processes, raise_open_files},
+        process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
         proxy,
         simulation::{FinishError, Simulation},
     },
@@ -423,6 +423,7 @@ impl Cluster {
         capacity: Capacity,
     ) {
         raise_open_files();
+        stop_ignoring_terminal_signals();
         let directory = self.directory.as_ref().map(|directory| directory.path().to_owned()).unwrap_or_default();
         let host = NodeContext {
             client: self.component_client("kubelet"),

@@ -339,6 +339,22 @@ pub(crate) fn raise_open_files() {
     }
 }
 
+/// Gives the signals that a terminal sends their default actions in the programs that this process starts. Without that,
+/// a cluster that a shell has started in the background would pass on that they are ignored, and Ctrl-C would have no
+/// effect in a command of `kubectl exec`. Programs inherit ignored signals, but not handlers; for this process, a handler
+/// that does nothing is the same.
+pub(crate) fn stop_ignoring_terminal_signals() {
+    // Only Linux tells which signals are ignored.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    for kind in [SignalKind::interrupt(), SignalKind::quit()] {
+        let is_ignored = mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1);
+        if is_ignored && let Err(error) = signal_stream(kind) {
+            tracing::debug!(%error, "failed to handle a signal");
+        }
+    }
+}
+
 /// Returns the file to execute: a path unchanged (relative to the working directory), or a bare name from the `PATH`.
 fn find_program(name: &str, line: &CommandLine) -> Option<PathBuf> {
     if name.is_empty() {
