@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
+    images::ImageOptions,
     kubeconfig::{ContextNames, KubeconfigFile, MergedContext, rename, user_kubeconfig},
     shell::Shell,
 };
@@ -55,12 +56,15 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_enum, default_value_t = PodMode::Run)]
     pods: PodMode,
 
+    #[command(flatten)]
+    images: ImageOptions,
+
     /// Controllers to run: all, none, or their names in kube-controller-manager, separated by commas; -NAME leaves one out of all
     #[arg(long, value_name = "LIST", default_value_t, allow_hyphen_values = true)]
     controllers: Controllers,
 
     /// Start nothing but the API server, as envtest does: no controllers, no node
-    #[arg(long, conflicts_with_all = ["pods", "controllers"])]
+    #[arg(long, conflicts_with_all = ["pods", "images", "image_file", "controllers"])]
     api_only: bool,
 
     /// Log filter for standard error, such as info or kubewright_cluster=debug
@@ -133,7 +137,8 @@ impl ClusterOptions {
             PodMode::Run => Pods::Run,
             PodMode::Simulate => Pods::Simulate,
         };
-        let builder = Cluster::builder().clock(clock.clone()).pods(pods).controllers(self.controllers.clone());
+        let builder = Cluster::builder().clock(clock.clone()).pods(pods).images(self.images.table()?);
+        let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
         let cluster = builder.start().await.context("start the cluster")?;
         if self.namespace != DEFAULT_NAMESPACE {

@@ -11,6 +11,7 @@ mod directory;
 mod envtest;
 mod explain;
 mod external;
+mod images;
 mod kubeconfig;
 mod oci;
 mod operator;

@@ -32,6 +32,9 @@ Examples:
   # Run tests that were written for envtest, which has neither controllers nor nodes
   kubewright cluster --api-only -- go test ./...
 
+  # Run an operator's own manifests with its program in place of its image
+  kubewright cluster --image example.com/operator=target/debug/operator
+
   # Leave out the controllers that a program brings itself
   kubewright cluster --controllers=-deployment-controller,-replicaset-controller
 

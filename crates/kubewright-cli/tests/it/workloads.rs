@@ -1,6 +1,8 @@
 //! Workloads with stock kubectl.
 
-use crate::cluster::TestCluster;
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+
+use crate::cluster::{TestCluster, kubewright};
 
 #[test]
 fn kubectl_rolls_out_and_back() {
@@ -114,4 +116,49 @@ fn kubectl_waits_for_jobs_and_reads_their_logs() {
     assert_eq!(cluster.kubectl(&["logs", "-f", "job/count"]), "1\n2\n3\n", "followed to its end");
     cluster.kubectl(&["delete", "job", "sum", "count"]);
     cluster.kubectl_until(&["get", "pods", "-o", "name"], str::is_empty);
+}
+
+#[test]
+fn a_program_runs_in_place_of_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("tool");
+    fs::write(&program, "#!/bin/sh\necho \"ran with $*\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let list = folder.path().join("images");
+    fs::write(&list, "# the programs of this test\nexample.com/other=tool\n").unwrap();
+    let image = format!("example.com/tool={}", program.display());
+    let cluster = TestCluster::start(&["--image", &image, "--image-file", list.to_str().unwrap()]);
+    for name in ["tool", "other"] {
+        let image = format!("--image=example.com/{name}:v1");
+        cluster.kubectl(&["run", name, &image, "--restart=Never", "--command", "--", "/manager", "--leader-elect"]);
+        let pod = format!("pod/{name}");
+        cluster.kubectl(&["wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s", &pod]);
+        assert_eq!(cluster.kubectl(&["logs", name]), "ran with --leader-elect\n");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error() {
+    let output = kubewright().args(["cluster", "--image", "example.com/tool=/nowhere/tool"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("use a program in place of the image example.com/tool"),
+        "{text}"
+    );
+    let output = kubewright().args(["cluster", "--image", "example.com/tool"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A shell starts commands in the background with SIGINT and SIGQUIT ignored.
+#[test]
+fn programs_have_the_default_actions_of_signals() {
+    let script = "kubectl run signals --image=busybox --restart=Never -- grep SigIgn /proc/self/status \
+                  && kubectl wait --for=jsonpath={.status.phase}=Succeeded --timeout=30s pod/signals && kubectl logs signals";
+    let program = kubewright().get_program().to_owned();
+    let mut cluster = Command::new("env");
+    cluster.arg("--ignore-signal=INT,QUIT").arg(program).args(["cluster", "--wait", "--", "sh", "-c", script]);
+    let output = cluster.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_else(|| panic!("{output:?}"));
+    assert_eq!(u64::from_str_radix(mask.trim(), 16).unwrap() & 0b110, 0, "{mask}");
 }

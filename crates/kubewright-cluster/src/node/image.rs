@@ -30,6 +30,8 @@ pub struct Program {
     entrypoint: Vec<String>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Whether the program is the only file of the image.
+    single: bool,
 }
 
 impl Program {
@@ -51,6 +53,12 @@ impl Program {
         Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
+    /// Creates an image that contains only this program, as those of most operators do. It runs at whatever absolute path
+    /// the container's `command` names, such as `/manager`.
+    pub fn single(path: impl Into<PathBuf>) -> Self {
+        Self { single: true, ..Self::executable(path) }
+    }
+
     /// Sets the default arguments, which a container's `args` replace.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
@@ -68,6 +76,9 @@ impl Program {
     pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
+            (false, _) if self.single && command[0].starts_with('/') => {
+                ([own(&self.entrypoint), command[1..].to_vec()].concat(), args)
+            }
             (false, _) => (command, args),
             (true, false) => (own(&self.entrypoint), args),
             (true, true) => (own(&self.entrypoint), own(&self.arguments)),
@@ -131,7 +142,8 @@ pub(crate) enum ImageError {
     Invalid(String),
     /// The image is not in the table.
     #[error(
-        "failed to pull and unpack image {image:?}: not found: this node has no program that plays it (it plays: {known})"
+        "failed to pull and unpack image {image:?}: not found: this node has no program for it (it has programs for {known}; \
+         `kubewright cluster --image` adds one)"
     )]
     Unknown {
         /// The reference.
@@ -166,6 +178,20 @@ fn repository(image: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_only_program_of_an_image_has_every_path() {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let program = Program::single("/home/me/operator").arguments(["--default"]);
+        let check = |command: &[&str], args: &[&str], expect: &[&str]| {
+            assert_eq!(program.argv(&[], words(command), words(args)), words(expect), "{command:?} {args:?}");
+        };
+        check(&[], &[], &["/home/me/operator", "--default"]);
+        check(&[], &["--a"], &["/home/me/operator", "--a"]);
+        check(&["/manager"], &["--a"], &["/home/me/operator", "--a"]);
+        check(&["/bin/manager", "run"], &[], &["/home/me/operator", "run"]);
+        check(&["sh", "-c", "true"], &[], &["sh", "-c", "true"]);
+    }
 
     #[test]
     fn references_of_one_repository_are_one_image() {
