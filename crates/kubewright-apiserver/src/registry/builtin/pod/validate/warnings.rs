@@ -257,10 +257,12 @@ fn of_containers(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
         let mut names = BTreeSet::new();
         for (index, variable) in items(container, "env").iter().enumerate() {
             let name = string(variable, "name");
-            let refers = string(variable, "value").contains(&format!("$({name})"));
-            let is_only_reference = string(variable, "value") == format!("$({name})");
-            let hides = field(variable, "valueFrom").is_some() || !refers || is_only_reference;
-            if !names.insert(name) && hides {
+            if names.insert(name) {
+                continue;
+            }
+            let (value, reference) = (string(variable, "value"), format!("$({name})"));
+            let hides = field(variable, "valueFrom").is_some() || !value.contains(&reference) || value == reference;
+            if hides {
                 let path = path.index(index);
                 let why = "which may be dropped when using apply";
                 warnings.push(format!("{path}: hides previous definition of {name:?}, {why}"));
@@ -273,6 +275,11 @@ fn of_containers(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
 fn of_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     /// The path, host address and host port of a definition.
     type Definition = (String, String, i64);
+    let mut count = 0;
+    visit_containers(spec, path, |container, _| count += items(container, "ports").len());
+    if count < 2 {
+        return;
+    }
     let mut ports: BTreeMap<(i64, String), Vec<Definition>> = BTreeMap::new();
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut about_names = Vec::new();
