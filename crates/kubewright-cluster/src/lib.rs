@@ -16,9 +16,8 @@
 //! The parts of the crate:
 //!
 //! * [`Cluster`] starts the other parts, owns every task, and leaves nothing behind.
-//! * `controllers` has the built-in controllers that operators rely on: garbage collection, the deletion of namespaces
-//!   and of custom kinds, default service accounts, Jobs, ReplicaSets, Deployments, the endpoints of Services, and a
-//!   scheduler for the one node.
+//! * `controllers` has the built-in controllers that operators rely on: those that [`Controllers::NAMES`] lists, the
+//!   deletion of custom kinds, and a scheduler for the one node.
 //! * `node` runs pods as processes of the host, by the [`ImageTable`], or simulates them ([`Pods`]).
 //! * [`testing`] applies manifests and waits for conditions. [`faults`] injects faults between a client and the server.
 //!
@@ -32,13 +31,13 @@
 //!
 //! Volumes are directories below a root directory of each container, whose path is in the environment variable
 //! `KUBEWRIGHT_ROOT`: a volume mounted at `/etc/config` is at `$KUBEWRIGHT_ROOT/etc/config`. The types emptyDir,
-//! configMap, secret, downwardAPI, projected and hostPath are supported.
+//! configMap, secret, downwardAPI, projected, hostPath and persistentVolumeClaim are supported.
 //!
 //! A container authenticates as its pod's service account, with the kubeconfig at the path in `KUBECONFIG`. If
 //! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
 //!
-//! Not implemented: gRPC probes and persistent volumes. A process that leaves its process group (`setsid`) outlives its
-//! pod, but on Linux not the cluster.
+//! Not implemented: gRPC probes. A process that leaves its process group (`setsid`) outlives its pod, but on Linux not
+//! the cluster.
 
 mod api_endpoints;
 mod cluster;
