@@ -14,6 +14,7 @@ mod discovery;
 mod history;
 mod http;
 mod kinds;
+mod limit_ranges;
 mod limits;
 mod managed_fields;
 mod metadata;

@@ -10,6 +10,7 @@ use super::{
     component::Components,
     flow_control::PriorityLevels,
     lifecycle,
+    limit_ranges::LimitRanges,
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
     schemas::{self, definitions},
@@ -38,6 +39,8 @@ pub(crate) struct Indexes {
     pub(crate) levels: Arc<PriorityLevels>,
     /// Runtime classes.
     pub(crate) runtimes: Arc<RuntimeClasses>,
+    /// Limit ranges.
+    pub(crate) limits: Arc<LimitRanges>,
     /// Custom resource definitions.
     pub(crate) custom: Arc<CustomResources>,
     /// The running components.

@@ -90,7 +90,9 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .columns(event::columns())
             .select(event::SELECTABLE)
             .select_by("source", event::source),
-        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(LimitRangeStrategy),
+        Entry::of::<core::LimitRange>()
+            .short(&["limits"])
+            .strategy(LimitRangeStrategy { ranges: indexes.limits.clone() }),
         Entry::of::<core::Namespace>()
             .short(&["ns"])
             .strategy(NamespaceStrategy)
@@ -103,13 +105,17 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .select_by("spec.unschedulable", |node| flag(node, "/spec/unschedulable").to_string()),
         Entry::of::<core::PersistentVolumeClaim>()
             .short(&["pvc"])
-            .strategy(ClaimStrategy)
+            .strategy(ClaimStrategy { limits: indexes.limits.clone() })
             .columns(other::claim_columns()),
         Entry::of::<core::PersistentVolume>().short(&["pv"]).strategy(VolumeStrategy).columns(other::volume_columns()),
         Entry::of::<core::Pod>()
             .short(&["po"])
             .in_all()
-            .strategy(PodStrategy { priorities: indexes.priorities.clone(), runtimes: indexes.runtimes.clone() })
+            .strategy(PodStrategy {
+                priorities: indexes.priorities.clone(),
+                runtimes: indexes.runtimes.clone(),
+                limits: indexes.limits.clone(),
+            })
             .columns(pod::columns())
             .select(pod::SELECTABLE)
             .select_by("spec.host", |pod| text(pod, "/spec/nodeName").to_owned())

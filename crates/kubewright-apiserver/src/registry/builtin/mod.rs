@@ -23,6 +23,7 @@ mod flow_control;
 mod job;
 mod kinds;
 mod lifecycle;
+mod limit_ranges;
 mod networking;
 mod other;
 mod pod;

@@ -19,7 +19,7 @@ pub(super) use self::{
     defaults::spec as default_spec,
     validate::*,
 };
-use super::{priority::PriorityClasses, validation::Errors};
+use super::{limit_ranges::LimitRanges, priority::PriorityClasses, validation::Errors};
 use crate::{
     auth::Requester,
     fields::{entries, fill, has, int, list, set, text, within},
@@ -52,6 +52,7 @@ impl Strategy for PodBinding {
 pub(super) struct PodStrategy {
     pub(super) priorities: Arc<PriorityClasses>,
     pub(super) runtimes: Arc<RuntimeClasses>,
+    pub(super) limits: Arc<LimitRanges>,
 }
 
 impl Strategy for PodStrategy {
@@ -76,6 +77,8 @@ impl Strategy for PodStrategy {
 
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let Some(old) = old else {
+            // In the order of Kubernetes' admission plugins.
+            self.limits.admit(object);
             self.priorities.admit(object)?;
             return self.runtimes.admit(object);
         };
@@ -119,10 +122,14 @@ impl Strategy for PodStrategy {
     }
 
     fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-        match self.runtimes.wrong_overhead(new).filter(|_| old.is_none()) {
-            Some(why) => Err(Status::forbidden("", "pods", text(new, "/metadata/name"), why)),
-            None => Ok(()),
+        if old.is_some() {
+            return Ok(());
         }
+        let forbidden = |why: &str| Err(Status::forbidden("", "pods", text(new, "/metadata/name"), why));
+        if let Some(why) = self.limits.forbids_pod(new) {
+            return forbidden(&why);
+        }
+        self.runtimes.wrong_overhead(new).map_or(Ok(()), forbidden)
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -203,7 +210,7 @@ mod tests {
     use super::*;
 
     fn strategy() -> PodStrategy {
-        PodStrategy { priorities: Arc::default(), runtimes: Arc::default() }
+        PodStrategy { priorities: Arc::default(), runtimes: Arc::default(), limits: Arc::default() }
     }
 
     fn admitted(mut pod: Value) -> Value {

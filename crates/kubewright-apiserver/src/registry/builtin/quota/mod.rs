@@ -3,6 +3,8 @@
 mod limit_range;
 mod resource_quota;
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
@@ -10,7 +12,7 @@ use self::{
     limit_range::validate_limit_range,
     resource_quota::{validate_resource_quota, validate_resource_quota_status},
 };
-use super::validation::Errors;
+use super::{limit_ranges::LimitRanges, validation::Errors};
 use crate::{
     fields::{each, fill, text, within},
     registry::Strategy,
@@ -18,7 +20,10 @@ use crate::{
 
 /// The strategy of limit ranges.
 #[derive(Debug)]
-pub(super) struct LimitRangeStrategy;
+pub(super) struct LimitRangeStrategy {
+    /// The limit ranges that pods and claims are admitted by, which this strategy keeps up to date.
+    pub(super) ranges: Arc<LimitRanges>,
+}
 
 impl Strategy for LimitRangeStrategy {
     /// Sets the default limits of containers to the maximum, and the default requests to these or to the minimum.
@@ -42,6 +47,10 @@ impl Strategy for LimitRangeStrategy {
 
     fn has_generation(&self) -> bool {
         false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.ranges.replace(before, after);
     }
 }
 
@@ -93,7 +102,7 @@ mod tests {
             {"type": "Pod", "max": {"cpu": "2"}},
         ]}});
         let pod = object["spec"]["limits"][1].clone();
-        LimitRangeStrategy.default(&mut object);
+        LimitRangeStrategy { ranges: Arc::default() }.default(&mut object);
         let [container, after] = object["spec"]["limits"].as_array().unwrap().as_slice() else { panic!() };
         assert_eq!(container["default"], json!({"cpu": "2"}));
         assert_eq!(container["defaultRequest"], json!({"cpu": "2", "memory": "1Gi"}));

@@ -6,7 +6,9 @@ mod class;
 mod driver;
 mod volume;
 
-use kubewright_apimachinery::status::Cause;
+use std::sync::Arc;
+
+use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
 pub(super) use self::{
@@ -20,9 +22,13 @@ pub(super) use self::{
         csi_storage_capacity_columns,
     },
 };
-use super::validation::{Errors, Path, strings};
+use super::{
+    limit_ranges::LimitRanges,
+    validation::{Errors, Path, strings},
+};
 use crate::{
-    fields::{fill, fill_zero, list, present, set, text, within},
+    auth::Requester,
+    fields::{fill, fill_zero, has, list, present, set, text, within},
     registry::Strategy,
 };
 
@@ -102,7 +108,9 @@ pub(super) fn default_source(volume: &mut Value) {
 
 /// The strategy of persistent volume claims.
 #[derive(Debug)]
-pub(super) struct ClaimStrategy;
+pub(super) struct ClaimStrategy {
+    pub(super) limits: Arc<LimitRanges>,
+}
 
 impl Strategy for ClaimStrategy {
     fn default(&self, object: &mut Value) {
@@ -130,6 +138,14 @@ impl Strategy for ClaimStrategy {
             None => claim::validate_claim(new, errors),
             Some(old) => claim::validate_claim_update(old, new, errors),
         })
+    }
+
+    fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        let is_deleting = old.is_some_and(|old| has(old, "/metadata/deletionTimestamp"));
+        match self.limits.forbids_claim(new).filter(|_| !is_deleting) {
+            Some(why) => Err(Status::forbidden("", "persistentvolumeclaims", text(new, "/metadata/name"), &why)),
+            None => Ok(()),
+        }
     }
 
     fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -185,6 +201,10 @@ fn validate_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 mod tests {
     use super::*;
 
+    fn claims() -> ClaimStrategy {
+        ClaimStrategy { limits: Arc::default() }
+    }
+
     #[test]
     fn volumes_get_their_published_defaults() {
         let mut volume = json!({"metadata": {"creationTimestamp": "T"}, "spec": {"hostPath": {"path": "/x"}}});
@@ -200,11 +220,11 @@ mod tests {
     #[test]
     fn only_new_objects_are_protected() {
         let mut claim = json!({"metadata": {"finalizers": ["a/b"]}});
-        ClaimStrategy.admit(None, &mut claim).unwrap();
+        claims().admit(None, &mut claim).unwrap();
         assert_eq!(claim["metadata"]["finalizers"], json!(["a/b", "kubernetes.io/pvc-protection"]));
         let old = claim.clone();
         claim["metadata"]["finalizers"] = json!([]);
-        ClaimStrategy.admit(Some(&old), &mut claim).unwrap();
+        claims().admit(Some(&old), &mut claim).unwrap();
         assert_eq!(claim["metadata"]["finalizers"], json!([]));
     }
 }

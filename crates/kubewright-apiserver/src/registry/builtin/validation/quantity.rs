@@ -40,6 +40,11 @@ impl Quantity {
         Some(Self(if negative { -amount } else { amount }))
     }
 
+    /// Returns the sum of both amounts.
+    pub(in crate::registry::builtin) fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// Returns whether the amount is less than zero.
     pub(in crate::registry::builtin) fn is_negative(self) -> bool {
         self.0 < 0

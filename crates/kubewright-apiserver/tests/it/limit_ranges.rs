@@ -1,0 +1,52 @@
+//! Limit ranges.
+
+use serde_json::{Value, json};
+
+use crate::{raw::send, start};
+
+const RANGES: &str = "/api/v1/namespaces/default/limitranges";
+
+fn pod(resources: Value) -> String {
+    let spec = json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});
+    json!({"metadata": {"name": "p"}, "spec": spec}).to_string()
+}
+
+#[tokio::test]
+async fn pods_and_claims_are_held_to_the_limits_of_their_namespace() {
+    let (api, _) = start();
+    let range = json!({"metadata": {"name": "limits"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "1", "memory": "1Gi"}},
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}},
+    ]}});
+    send(&api, &format!("POST {RANGES}"), &[], range.to_string()).await.expect_code(201);
+
+    let line = "POST /api/v1/namespaces/default/pods?dryRun=All";
+    let created = send(&api, line, &[], pod(json!({}))).await.expect_code(201).json();
+    // The maximum is the default limit, and that is the default request.
+    let all = json!({"cpu": "1", "memory": "1Gi"});
+    assert_eq!(created["spec"]["containers"][0]["resources"], json!({"limits": all, "requests": all}));
+    assert_eq!(created["status"]["qosClass"], "Guaranteed");
+    assert_eq!(
+        created["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+        "LimitRanger plugin set: cpu, memory request for container c; cpu, memory limit for container c"
+    );
+    let refused = send(&api, line, &[], pod(json!({"limits": {"cpu": "1500m"}}))).await.expect_code(403).json();
+    let why = "maximum cpu usage per Container is 1, but limit is 1500m";
+    assert_eq!(refused["message"], format!("pods \"p\" is forbidden: {why}"));
+    let elsewhere = "POST /api/v1/namespaces/kube-public/pods?dryRun=All";
+    send(&api, elsewhere, &[], pod(json!({"limits": {"cpu": "1500m"}}))).await.expect_code(201);
+
+    let claim = |storage: &str| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}});
+        json!({"metadata": {"name": "c"}, "spec": spec}).to_string()
+    };
+    let line = "POST /api/v1/namespaces/default/persistentvolumeclaims";
+    let refused = send(&api, line, &[], claim("2Gi")).await.expect_code(403).json();
+    let why = "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi";
+    assert_eq!(refused["message"], format!("persistentvolumeclaims \"c\" is forbidden: {why}"));
+    send(&api, line, &[], claim("1Gi")).await.expect_code(201);
+
+    send(&api, &format!("DELETE {RANGES}/limits"), &[], "").await.expect_code(200);
+    let line = "POST /api/v1/namespaces/default/pods?dryRun=All";
+    send(&api, line, &[], pod(json!({"limits": {"cpu": "1500m"}}))).await.expect_code(201);
+}
