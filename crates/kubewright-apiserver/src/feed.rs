@@ -26,10 +26,9 @@ pub struct Change {
     pub revision: u64,
     /// A registry entry that serves the object: that of the storage version, if it is served.
     pub resource: Arc<Resource>,
-    /// The object after the change, in its stored form but without managed fields; for a removal, its last state. All readers
-    /// share it, since controllers keep many objects for long.
+    /// The object after the change, in its stored form; for a removal, its last state.
     pub object: Arc<Value>,
-    /// The object before the change, in the same form. Absent for additions, and for the objects of a snapshot.
+    /// The object before the change. Absent for additions, and for the objects of a snapshot.
     pub previous: Option<Arc<Value>>,
 }
 
@@ -102,8 +101,8 @@ impl Feed {
             while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
                 self.snapshot = self.snapshot.saturating_sub(1);
                 if let Some(resource) = self.resource(&storage) {
-                    let (revision, object) = (object.revision(), object.trimmed());
-                    let previous = previous.map(|previous| previous.trimmed());
+                    let (revision, object) = (object.revision(), object.value());
+                    let previous = previous.map(|previous| previous.value());
                     return Ok(Some(Change { kind, revision, resource, object, previous }));
                 }
             }

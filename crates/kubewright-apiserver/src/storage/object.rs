@@ -1,10 +1,10 @@
 //! One version of an object: its value, and the text that watchers and readers share.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::object_type;
 
@@ -30,7 +30,6 @@ impl ChangeKind {
     }
 }
 
-const MANAGED_FIELDS: &str = "managedFields";
 /// The end of a watch event's line.
 const FRAME_END: &[u8] = b"}\n";
 
@@ -47,8 +46,6 @@ pub(crate) struct Stored {
     change: ChangeKind,
     /// `None` after it was dropped. The text then exists.
     value: RwLock<Option<Arc<Value>>>,
-    /// The value without managed fields, as long as somebody holds it.
-    trimmed: RwLock<Weak<Value>>,
     labels: Box<[(Box<str>, Box<str>)]>,
     api_version: Box<str>,
     weight: usize,
@@ -81,8 +78,8 @@ impl Stored {
         let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()));
         let labels = labels.collect();
         let api_version = value["apiVersion"].as_str().unwrap_or_default().into();
-        let (value, trimmed) = (RwLock::new(Some(Arc::new(value))), RwLock::default());
-        Self { revision, change, value, trimmed, labels, api_version, weight, frame: OnceLock::new() }
+        let value = RwLock::new(Some(Arc::new(value)));
+        Self { revision, change, value, labels, api_version, weight, frame: OnceLock::new() }
     }
 
     /// Returns the revision of the write.
@@ -119,21 +116,6 @@ impl Stored {
         Arc::new(serde_json::from_slice(&self.json()).unwrap_or_default())
     }
 
-    /// Returns the object without its managed fields, which take most of the memory of a parsed object. All holders share
-    /// one copy.
-    pub(crate) fn trimmed(&self) -> Arc<Value> {
-        if let Some(shared) = self.trimmed.read().upgrade() {
-            return shared;
-        }
-        let mut trimmed = self.trimmed.write();
-        if let Some(shared) = trimmed.upgrade() {
-            return shared;
-        }
-        let shared = without_managed_fields(self.value());
-        *trimmed = Arc::downgrade(&shared);
-        shared
-    }
-
     /// Drops the value and keeps the text.
     pub(crate) fn drop_value(&self) {
         self.frame();
@@ -162,18 +144,6 @@ impl Stored {
         let frame = self.frame();
         frame.slice(frame_start(self.change).len()..frame.len() - FRAME_END.len())
     }
-}
-
-fn without_managed_fields(object: Arc<Value>) -> Arc<Value> {
-    let Some(fields) = object.as_object() else { return object };
-    let Some(metadata) = object["metadata"].as_object().filter(|metadata| metadata.contains_key(MANAGED_FIELDS)) else {
-        return object;
-    };
-    let kept = metadata.iter().filter(|(name, _)| *name != MANAGED_FIELDS);
-    let metadata: Value = kept.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into();
-    let others =
-        fields.iter().filter(|(name, _)| *name != "metadata").map(|(name, value)| (name.clone(), value.clone()));
-    Arc::new(others.chain([("metadata".to_owned(), metadata)]).collect::<Map<_, _>>().into())
 }
 
 fn frame_start(change: ChangeKind) -> Vec<u8> {
@@ -214,25 +184,6 @@ mod tests {
             "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"7\"}}}\n"
         );
         assert_eq!(frame("MODIFIED", &stored.json()), stored.frame());
-    }
-
-    #[test]
-    fn the_trimmed_value_is_shared() {
-        let object =
-            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}]}, "data": {"managedFields": "b"}});
-        let stored = Stored::new(ChangeKind::Added, 7, object);
-        let trimmed = stored.trimmed();
-        assert_eq!(
-            *trimmed,
-            json!({"metadata": {"name": "a", "resourceVersion": "7"}, "data": {"managedFields": "b"}})
-        );
-        stored.drop_value();
-        assert!(Arc::ptr_eq(&trimmed, &stored.trimmed()));
-        let text = trimmed.to_string();
-        drop(trimmed);
-        assert_eq!(stored.trimmed().to_string(), text, "it is made again");
-        let plain = Stored::new(ChangeKind::Added, 7, json!({"metadata": {}}));
-        assert!(Arc::ptr_eq(&plain.value(), &plain.trimmed()), "without managed fields nothing is copied");
     }
 
     #[test]
