@@ -25,6 +25,10 @@ pub(super) async fn has_a_standby_take_over(environment: &Environment, report: &
     report.until(&format!("{url} shows the title"), || async { shows(&url, "The Orchard House").await }).await?;
     web::post(&format!("{url}/entries"), ENTRY.0).await?;
     report.until("an entry is taken and listed", || async { shows(&url, ENTRY.1).await }).await?;
+    // The oldest standby that is ready takes over.
+    report
+        .until("all three are ready", || async { Ok(status(environment, &guestbook).await?["readyReplicas"] == 3) })
+        .await?;
 
     let (active, standby) = roles(environment, &guestbook).await?;
     let oldest = standby.first().context("nothing stands by")?;

@@ -39,7 +39,7 @@ pub(super) fn is_for(volume: &Value, claim: &Value, key: &Key) -> bool {
         && (uid.as_str().unwrap_or_default().is_empty() || *uid == claim["metadata"]["uid"])
 }
 
-/// Returns the volume for a claim: one that refers to it, or else the smallest that nobody has claimed, if the claim may have
+/// Returns the volume for a claim: one that refers to it, or else the smallest unclaimed one, if the claim may have
 /// that already.
 pub(super) fn best<'a>(
     volumes: impl Iterator<Item = &'a Value>,
