@@ -109,6 +109,16 @@ impl Plan {
     }
 }
 
+/// Returns the status that a plan writes; `null` if it writes none.
+#[cfg(test)]
+pub(crate) fn status_of(plan: &Plan) -> Value {
+    let found = plan.steps.iter().find_map(|step| match step {
+        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
 /// One step of a plan.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {

@@ -2,6 +2,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
+use crate::controllers::reconcile::status_of;
 
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
@@ -59,14 +60,6 @@ fn steps(plan: &Plan) -> Vec<String> {
         other => panic!("{other:?}"),
     };
     plan.steps.iter().filter_map(show).collect()
-}
-
-fn status_of(plan: &Plan) -> Value {
-    let found = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::controllers::{scheduler::filter::UNSCHEDULABLE, value::list};
+use crate::controllers::{reconcile::status_of, scheduler::filter::UNSCHEDULABLE, value::list};
 
 fn now() -> Timestamp {
     "2024-01-01T00:01:00Z".parse().expect("a time")
@@ -63,14 +63,6 @@ fn actions(plan: &Plan) -> Vec<String> {
         _ => Vec::new(),
     };
     plan.steps.iter().flat_map(of).collect()
-}
-
-fn status_of(plan: &Plan) -> Value {
-    let found = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 fn two() -> [Value; 2] {

@@ -1,4 +1,5 @@
 use super::{index::Indexes, *};
+use crate::controllers::reconcile::status_of;
 
 fn now() -> Timestamp {
     "2024-01-01T00:01:00Z".parse().expect("a time")
@@ -48,14 +49,6 @@ fn made(plan: &Plan) -> &[Value] {
         _ => None,
     });
     pods.unwrap_or_default()
-}
-
-fn status_of(plan: &Plan) -> Value {
-    let found = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 fn conditions(status: &Value) -> Vec<&str> {

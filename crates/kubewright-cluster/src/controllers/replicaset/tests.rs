@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::controllers::reconcile::status_of;
 
 const NOW: &str = "2024-01-01T00:01:00Z";
 
@@ -36,14 +37,6 @@ fn plan(set: &Value, pods: &[Value], failure: Option<(StepKind, &str)>) -> Plan 
     let mut plan = Plan::of(&REPLICA_SET, set);
     decide(&REPLICA_SET, set, &pods, failure, now(), &mut plan);
     plan
-}
-
-fn status_of(plan: &Plan) -> Value {
-    let found = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 #[test]

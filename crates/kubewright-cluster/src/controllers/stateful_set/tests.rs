@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::controllers::value::{controller_reference, list};
+use crate::controllers::{
+    reconcile::status_of,
+    value::{controller_reference, list},
+};
 
 fn now() -> Timestamp {
     "2024-01-01T00:01:00Z".parse().expect("a time")
@@ -89,14 +92,6 @@ fn actions(plan: &Plan) -> Vec<String> {
         other => panic!("{other:?}"),
     };
     plan.steps.iter().filter_map(action).collect()
-}
-
-fn status_of(plan: &Plan) -> Value {
-    let found = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
-        _ => None,
-    });
-    found.unwrap_or_default()
 }
 
 #[test]
