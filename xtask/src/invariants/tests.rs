@@ -128,3 +128,32 @@ fn invariant_6_the_pipeline_names_no_kind() {
     let found: Vec<_> = uses(&kinds, &homes).into_iter().filter(outside).collect();
     assert_eq!(found, Vec::<String>::new());
 }
+
+/// The tests that CONFORMANCE.md names, as file and function.
+fn named_tests(text: &str) -> Vec<(String, String)> {
+    let is_name = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/".contains(c))
+    };
+    text.split('`')
+        .filter_map(|code| code.split_once("::"))
+        .filter(|(file, test)| is_name(file) && is_name(test))
+        .map(|(file, test)| (file.to_owned(), test.to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_tests_of_the_conformance_page_exist() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let named = named_tests(&fs::read_to_string(crates.join("kubewright-apiserver/CONFORMANCE.md")).unwrap());
+    assert!(named.len() > 100, "the page names {} tests", named.len());
+    let exists = |file: &str, test: &str| {
+        let (krate, file) = match file.split_once('/') {
+            Some((krate, file)) => (format!("kubewright-{krate}"), file),
+            None => ("kubewright-apiserver".to_owned(), file),
+        };
+        let text = fs::read_to_string(crates.join(krate).join("tests/it").join(file).with_extension("rs"));
+        text.is_ok_and(|text| text.contains(&format!("fn {test}(")))
+    };
+    let absent: Vec<_> = named.iter().filter(|(file, test)| !exists(file, test)).collect();
+    assert!(absent.is_empty(), "CONFORMANCE.md names tests that don't exist: {absent:?}");
+}
