@@ -67,7 +67,7 @@ pub use self::{
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
     server::{ApiServer, ApiServerBuilder},
-    storage::ChangeKind,
+    storage::{ChangeKind, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},
     version::VERSION,
 };

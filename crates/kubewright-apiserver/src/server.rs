@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::Future,
+    path::Path,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -35,7 +36,7 @@ use crate::{
     },
     response::Response,
     state::State,
-    storage::{Key, Limits, Mutation, Store},
+    storage::{DataDirError, DiskOptions, Durability, Key, Limits, Mutation, Store, WriteError},
     tls::TlsError,
     webhook_client::WebhookClient,
 };
@@ -58,6 +59,7 @@ pub struct ApiServerBuilder {
     actions: Actions,
     components: Vec<String>,
     issuer: Issuer,
+    durability: Durability,
 }
 
 impl ApiServerBuilder {
@@ -118,11 +120,52 @@ impl ApiServerBuilder {
         }
     }
 
-    /// Builds the server, with the objects that every cluster contains.
+    /// Sets what an answered change survives if the server has a [data directory](Self::open). Defaults to
+    /// [`Durability::Process`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Builds the server, with the objects that every cluster contains. It keeps all objects in memory only.
     pub fn build(self) -> ApiServer {
-        let random = self.random.unwrap_or_else(Random::from_entropy);
+        let store = Store::new(self.limits);
+        let (server, seeded) = self.start(store);
+        // A store in memory can't fail.
+        debug_assert!(seeded.is_ok(), "{seeded:?}");
+        server
+    }
+
+    /// Builds a server that keeps its objects in a data directory, which is created if it doesn't exist, readable only by
+    /// this user. Blocks while it is read.
+    ///
+    /// A change is written to the directory before it is answered and before anyone can read it, so it survives that the
+    /// process is killed; see [`Durability`] for failures of the machine. Resource versions and UIDs continue: a
+    /// watch resumes from the version that it had seen, if the changes since are still in the log, and gets 410 otherwise,
+    /// as after a compaction of etcd. Objects that every cluster contains are created again if they are missing.
+    ///
+    /// While a change can't be written, for example because the disk is full, it is answered with 500 and not made.
+    ///
+    /// # Errors
+    /// If another server uses the directory, if a file in it is damaged or was written by a newer version, or if it can't be
+    /// read or written. A change that was being written when the process was killed is no damage: it is undone.
+    pub fn open(self, data_dir: impl AsRef<Path>) -> Result<ApiServer, DataDirError> {
+        let options = DiskOptions { durability: self.durability, ..DiskOptions::new(data_dir.as_ref()) };
+        let store = Store::open(self.limits, options)?;
+        let (server, seeded) = self.start(store);
+        seeded?;
+        Ok(server)
+    }
+
+    /// Returns a server, and whether its own objects could be stored.
+    fn start(self, store: Store) -> (ApiServer, Result<(), WriteError>) {
+        let (is_new, store) = (store.is_new(), Arc::new(store));
+        let mut random = self.random.unwrap_or_else(Random::from_entropy);
+        if !is_new {
+            // A generator with the seed of an earlier start would generate the UIDs of existing objects.
+            random = Random::seeded(random.u64() ^ store.revision());
+        }
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
-        let store = Arc::new(Store::new(self.limits));
         let indexes = builtin::Indexes::default();
         for component in self.components {
             indexes.components.add(component);
@@ -147,13 +190,13 @@ impl ApiServerBuilder {
             clock,
             random,
         };
-        for object in builtin::bootstrap_objects() {
-            seed(&state, object);
-        }
+        observe_restored(&state);
+        let seeded: Result<(), _> =
+            builtin::bootstrap_objects().into_iter().try_for_each(|object| seed(&state, object));
         state.flow_control = FlowControl::new(&state.store, &state.random);
         // As behind a compacted etcd, a client can't watch how the server created its own objects.
-        state.store.forget_history();
-        ApiServer { state: Arc::new(state) }
+        let forgotten = if is_new { state.store.forget_history() } else { Ok(()) };
+        (ApiServer { state: Arc::new(state) }, seeded.and(forgotten))
     }
 }
 
@@ -189,6 +232,13 @@ impl ApiServer {
     /// is full, the least recently active users are removed.
     pub fn usage(&self, user: &str) -> Usage {
         self.state.authorization.usage(user)
+    }
+
+    /// Closes the [data directory](ApiServerBuilder::open), so that another server can open it. Further changes are answered
+    /// with 500. Blocks until everything is on the disk. A server without a data directory is unaffected; otherwise, the
+    /// directory is closed when the last clone and request of the server is dropped.
+    pub fn close(&self) {
+        self.state.store.close();
     }
 
     /// Returns a feed of all changes of all objects.
@@ -262,11 +312,28 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     }
 }
 
-/// Stores an object that the server itself creates.
-fn seed(state: &State, bootstrap: BootstrapObject) {
+/// Lets the kinds observe the objects of a data directory: built-in kinds first, since some of their objects add kinds.
+fn observe_restored(state: &State) {
+    let entry = |storage: &str| state.registry.first(|entry| *entry.storage == *storage);
+    let (_, restored) = state.store.everything();
+    let (built_in, custom): (Vec<_>, Vec<_>) = restored.into_iter().partition(|(storage, _)| entry(storage).is_some());
+    for (storage, objects) in built_in.into_iter().chain(custom) {
+        let Some(resource) = entry(&storage) else { continue };
+        for (_, object) in objects.iter() {
+            resource.strategy.committed(None, Some(&object.value()));
+        }
+    }
+}
+
+/// Stores an object that the server itself creates, if it doesn't exist.
+fn seed(state: &State, bootstrap: BootstrapObject) -> Result<(), WriteError> {
     let BootstrapObject { group, plural, mut object, manager: creator, assigned, applied } = bootstrap;
-    let Some(resource) = state.registry.find(group, "v1", plural) else { return };
+    let Some(resource) = state.registry.find(group, "v1", plural) else { return Ok(()) };
     let Resource { storage, strategy, .. } = &*resource;
+    let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
+    if state.store.get(storage, &key).is_some() {
+        return Ok(());
+    }
     let (now, conversions) = (state.clock.now(), &Conversions::default());
     let manager = |name, applies| Manager { name, subresource: "", applies, force: false, now, conversions };
     strategy.default(&mut object);
@@ -290,9 +357,8 @@ fn seed(state: &State, bootstrap: BootstrapObject) {
         object = settled;
     }
     decoding::complete(&resource, &mut object);
-    let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
-    let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Mutation::Keep, Mutation::Put));
-    // The error type is uninhabited.
-    let _ = state.store.transact(storage, &key, decide, |before, after| strategy.committed(before, after));
+    let decide = |_: Option<&_>| Ok::<_, WriteError>(object.take().map_or(Mutation::Keep, Mutation::Put));
+    state.store.transact(storage, &key, decide, |before, after| strategy.committed(before, after))?;
+    Ok(())
 }

@@ -119,7 +119,13 @@ where
         advice: advice.clone(),
         conversions: Conversions::default(),
     };
-    let mut response = dispatch(call).await.unwrap_or_else(|status| {
+    let (store, writes) = (call.state.store.clone(), !is_read);
+    let mut result = dispatch(call).await;
+    if writes && result.is_ok() {
+        // One place for all requests, since some write several objects.
+        result = store.synced().await.map_err(Status::from).and(result);
+    }
+    let mut response = result.unwrap_or_else(|status| {
         let mut response = response::status(&status);
         response::add_warnings(&mut response, &warnings.lock());
         response

@@ -6,8 +6,10 @@
 //! * A write is an optimistic transaction. It is decided without a lock, and committed if the object hasn't changed
 //!   since.
 //!
-//! The store is independent of requests, kinds and schemas. It never waits while it holds its lock.
+//! The store is independent of requests, kinds and schemas. It never waits while it holds its lock. With a [data
+//! directory](disk), a change is written to it before it is made, under a lock that only writers take.
 
+mod disk;
 mod key;
 mod log;
 mod object;
@@ -20,18 +22,25 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub use self::object::ChangeKind;
+pub use self::{
+    disk::{DataDirError, Durability},
+    object::ChangeKind,
+};
 pub(crate) use self::{
+    disk::{DiskOptions, WriteError},
     key::Key,
     log::{Event, Expired, Limits},
     object::{Stored, frame},
 };
 
-use self::log::Log;
+use self::{
+    disk::{ChangeLog, Restore, Sync, WrittenObject},
+    log::Log,
+};
 use crate::sorted_map::SortedMap;
 
 /// The revision of an empty store. Clients interpret 0 as "any version", so the counter starts above it.
@@ -97,17 +106,77 @@ struct State {
 /// The store.
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// Held during a commit, so that the log has the order of the revisions.
+    writer: Mutex<Writer>,
     state: RwLock<State>,
     limits: Limits,
     changed: watch::Sender<u64>,
+    sync: Option<Arc<Sync>>,
+}
+
+/// Where changes are written before they are made.
+#[derive(Debug)]
+enum Writer {
+    Memory,
+    Disk(Box<ChangeLog>),
+    /// The data directory has been closed.
+    Closed,
+}
+
+impl Writer {
+    /// Writes a change to the data directory, if there is one.
+    fn write(&mut self, write: impl FnOnce(&mut ChangeLog) -> Result<(), WriteError>) -> Result<(), WriteError> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Disk(log) => write(log),
+            Self::Closed => Err(WriteError::closed()),
+        }
+    }
 }
 
 impl Store {
     /// Creates an empty store whose logs have these limits.
     pub(crate) fn new(limits: Limits) -> Self {
-        let state =
-            State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits, 0), floor: 0 };
-        Self { state: RwLock::new(state), limits, changed: watch::Sender::new(0) }
+        Self::with(State::new(limits), limits, Writer::Memory)
+    }
+
+    /// Opens a store that keeps its objects in a data directory.
+    ///
+    /// # Errors
+    /// If the directory can't be used.
+    pub(crate) fn open(limits: Limits, options: DiskOptions) -> Result<Self, DataDirError> {
+        let mut state = State::new(limits);
+        let log = disk::open(options, &mut Restoring { state: &mut state, limits })?;
+        Ok(Self::with(state, limits, Writer::Disk(Box::new(log))))
+    }
+
+    fn with(state: State, limits: Limits, writer: Writer) -> Self {
+        let sync = match &writer {
+            Writer::Disk(log) => Some(log.sync()),
+            Writer::Memory | Writer::Closed => None,
+        };
+        Self { writer: Mutex::new(writer), state: RwLock::new(state), limits, changed: watch::Sender::new(0), sync }
+    }
+
+    /// Returns whether nothing was ever written.
+    pub(crate) fn is_new(&self) -> bool {
+        self.revision() == FIRST_REVISION
+    }
+
+    /// Waits until everything that was written is on the disk, if the store promises that.
+    pub(crate) async fn synced(&self) -> Result<(), WriteError> {
+        match &self.sync {
+            Some(sync) => sync.wait().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Closes the data directory. Changes are refused from now on. Does nothing without a data directory.
+    pub(crate) fn close(&self) {
+        let mut writer = self.writer.lock();
+        if let Writer::Disk(_) = &*writer {
+            *writer = Writer::Closed;
+        }
     }
 
     /// Returns the current revision.
@@ -116,14 +185,13 @@ impl Store {
     }
 
     /// Forgets all changes up to now, so that older revisions can't be read.
-    pub(crate) fn forget_history(&self) {
+    pub(crate) fn forget_history(&self) -> Result<(), WriteError> {
+        let mut writer = self.writer.lock();
         let mut state = self.state.write();
         let floor = state.revision;
-        state.floor = floor;
-        state.log = Log::new(self.limits, floor);
-        for collection in state.collections.values_mut() {
-            collection.log = Log::new(self.limits, floor);
-        }
+        writer.write(|log| log.append_floor(floor))?;
+        state.set_floor(floor, self.limits);
+        Ok(())
     }
 
     /// Returns the current state of an object.
@@ -190,7 +258,10 @@ impl Store {
 
     /// Changes one object. `decide` gets its current state, and is called again if that changes before the commit.
     /// `committed` observes the object before and after the change, in revision order and before any watcher.
-    pub(crate) fn transact<E>(
+    ///
+    /// # Errors
+    /// Returns the errors of the decision, and [`WriteError`] if the change can't be written to the data directory.
+    pub(crate) fn transact<E: From<WriteError>>(
         &self,
         storage: &Arc<str>,
         key: &Key,
@@ -208,21 +279,41 @@ impl Store {
                     return Ok(Committed { object: before, change: None });
                 }
             };
+            let mut writer = self.writer.lock();
+            let revision = {
+                let state = self.state.read();
+                if state.revision_of(storage, key) != before.as_ref().map(|stored| stored.revision()) {
+                    continue;
+                }
+                // Only the holder of the writer's lock changes it.
+                state.revision + 1
+            };
+            let object = Arc::new(Stored::new(change, revision, value));
+            writer.write(|log| log.append_change(storage, key, &object))?;
             let mut state = self.state.write();
-            if state.revision_of(storage, key) != before.as_ref().map(|stored| stored.revision()) {
-                continue;
-            }
-            let written = state.commit(storage, key, before.clone(), change, value, self.limits);
+            let written = state.commit(storage, key, before.clone(), object, self.limits);
             let after = (change != ChangeKind::Deleted).then(|| written.object.value());
             let observed = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
             drop(state);
-            // Expensive work is done after the lock is released: notifying watchers, dropping old events.
+            self.compact_if_long(&mut writer);
+            drop(writer);
+            // Expensive work is done after the locks are released: notifying watchers, dropping old events.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
             written.drop_values();
             // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.
             observed.unwrap_or_else(|panic| resume_unwind(panic));
             return Ok(Committed { object: Some(written.object), change: Some(change) });
+        }
+    }
+
+    /// Begins to compact the log of the data directory if it is long.
+    fn compact_if_long(&self, writer: &mut Writer) {
+        if let Writer::Disk(log) = writer
+            && log.is_long()
+        {
+            let (cursor, objects) = self.everything();
+            log.compact(cursor.revision(), objects);
         }
     }
 }
@@ -249,6 +340,19 @@ impl Written {
 }
 
 impl State {
+    fn new(limits: Limits) -> Self {
+        Self { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits, 0), floor: 0 }
+    }
+
+    /// Sets the revision, and forgets all changes up to it.
+    fn set_floor(&mut self, floor: u64, limits: Limits) {
+        (self.revision, self.floor) = (floor, floor);
+        self.log = Log::new(limits, floor);
+        for collection in self.collections.values_mut() {
+            collection.log = Log::new(limits, floor);
+        }
+    }
+
     fn collection(&mut self, storage: &Arc<str>, limits: Limits) -> &mut Collection {
         self.collections.entry(storage.clone()).or_insert_with(|| Collection {
             objects: Objects::default(),
@@ -266,15 +370,13 @@ impl State {
         storage: &Arc<str>,
         key: &Key,
         previous: Option<Arc<Stored>>,
-        change: ChangeKind,
-        value: Value,
+        object: Arc<Stored>,
         limits: Limits,
     ) -> Written {
-        self.revision += 1;
-        let object = Arc::new(Stored::new(change, self.revision, value));
+        self.revision = object.revision();
         let event = Arc::new(Event { storage: storage.clone(), key: key.clone(), object: object.clone(), previous });
         let collection = self.collection(storage, limits);
-        match change {
+        match object.change() {
             ChangeKind::Deleted => drop(collection.objects.remove(key)),
             ChangeKind::Added | ChangeKind::Modified => collection.objects.insert(key.clone(), object.clone()),
         }
@@ -283,6 +385,57 @@ impl State {
         let outdated = collection.log.outdated();
         Written { object, changed, outdated, dropped: [dropped, self.log.push(event)] }
     }
+}
+
+/// A state that is read from a data directory.
+struct Restoring<'a> {
+    state: &'a mut State,
+    limits: Limits,
+}
+
+impl Restore for Restoring<'_> {
+    fn object(&mut self, written: &WrittenObject<'_>) -> Result<(), String> {
+        let object = restored(ChangeKind::Added, written)?;
+        object.drop_value();
+        let collection = self.state.collection(&written.storage.into(), self.limits);
+        collection.objects.insert(Key::new(written.namespace, written.name), object);
+        Ok(())
+    }
+
+    fn change(&mut self, removed: bool, written: &WrittenObject<'_>) -> Result<(), String> {
+        let next = self.state.revision + 1;
+        if written.revision != next {
+            return Err(format!("the change with revision {next}"));
+        }
+        let (storage, key) = (written.storage.into(), Key::new(written.namespace, written.name));
+        let before = self.state.collections.get(&storage).and_then(|held| held.objects.get(&key)).cloned();
+        let change = match (removed, &before) {
+            (false, None) => ChangeKind::Added,
+            (false, Some(_)) => ChangeKind::Modified,
+            (true, Some(_)) => ChangeKind::Deleted,
+            (true, None) => return Err("the removal of an object that exists".to_owned()),
+        };
+        let object = restored(change, written)?;
+        self.state.commit(&storage, &key, before, object, self.limits).drop_values();
+        Ok(())
+    }
+
+    fn set_floor(&mut self, revision: u64) -> Result<(), String> {
+        if revision < self.state.revision {
+            return Err(format!("a revision from {} on", self.state.revision));
+        }
+        self.state.set_floor(revision, self.limits);
+        Ok(())
+    }
+
+    fn revision(&self) -> u64 {
+        self.state.revision
+    }
+}
+
+fn restored(change: ChangeKind, written: &WrittenObject<'_>) -> Result<Arc<Stored>, String> {
+    let object = Stored::restored(change, written.revision, written.object);
+    object.map(Arc::new).ok_or_else(|| format!("an object with resource version {}", written.revision))
 }
 
 /// A reader's position in a log.

@@ -71,6 +71,15 @@ impl Stored {
         Self::of(self.change, self.revision, value)
     }
 
+    /// Creates a version from its JSON text, which stays its text. `None` if it isn't the text of this revision.
+    pub(crate) fn restored(change: ChangeKind, revision: u64, text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let version = value["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
+        let stored = (version == Some(revision)).then(|| Self::of(change, revision, value))?;
+        stored.frame.get_or_init(|| frame(change.as_str(), text));
+        Some(stored)
+    }
+
     fn of(change: ChangeKind, revision: u64, value: Value) -> Self {
         let weight = weight(&value);
         let labels = value["metadata"]["labels"].as_object();

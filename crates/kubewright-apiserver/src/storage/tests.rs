@@ -1,5 +1,3 @@
-use std::convert::Infallible;
-
 use serde_json::json;
 
 use super::*;
@@ -11,13 +9,13 @@ fn put(store: &Store, name: &str, value: Value) -> u64 {
     committed.unwrap().object.unwrap().revision()
 }
 
-fn decide(value: &Value) -> Result<Mutation, Infallible> {
+fn decide(value: &Value) -> Result<Mutation, WriteError> {
     Ok(Mutation::Put(json!({"metadata": {}, "data": value})))
 }
 
 fn remove(store: &Store, name: &str) {
     let decide = |present: Option<&Arc<Value>>| {
-        Ok::<_, Infallible>(Mutation::Remove(present.map(|value| (**value).clone()).unwrap_or_default()))
+        Ok::<_, WriteError>(Mutation::Remove(present.map(|value| (**value).clone()).unwrap_or_default()))
     };
     store.transact(&"/pods".into(), &Key::new("ns", name), decide, |_, _| {}).unwrap();
 }

@@ -9,6 +9,7 @@ mod conversion_lies;
 mod conversion_owners;
 mod corpus;
 mod custom;
+mod data_dir;
 mod deletion;
 mod discovery;
 mod history;

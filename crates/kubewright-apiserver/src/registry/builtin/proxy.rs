@@ -124,17 +124,15 @@ fn unreachable(why: &str) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{Limits, Mutation};
+    use crate::storage::{Limits, Mutation, WriteError};
 
     fn put(store: &Store, storage: &str, object: Value) {
         let key = Key::new(text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
         let mut object = Some(object);
-        let decide = |_: Option<&_>| Ok::<_, Infallible>(Mutation::Put(object.take().unwrap()));
+        let decide = |_: Option<&_>| Ok::<_, WriteError>(Mutation::Put(object.take().unwrap()));
         store.transact(&storage.into(), &key, decide, |_, _| {}).unwrap();
     }
 
