@@ -51,6 +51,7 @@ pub struct Details {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// `FieldValueInvalid`, `FieldValueRequired`, …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The message, without the field.
     pub message: String,

@@ -19,6 +19,7 @@ use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 
 use crate::{
     action::{Action, Actions},
+    admission::Admission,
     audit::Usage,
     auth::{Authenticator, Authorization, Issuer, UserInfo},
     body::BoxError,
@@ -170,17 +171,26 @@ impl ApiServerBuilder {
         for component in self.components {
             indexes.components.add(component);
         }
+        let registry = Arc::new(builtin::registry(&random, &indexes));
+        let webhook_client = Arc::new(WebhookClient {
+            store: store.clone(),
+            clock: clock.clone(),
+            random: random.clone(),
+            resolver: builtin::service_endpoints,
+        });
+        let admission = Arc::new(Admission {
+            webhooks: indexes.webhooks,
+            policies: indexes.policies,
+            client: webhook_client.clone(),
+            registry: registry.clone(),
+            authorizer: indexes.authorizer.clone(),
+        });
         let mut state = State {
-            registry: Arc::new(builtin::registry(&random, &indexes)),
+            registry,
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
-            webhooks: indexes.webhooks,
-            webhook_client: Arc::new(WebhookClient {
-                store: store.clone(),
-                clock: clock.clone(),
-                random: random.clone(),
-                resolver: builtin::service_endpoints,
-            }),
+            admission,
+            webhook_client,
             actions: self.actions,
             proxy_resolver: builtin::proxy_backend,
             openapi: OpenApi::default(),

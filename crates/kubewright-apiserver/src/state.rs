@@ -6,7 +6,7 @@ use kubewright_apimachinery::{clock::SharedClock, random::Random};
 
 use crate::{
     action::Actions,
-    admission::Webhooks,
+    admission::Admission,
     auth::{Authenticator, Authorization},
     flow_control::FlowControl,
     metrics::Metrics,
@@ -25,8 +25,8 @@ pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorization: Authorization,
-    /// The admission webhooks.
-    pub(crate) webhooks: Arc<Webhooks>,
+    /// The admission webhooks and policies.
+    pub(crate) admission: Arc<Admission>,
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,

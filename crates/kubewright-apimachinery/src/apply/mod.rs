@@ -277,6 +277,24 @@ fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: O
     }
 }
 
+/// Merges a configuration into an object without owners, as mutating admission policies do.
+///
+/// # Errors
+/// If the configuration doesn't match the schema, or has atomic lists or maps, which can't be merged.
+pub fn merge_configuration(node: Node<'_>, live: &Value, config: &Value) -> Result<Value, String> {
+    let cursor = Cursor::root(node);
+    cursor.claimed(config).map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
+    let mut atomics = Vec::new();
+    cursor.collect_atomics(config, "", &mut atomics);
+    if !atomics.is_empty() {
+        let paths = atomics.join(", ");
+        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {paths}"));
+    }
+    let mut merged = live.clone();
+    merge::merge(cursor, &mut merged, config);
+    Ok(merged)
+}
+
 /// Checks a `managedFields` list.
 ///
 /// # Errors

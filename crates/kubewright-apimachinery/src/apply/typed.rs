@@ -131,6 +131,24 @@ impl<'a> Cursor<'a> {
         self.node.is_atomic_map()
     }
 
+    /// Collects the paths of the atomic lists and maps of a configuration.
+    pub(crate) fn collect_atomics(self, config: &Value, path: &str, atomics: &mut Vec<String>) {
+        match (self.shape(config), config) {
+            (Shape::Map(map), _) => {
+                for (name, value) in map {
+                    self.field(name).collect_atomics(value, &format!("{path}.{name}"), atomics);
+                }
+            }
+            (Shape::Items(items, kind), _) => {
+                for (index, item) in items.iter().enumerate() {
+                    kind.item().collect_atomics(item, &format!("{path}[{index}]"), atomics);
+                }
+            }
+            (Shape::Leaf, Value::Object(_) | Value::Array(_)) => atomics.push(path.to_owned()),
+            _ => {}
+        }
+    }
+
     /// Returns the granularity of `value` at this position. A value of a type that the schema doesn't allow is owned
     /// according to its actual type; validation reports it.
     pub(crate) fn shape<'v>(self, value: &'v Value) -> Shape<'v, 'a> {

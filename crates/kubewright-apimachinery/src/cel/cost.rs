@@ -29,6 +29,10 @@ impl Budget {
         Self { left: PER_OBJECT }
     }
 
+    pub(super) fn of(left: u64) -> Self {
+        Self { left }
+    }
+
     pub(super) fn of_match_conditions() -> Self {
         Self { left: PER_MATCH_CONDITIONS }
     }
@@ -40,6 +44,13 @@ impl Budget {
 
     pub(crate) fn left(&self) -> u64 {
         self.left
+    }
+
+    /// Takes units. Returns false if there aren't as many.
+    pub(super) fn spend(&mut self, units: u64) -> bool {
+        let left = self.left.checked_sub(units);
+        self.left = left.unwrap_or_default();
+        left.is_some()
     }
 
     pub(super) fn meter(&self) -> Meter {
@@ -101,7 +112,11 @@ impl Meter {
         Self { spent: 0, limit, rest: 0 }
     }
 
-    #[cfg(test)]
+    /// Creates a meter with the limit of a single evaluation.
+    pub(super) fn per_call() -> Self {
+        Self { spent: 0, limit: PER_CALL, rest: 0 }
+    }
+
     pub(super) fn spent(&self) -> u64 {
         self.spent
     }

@@ -12,14 +12,19 @@ use kube_cel::cel::{
 use regex::Regex;
 
 use super::{
+    authorizer::authorizer_value,
     cost::{Exceeded, Meter},
     expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
+    message::{Message, message},
+    policy::Composed,
 };
 
 /// The cost of creating a list, in addition to its elements.
 const LIST: u64 = 10;
 /// The cost of creating a map, in addition to its entries.
 const MAP: u64 = 30;
+/// The cost of creating a message.
+const MESSAGE: u64 = 40;
 
 /// The reason why a step has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +84,7 @@ pub(super) type Evaluated = Result<Value, Failure>;
 /// The evaluation of one expression.
 pub(super) struct Evaluation<'e> {
     variables: &'e [(&'e str, Value)],
+    composed: Option<&'e Composed<'e>>,
     /// The variables of the enclosing loops, innermost last. The accumulator of a loop may be an error, which a later
     /// iteration may absorb.
     locals: Vec<(&'e str, Result<Value, String>)>,
@@ -88,8 +94,12 @@ pub(super) struct Evaluation<'e> {
 }
 
 impl<'e> Evaluation<'e> {
-    pub(super) fn new(variables: &'e [(&'e str, Value)], meter: &'e mut Meter) -> Self {
-        Self { variables, locals: Vec::new(), meter, patterns: BTreeMap::new() }
+    pub(super) fn new(
+        variables: &'e [(&'e str, Value)],
+        composed: Option<&'e Composed<'e>>,
+        meter: &'e mut Meter,
+    ) -> Self {
+        Self { variables, composed, locals: Vec::new(), meter, patterns: BTreeMap::new() }
     }
 
     pub(super) fn run(mut self, expression: &'e Expression) -> Evaluated {
@@ -126,6 +136,7 @@ impl<'e> Evaluation<'e> {
             Expression::Append(item) => self.append(item),
             Expression::Loop(parts) => self.run_loop(parts),
             Expression::Call(call) => self.call(call),
+            Expression::Message(name, fields) => self.message(name, fields),
         }
     }
 
@@ -174,6 +185,10 @@ impl<'e> Evaluation<'e> {
     }
 
     fn select(&mut self, select: &'e Select) -> Evaluated {
+        if let Some(composed) = self.composed_variable(select) {
+            self.meter.charge(2)?;
+            return if select.test { Ok(true.into()) } else { composed };
+        }
         let operand = self.evaluate(&select.operand)?;
         self.meter.charge(1)?;
         let present = match optional(&operand) {
@@ -187,6 +202,25 @@ impl<'e> Evaluation<'e> {
             return Ok(optional_of(present));
         }
         present.ok_or_else(|| Failure::error(format!("no such key: {}", select.field)))
+    }
+
+    /// Returns the composed variable that `variables.<name>` selects.
+    fn composed_variable(&self, select: &Select) -> Option<Evaluated> {
+        let composed = self.composed?;
+        let (Expression::Variable(operand), Key::String(name)) = (&select.operand, &select.field) else { return None };
+        let is_shadowed = self.locals.iter().any(|(local, _)| *local == "variables");
+        if operand == "variables" && !is_shadowed { composed.value(self.variables, name) } else { None }
+    }
+
+    fn message(&mut self, name: &str, fields: &'e [(String, Element)]) -> Evaluated {
+        self.meter.charge(MESSAGE)?;
+        let mut evaluated = BTreeMap::new();
+        for (field, element) in fields {
+            if let Some(value) = self.element_value(element)? {
+                evaluated.insert(field.clone(), value);
+            }
+        }
+        Ok(Value::Opaque(Arc::new(Message { name: name.to_owned(), fields: evaluated })))
     }
 
     fn index(&mut self, index: &'e Index) -> Evaluated {
@@ -372,8 +406,13 @@ pub(super) fn optional_of(value: Option<Value>) -> Value {
 
 /// Returns an entry of a map.
 fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
-    match map {
-        Value::Map(map) => Ok(map.get(key).cloned()),
+    match (map, key) {
+        (Value::Map(map), _) => Ok(map.get(key).cloned()),
+        (_, Key::String(name)) => {
+            let authorizer = authorizer_value(map).map(|authorizer| authorizer.field(name));
+            let field = || message(map).map(|message| message.fields.get(name.as_str()).cloned());
+            authorizer.or_else(field).ok_or_else(Failure::no_such_overload)
+        }
         _ => Err(Failure::no_such_overload()),
     }
 }

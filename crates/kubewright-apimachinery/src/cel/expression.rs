@@ -4,10 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use kube_cel::cel::{
     IdedExpr, Value,
-    common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, operators},
+    common::ast::{
+        CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, StructExpr, operators,
+    },
     objects::Key,
 };
 use regex::Regex;
+
+use super::message;
 
 /// The first segments of the library's qualified names, such as `math` in `math.abs`.
 const NAMESPACES: [&str; 9] = ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
@@ -38,6 +42,8 @@ pub(super) enum Expression {
     Append(Box<Expression>),
     Loop(Box<Loop>),
     Call(Box<Call>),
+    /// A message: its type and fields.
+    Message(String, Vec<(String, Element)>),
 }
 
 /// `operand.field`, `operand.?field`, or `has(operand.field)`.
@@ -121,10 +127,10 @@ impl Operator {
 }
 
 impl Expression {
-    /// Compiles the parser's tree. Fails for messages (`Type{field: value}`), which don't exist in Kubernetes'
-    /// environment.
-    pub(super) fn compile(tree: &IdedExpr) -> Result<Self, String> {
-        Compiler::default().expression(tree)
+    /// Compiles the parser's tree. Messages (`Type{field: value}`) exist only where `messages` is set, in mutating
+    /// admission policies.
+    pub(super) fn compile(tree: &IdedExpr, messages: bool) -> Result<Self, String> {
+        Compiler { locals: Vec::new(), messages }.expression(tree)
     }
 
     fn constant(&self) -> Option<&Value> {
@@ -136,9 +142,9 @@ impl Expression {
 }
 
 /// Compiles a tree, and tracks the variable names of the enclosing loops.
-#[derive(Default)]
 struct Compiler<'t> {
     locals: Vec<&'t str>,
+    messages: bool,
 }
 
 impl<'t> Compiler<'t> {
@@ -155,6 +161,7 @@ impl<'t> Compiler<'t> {
             Expr::Map(map) => self.map(map)?,
             Expr::Call(call) => self.call(call)?,
             Expr::Comprehension(comprehension) => self.comprehension(comprehension)?,
+            Expr::Struct(message) if self.messages && message::is_known(&message.type_name) => self.message(message)?,
             Expr::Struct(message) => return Err(format!("undeclared reference to '{}'", message.type_name)),
             Expr::Unspecified => return Err("the expression is incomplete".to_owned()),
         })
@@ -194,6 +201,22 @@ impl<'t> Compiler<'t> {
             entries.push((self.expression(&entry.key)?, value));
         }
         Ok(Expression::Map(entries))
+    }
+
+    fn message(&mut self, message: &'t StructExpr) -> Result<Expression, String> {
+        const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
+        let mut fields = Vec::with_capacity(message.entries.len());
+        for entry in &message.entries {
+            let EntryExpr::StructField(field) = &entry.expr else {
+                return Err("a message cannot have the entries of a map".to_owned());
+            };
+            if message.type_name == message::JSON_PATCH && !OPERATION.contains(&field.field.as_str()) {
+                return Err(format!("undefined field '{}'", field.field));
+            }
+            let value = Element { value: self.expression(&field.value)?, optional: field.optional };
+            fields.push((field.field.clone(), value));
+        }
+        Ok(Expression::Message(message.type_name.clone(), fields))
     }
 
     fn comprehension(&mut self, tree: &'t ComprehensionExpr) -> Result<Expression, String> {

@@ -14,6 +14,7 @@ use kube_cel::{
 use regex::Regex;
 
 use super::{
+    authorizer::authorizer_value,
     cost::{Exceeded, Meter, of_match, tenth},
     evaluate::{Evaluated, Evaluation, Failure, optional, optional_of},
     expression::{Call, Expression},
@@ -29,6 +30,9 @@ const COMPILED: usize = 256 * 1024;
 
 /// The number of bytes of text that are counted per unit. Counting takes much less time than other operations on text.
 const COUNTED: usize = 256;
+
+/// The cost of a permission check, which allows two per expression.
+const CHECK: u64 = 350_000;
 
 thread_local! {
     /// The function library. It is too large to build for each call, and can't be shared between threads.
@@ -52,9 +56,17 @@ impl<'e> Evaluation<'e> {
             }
             values.push(self.evaluate(argument)?);
         }
+        if call.method
+            && let Some((authorizer, arguments)) =
+                values.split_first().and_then(|(target, rest)| Some((authorizer_value(target)?, rest)))
+        {
+            self.meter.charge(if call.function == "check" { CHECK } else { 1 })?;
+            return authorizer.call(&call.function, arguments);
+        }
         charge(self.meter, &call.function, &values)?;
         match (call.function.as_str(), values.as_slice()) {
             ("size", [value]) => size(value),
+            ("string", [Value::Bool(value)]) if !call.method => Ok(value.to_string().into()),
             ("type", [value]) => Ok(type_name(value).into()),
             ("startsWith", [Value::String(text), Value::String(start)]) => Ok(text.starts_with(&**start).into()),
             ("endsWith", [Value::String(text), Value::String(end)]) => Ok(text.ends_with(&**end).into()),

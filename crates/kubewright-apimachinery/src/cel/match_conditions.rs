@@ -1,20 +1,14 @@
-//! Match conditions of webhooks
+//! Match conditions of webhooks and policies
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>).
 
-use std::fmt;
-
-use kube_cel::cel;
-use serde_json::Value;
-
 use super::{
-    cost::{Budget, Pace},
-    program::{Error, Program},
-    value,
+    policy::{Composition, PolicyEnvironment, PolicyExpression},
+    program::Program,
 };
 
-/// The conditions of one webhook, which must all hold.
-#[derive(Default)]
-pub struct MatchConditions(Vec<(String, Program)>);
+/// The conditions of one webhook or policy, which must all hold.
+#[derive(Debug, Default)]
+pub struct MatchConditions(Vec<PolicyExpression>);
 
 impl MatchConditions {
     /// Checks that an expression can be parsed. The error is the syntax error.
@@ -22,50 +16,48 @@ impl MatchConditions {
         Program::parse(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
     }
 
-    /// Parses conditions, given by name and expression. Omits those that [`MatchConditions::check`] rejects.
-    pub fn new<'t>(conditions: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
-        let read = |(name, expression): (&str, &str)| Some((name.to_owned(), Program::parse(expression).ok()?));
-        Self(conditions.into_iter().filter_map(read).collect())
+    /// Like [`MatchConditions::check`], for an expression that may construct `Object{…}` and `JSONPatch{…}`.
+    pub fn check_mutation(expression: &str) -> Result<(), String> {
+        Program::parse_with_messages(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
     }
 
-    /// Returns whether all conditions hold for the given variables.
+    /// Compiles conditions, given by their expressions.
+    pub fn new<'t>(conditions: impl IntoIterator<Item = &'t str>) -> Self {
+        Self(conditions.into_iter().map(PolicyExpression::new).collect())
+    }
+
+    /// Returns whether there are no conditions.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether all conditions hold.
     ///
     /// A condition that doesn't hold determines the result, even if another can't be evaluated. As in Kubernetes, the
     /// evaluations share one cost budget. They yield to other tasks in between.
     ///
     /// # Errors
     /// If no condition is false but one can't be evaluated: a field is absent, the result is not a boolean, or the
-    /// budget is used up. The error names the condition.
-    pub async fn hold(&self, values: &[(&str, &Value)]) -> Result<bool, String> {
-        if self.0.is_empty() {
-            return Ok(true);
+    /// budget is used up.
+    pub async fn hold(&self, environment: &PolicyEnvironment, composition: &Composition) -> Result<bool, String> {
+        let mut session = environment.conditions(composition);
+        let mut errors: Vec<String> = Vec::new();
+        let mut holds = true;
+        for condition in &self.0 {
+            match session.evaluate(condition).await.map_err(|error| error.to_string())? {
+                Ok(output) => match output.as_bool() {
+                    Some(value) => holds &= value,
+                    None => errors.push(format!("expression '{}' must evaluate to bool", condition.text())),
+                },
+                Err(error) if errors.contains(&error) => {}
+                Err(error) => errors.push(error),
+            }
         }
-        let variables: Vec<_> = values.iter().map(|(name, value)| (*name, value::from_json(value))).collect();
-        let (mut budget, mut pace) = (Budget::of_match_conditions(), Pace::default());
-        let mut first_error = None;
-        for (name, program) in &self.0 {
-            let before = budget.left();
-            let evaluated = program.evaluate(&variables, &mut budget, None);
-            pace.spent(before.saturating_sub(budget.left())).await;
-            let error = match evaluated {
-                Ok(cel::Value::Bool(true)) => continue,
-                Ok(cel::Value::Bool(false)) => return Ok(false),
-                Ok(_) => "must evaluate to a bool".to_owned(),
-                Err(error @ Error::OutOfBudget(_)) => return Err(in_condition(name, &error.to_string())),
-                Err(error) => error.to_string(),
-            };
-            first_error = first_error.or_else(|| Some(in_condition(name, &error)));
+        match errors.as_slice() {
+            _ if !holds => Ok(false),
+            [] => Ok(true),
+            [error] => Err(error.clone()),
+            errors => Err(format!("[{}]", errors.join(", "))),
         }
-        first_error.map_or(Ok(true), Err)
-    }
-}
-
-fn in_condition(name: &str, why: &str) -> String {
-    format!("matchCondition {name:?} cannot be evaluated: {why}")
-}
-
-impl fmt::Debug for MatchConditions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }

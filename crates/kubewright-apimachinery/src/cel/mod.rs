@@ -1,28 +1,35 @@
-//! The Common Expression Language as Kubernetes uses it: validation rules of custom resources and match conditions of
-//! webhooks (<https://kubernetes.io/docs/reference/using-api/cel/>).
+//! The Common Expression Language as Kubernetes uses it: validation rules of custom resources, match conditions, and
+//! admission policies (<https://kubernetes.io/docs/reference/using-api/cel/>).
 //!
 //! The parser is that of the `cel` crate, and the function library is `kube-cel`. The evaluator is implemented here for
 //! two reasons: it charges every step by the sizes of its operands and stops at the limits of kube-apiserver, and it
 //! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
 //! would build a result larger than that cost covers is charged for the result before it runs.
 //!
-//! Not supported: type checking before evaluation, `url`, the authorizer, `cel.bind`, `sortBy`, and two-variable
+//! Not supported: type checking before evaluation, `url`, `cel.bind`, `sortBy`, and two-variable
 //! comprehensions.
 
+mod authorizer;
 mod cost;
 mod evaluate;
 mod expression;
 mod function;
 mod match_conditions;
+mod message;
 mod nesting;
+mod policy;
 mod program;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value;
 
+pub use self::{
+    authorizer::{AccessCheck, AccessDecision, Authorize},
+    match_conditions::MatchConditions,
+    policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
+};
 pub(crate) use self::{
     cost::{Budget, Pace},
     function::convert,
     program::{Error, LazyProgram, Program},
 };
-pub use match_conditions::MatchConditions;

@@ -9,10 +9,11 @@ use std::{
 use kube_cel::cel::{Value, parser::Parser};
 
 use super::{
-    cost::Budget,
-    evaluate::{Evaluation, Failure},
+    cost::{Budget, Meter},
+    evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
     nesting,
+    policy::Composed,
 };
 
 /// The maximum depth of parentheses of an expression that is parsed on the caller's thread.
@@ -36,24 +37,34 @@ pub(crate) struct Program {
 impl Program {
     /// Parses an expression. The error is the syntax error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_in(text, false)
+    }
+
+    /// Parses an expression that may construct messages.
+    pub(super) fn parse_with_messages(text: &str) -> Result<Self, String> {
+        Self::parse_in(text, true)
+    }
+
+    fn parse_in(text: &str, messages: bool) -> Result<Self, String> {
         if nesting::check(text)? <= SHALLOW {
-            return Self::parse_here(text);
+            return Self::parse_here(text, messages);
         }
         std::thread::scope(|scope| {
-            let parsing = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || Self::parse_here(text));
+            let parsing =
+                std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || Self::parse_here(text, messages));
             let parsed = parsing.ok().and_then(|parsing| parsing.join().ok());
             parsed.unwrap_or_else(|| Err(UNPARSABLE.to_owned()))
         })
     }
 
-    fn parse_here(text: &str) -> Result<Self, String> {
+    fn parse_here(text: &str, messages: bool) -> Result<Self, String> {
         // The parser is third-party code and the text is untrusted, so a panic is caught.
         let parse = || Parser::new().enable_optional_syntax(true).parse(text);
         let tree = catch_unwind(parse)
             .map_err(|_| UNPARSABLE.to_owned())?
             .map_err(|errors| errors.to_string().trim().to_owned())?;
         let mentions_old = tree.references().has_variable("oldSelf");
-        Ok(Self { expression: Expression::compile(&tree)?, text: text.trim().to_owned(), mentions_old })
+        Ok(Self { expression: Expression::compile(&tree, messages)?, text: text.trim().to_owned(), mentions_old })
     }
 
     /// Evaluates the expression with these variables. The error has Kubernetes' wording where that exists.
@@ -67,17 +78,26 @@ impl Program {
         shown: Option<&str>,
     ) -> Result<Value, Error> {
         let mut meter = budget.meter();
-        let run = || Evaluation::new(variables, &mut meter).run(&self.expression);
-        // The library functions are third-party code, so a panic is caught.
-        let evaluated = catch_unwind(AssertUnwindSafe(run));
-        match evaluated {
-            Ok(Err(Failure::Exceeded)) => Err(Error::OutOfBudget(budget.exhaust(shown.unwrap_or(&self.text)))),
-            Ok(result) => {
+        match self.run(variables, None, &mut meter) {
+            Err(Failure::Exceeded) => Err(Error::OutOfBudget(budget.exhaust(shown.unwrap_or(&self.text)))),
+            result => {
                 budget.settle(&meter);
                 result.map_err(|failure| Error::Failed(failure.to_string()))
             }
-            Err(_) => Err(Error::Failed("the expression cannot be evaluated".to_owned())),
         }
+    }
+
+    /// Evaluates the expression with these variables and composed variables.
+    pub(super) fn run(
+        &self,
+        variables: &[(&str, Value)],
+        composed: Option<&Composed<'_>>,
+        meter: &mut Meter,
+    ) -> Evaluated {
+        let run = || Evaluation::new(variables, composed, meter).run(&self.expression);
+        // The library functions are third-party code, so a panic is caught.
+        let evaluated = catch_unwind(AssertUnwindSafe(run));
+        evaluated.unwrap_or_else(|_| Err(Failure::error("the expression cannot be evaluated")))
     }
 }
 

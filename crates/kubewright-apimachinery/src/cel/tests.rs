@@ -2,6 +2,8 @@ use kube_cel::cel::Value;
 use serde_json::json;
 
 use super::{
+    AccessCheck, AccessDecision, Authorize, Composition, PolicyEnvironment, PolicyExpression, PolicyInput,
+    PolicyOutput,
     cost::Meter,
     evaluate::{Evaluation, Failure},
     expression::Expression,
@@ -37,9 +39,9 @@ fn check_error(text: &str, expect: &str) {
 #[track_caller]
 fn cost(text: &str) -> u64 {
     let tree = cel_tree(text);
-    let expression = Expression::compile(&tree).unwrap();
+    let expression = Expression::compile(&tree, false).unwrap();
     let mut meter = Meter::new(u64::MAX - 1);
-    Evaluation::new(&variables(), &mut meter).run(&expression).unwrap();
+    Evaluation::new(&variables(), None, &mut meter).run(&expression).unwrap();
     meter.spent()
 }
 
@@ -199,8 +201,8 @@ fn a_spent_budget_is_not_absorbed() {
         assert!(budget.is_spent());
     }
     let tree = cel_tree("'a' + 'b'");
-    let expression = Expression::compile(&tree).unwrap();
-    assert_eq!(Evaluation::new(&[], &mut Meter::new(0)).run(&expression), Err(Failure::Exceeded));
+    let expression = Expression::compile(&tree, false).unwrap();
+    assert_eq!(Evaluation::new(&[], None, &mut Meter::new(0)).run(&expression), Err(Failure::Exceeded));
 }
 
 #[test]
@@ -236,8 +238,9 @@ fn the_deepest_expression_needs_little_stack() {
 fn holds(conditions: &[&str]) -> Result<bool, String> {
     let object = json!({"metadata": {"name": "a", "labels": {"x-y/z": "b"}}, "spec": {"replicas": 3, "off": false}});
     let request = json!({"operation": "CREATE", "userInfo": {"groups": ["system:nodes", "other"]}});
-    let values = [("object", &object), ("oldObject", &serde_json::Value::Null), ("request", &request)];
-    finish(MatchConditions::new(conditions.iter().map(|text| ("it", *text))).hold(&values))
+    let values = [("object", Some(&object)), ("oldObject", None), ("request", Some(&request))];
+    let environment = PolicyEnvironment::new(values.map(|(name, value)| (name, PolicyInput::new(value))));
+    finish(MatchConditions::new(conditions.iter().copied()).hold(&environment, &Composition::default()))
 }
 
 #[test]
@@ -249,10 +252,13 @@ fn match_conditions_hold_together() {
         (&["!('system:nodes' in request.userInfo.groups)"], Ok(false)),
         (&["object.metadata.labels['x-y/z'] == 'b' && object.spec.replicas > 2"], Ok(true)),
         (&["has(object.spec.absent) || object.spec.off"], Ok(false)),
-        (&["object.spec.absent == 1"], Err("matchCondition \"it\" cannot be evaluated: no such key")),
+        (
+            &["object.spec.absent == 1"],
+            Err("expression 'object.spec.absent == 1' resulted in error: no such key: absent"),
+        ),
         (&["object.spec.absent == 1", "true"], Err("no such key")),
         (&["object.spec.absent == 1", "false"], Ok(false)),
-        (&["object.spec.replicas"], Err("must evaluate to a bool")),
+        (&["object.spec.replicas"], Err("must evaluate to bool")),
         (&["authorizer.group('')"], Err("undeclared reference")),
         (&["lists.range(1000).all(a, lists.range(1000).all(b, a >= b || true))"], Err("cost limit exceeded")),
     ] {
@@ -269,11 +275,84 @@ fn match_conditions_hold_together() {
 #[test]
 fn match_conditions_share_a_budget_and_yield() {
     let condition = "lists.range(90000).all(a, a >= 0)";
-    let few = MatchConditions::new([("a", condition), ("b", condition), ("c", condition)]);
-    let (held, yielded) = finish_counting(few.hold(&[]));
+    let (environment, composition) = (PolicyEnvironment::default(), Composition::default());
+    let few = MatchConditions::new([condition; 3]);
+    let (held, yielded) = finish_counting(few.hold(&environment, &composition));
     assert_eq!(held, Ok(true));
     assert_eq!(yielded, 3);
-    let many = MatchConditions::new(vec![("a", condition); 9]);
-    let why = finish(many.hold(&[])).unwrap_err();
+    let many = MatchConditions::new([condition; 9]);
+    let why = finish(many.hold(&environment, &composition)).unwrap_err();
     assert!(why.contains("running out of cost budget"), "{why}");
+}
+
+fn evaluate_policy(composition: &Composition, text: &str) -> Result<PolicyOutput, String> {
+    struct Named;
+    impl Authorize for Named {
+        fn authorize(&self, check: &AccessCheck) -> AccessDecision {
+            let allowed = check.verb == "get" && check.resource == "pods" && check.name == "a";
+            AccessDecision { allowed, reason: check.path.clone() }
+        }
+    }
+    let request = AccessCheck { resource: "pods".into(), name: "a".into(), ..AccessCheck::default() };
+    let object = json!({"spec": {"replicas": 3}});
+    let environment = PolicyEnvironment::new([("object", PolicyInput::new(Some(&object)))])
+        .with("authorizer", PolicyInput::authorizer(std::sync::Arc::new(Named), request));
+    finish(environment.session(composition, None).evaluate(&PolicyExpression::of_mutation(text))).unwrap()
+}
+
+#[test]
+fn composed_variables_are_lazy_and_see_those_before_them() {
+    let composition = Composition::new([
+        ("replicas", "object.spec.replicas"),
+        ("double", "variables.replicas * 2"),
+        ("broken", "object.spec.absent"),
+        ("early", "variables.late"),
+        ("late", "1"),
+    ]);
+    let run = |text: &str| evaluate_policy(&composition, text).map(|output| output.as_bool());
+    assert_eq!(run("variables.double == 6 && variables.double + variables.replicas == 9"), Ok(Some(true)));
+    assert_eq!(run("variables.double == 6 || variables.broken == 1"), Ok(Some(true)));
+    let why = run("variables.broken == 1").unwrap_err();
+    assert_eq!(
+        why,
+        "expression 'variables.broken == 1' resulted in error: composited variable \"broken\" fails to evaluate: no \
+         such key: absent"
+    );
+    assert!(run("variables.early == 1").is_err());
+    let chain: Vec<_> = (0..200).map(|index| (format!("v{index}"), format!("variables.v{}", index - 1))).collect();
+    let chain = Composition::new(chain.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    assert!(evaluate_policy(&chain, "variables.v199").unwrap_err().contains("nested too deeply"));
+}
+
+#[test]
+fn expressions_check_permissions() {
+    let composition = Composition::default();
+    let run = |text: &str| evaluate_policy(&composition, text);
+    for (text, expect) in [
+        ("authorizer.requestResource.check('get').allowed()", true),
+        ("authorizer.requestResource.name('b').check('get').allowed()", false),
+        ("authorizer.group('').resource('pods').namespace('x').name('a').check('get').allowed()", true),
+        ("authorizer.path('/healthz').check('get').reason() == '/healthz'", true),
+        ("authorizer.serviceAccount('a', 'b').group('').resource('pods').check('get').errored()", false),
+    ] {
+        assert_eq!(run(text).unwrap().as_bool(), Some(expect), "{text}");
+    }
+    assert!(run("authorizer.path(' ')").unwrap_err().ends_with("path must not be empty"));
+    let thrice = ["authorizer.requestResource.check('get').allowed()"; 3].join(" && ");
+    assert!(run(&thrice).unwrap_err().ends_with("operation cancelled: actual cost limit exceeded"));
+}
+
+#[test]
+fn mutations_construct_patches() {
+    let composition = Composition::default();
+    let apply = |text: &str| evaluate_policy(&composition, text).unwrap().to_apply_configuration();
+    let object = "Object{spec: Object.spec{replicas: object.spec.replicas + 1, ?absent: object.?absent}}";
+    assert_eq!(apply(object), Ok(json!({"spec": {"replicas": 4}})));
+    assert!(apply("Object{spec: Object.other{replicas: 1}}").unwrap_err().contains("unexpected type name"));
+    assert!(apply("{'spec': 1}").is_err());
+    let patch = "[JSONPatch{op: 'add', path: '/a/' + jsonpatch.escapeKey('b/c'), value: Object.a{x: [1]}}]";
+    let patch = evaluate_policy(&composition, patch).unwrap().to_json_patch();
+    assert_eq!(patch, Ok(json!([{"op": "add", "path": "/a/b~1c", "value": {"x": [1]}}])));
+    assert!(evaluate_policy(&composition, "Other{}").unwrap_err().contains("undeclared reference to 'Other'"));
+    assert!(MatchConditions::check("Object{}").is_err());
 }

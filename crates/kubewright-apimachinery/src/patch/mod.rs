@@ -15,10 +15,12 @@ pub enum PatchError {
     /// The patch is malformed. The response is 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch is well-formed but does not apply to the document, for example because a `test` fails. The response is
-    /// 422.
+    /// The patch is well-formed but does not apply to the document. The response is 422.
     #[error("{0}")]
     Rejected(String),
+    /// A `test` fails. The response is 422.
+    #[error("{0}")]
+    TestFailed(String),
     /// The patch can't be applied for a reason that Kubernetes passes on as an unknown error. The response is 500.
     #[error("{0}")]
     Unknown(String),
@@ -33,7 +35,7 @@ impl PatchError {
         match self {
             Self::Malformed(why) => Status::bad_request(why),
             Self::Unknown(why) => Status::unknown(why),
-            Self::Rejected(_) => Status {
+            Self::Rejected(_) | Self::TestFailed(_) => Status {
                 details: Some(Details::default().into()),
                 ..Status::new(422, "Invalid", "the server rejected our request due to an error in our request")
             },

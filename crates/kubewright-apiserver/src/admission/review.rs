@@ -1,50 +1,42 @@
-//! The review of one request by the matching webhooks.
+//! The review of one request by the matching webhooks and policies.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use kubewright_apimachinery::{patch::json, status::Status};
+use kubewright_apimachinery::{cel::Composition, patch::json, status::Status};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    attributes::{Attributes, NAMESPACES, Operation},
-    matching::Match,
+    attributes::{Attributes, Operation},
+    chain::Admission,
+    criteria::Objects,
+    policies::PolicyMatch,
+    policy_review::Reinvocation,
     response::{self, Allowed, CallError},
-    webhooks::{Phase, Webhooks},
+    webhooks::{Match, Phase},
 };
-use crate::{
-    codec, decoding, meta,
-    registry::{Registry, Resource},
-    schema_rules,
-    storage::Key,
-    webhook_client::WebhookClient,
-};
+use crate::{codec, decoding, meta, registry::Resource, schema_rules};
 
 /// The time limit for all webhooks of a request together, equal to Kubernetes' limit for any request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum length in characters of all warnings of a request together, and of each one if they exceed that.
 const MAX_WARNINGS: (usize, usize) = (4096, 256);
 
-/// The review of one request by the matching webhooks.
+/// The review of one request by the matching webhooks and policies.
 #[derive(Debug)]
 pub(crate) struct Review {
-    client: Arc<WebhookClient>,
-    attributes: Attributes,
+    pub(super) admission: Arc<Admission>,
+    pub(super) attributes: Attributes,
     mutating: Vec<Match>,
     validating: Vec<Match>,
-    warnings: Mutex<Vec<String>>,
+    pub(super) mutating_policies: Vec<PolicyMatch>,
+    pub(super) validating_policies: Vec<PolicyMatch>,
+    pub(super) warnings: Mutex<Vec<String>>,
     /// The monotonic time of the deadline for the webhooks.
     deadline: Duration,
-}
-
-/// The new and the old state of the object. A creation has no old state, a deletion no new one.
-#[derive(Clone, Copy, Debug)]
-struct Objects<'a> {
-    new: Option<&'a Value>,
-    old: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -65,25 +57,36 @@ struct AdmissionRequest<'a> {
 }
 
 impl Review {
-    /// Returns the review of a request by the webhooks whose rules match it, or `None` if there are none.
-    pub(crate) fn new(
-        client: &Arc<WebhookClient>,
-        webhooks: &Webhooks,
-        registry: &Registry,
-        attributes: Attributes,
-    ) -> Option<Self> {
+    /// Returns the review of a request by the webhooks and policies whose rules match it, or `None` if there are none.
+    pub(crate) fn new(admission: &Arc<Admission>, attributes: Attributes) -> Option<Self> {
+        let Admission { webhooks, policies, registry, client, .. } = &**admission;
         let all = registry.all();
         let mutating = webhooks.matching(Phase::Mutating, &attributes, &all);
         let validating = webhooks.matching(Phase::Validating, &attributes, &all);
-        if mutating.is_empty() && validating.is_empty() {
+        let mutating_policies = policies.matching(Phase::Mutating, &attributes, &all);
+        let validating_policies = policies.matching(Phase::Validating, &attributes, &all);
+        if mutating.is_empty()
+            && validating.is_empty()
+            && mutating_policies.is_empty()
+            && validating_policies.is_empty()
+        {
             return None;
         }
         let deadline = client.clock.monotonic().saturating_add(REQUEST_TIMEOUT);
-        let client = client.clone();
-        Some(Self { client, attributes, mutating, validating, warnings: Mutex::default(), deadline })
+        let (admission, warnings) = (admission.clone(), Mutex::default());
+        Some(Self {
+            admission,
+            attributes,
+            mutating,
+            validating,
+            mutating_policies,
+            validating_policies,
+            warnings,
+            deadline,
+        })
     }
 
-    /// Returns the warnings of the webhooks called so far.
+    /// Returns the warnings of the webhooks and policies so far.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = std::mem::take(&mut *self.warnings.lock());
         let mut seen = BTreeSet::new();
@@ -103,26 +106,33 @@ impl Review {
         warnings
     }
 
-    /// Calls the mutating webhooks one after the other, and returns the changed object. Webhooks with a reinvocation
-    /// policy are called again if others changed the object after them. A deletion has no object.
+    /// Evaluates the mutating policies and calls the mutating webhooks, one after the other, and returns the changed
+    /// object. Those with a reinvocation policy run again if others changed the object after them. A deletion has no
+    /// object.
     pub(crate) async fn mutate(&self, object: Option<Value>, old: Option<&Value>) -> Result<Option<Value>, Status> {
-        if self.mutating.is_empty() {
+        if self.mutating.is_empty() && self.mutating_policies.is_empty() {
             return Ok(object);
         }
         let mut object = object;
         if let Some(object) = &mut object {
             self.normalize(object)?;
         }
+        let mut policies = Reinvocation::default();
+        self.mutate_by_policies(&mut object, old, &mut policies).await?;
         let mut called = Vec::new();
         let mut reinvoked = BTreeSet::new();
         for (index, one) in self.mutating.iter().enumerate() {
             let Some(changed) = self.mutate_by(one, &mut object, old).await? else { continue };
             if changed {
                 reinvoked.extend(called.iter().copied());
+                policies.require();
             }
             if one.webhook.reinvoked {
                 called.push(index);
             }
+        }
+        if policies.begin_second_round() && self.mutate_by_policies(&mut object, old, &mut policies).await? {
+            reinvoked.extend(called);
         }
         for index in reinvoked {
             self.mutate_by(&self.mutating[index], &mut object, old).await?;
@@ -151,7 +161,7 @@ impl Review {
             let why = "attempted to modify the object, which is not supported for this operation";
             return Err(Status::internal(format!("admission webhook {name:?} {why}")));
         };
-        let sent = self.convert_for(one, before).await?;
+        let sent = self.convert_for(&one.resource, before).await?;
         let patched = json::apply(&sent, &patch).map_err(|error| broken(error.to_string()))?;
         self.check_identity(&sent, &patched).map_err(broken)?;
         let mut after = self.convert(&one.resource, &self.attributes.resource, patched).await?;
@@ -161,9 +171,10 @@ impl Review {
         Ok(Some(changed))
     }
 
-    /// Calls the validating webhooks concurrently. If several deny the request, returns the denial of the first in
-    /// their order.
+    /// Evaluates the validating policies, and then calls the validating webhooks concurrently. If several deny the
+    /// request, returns the denial of the first in their order.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+        self.validate_by_policies(Objects { new: object, old }).await?;
         let calls = self.validating.iter().map(|one| self.call(one, Objects { new: object, old }));
         for response in join_all(calls).await {
             if let Some(allowed) = response? {
@@ -177,35 +188,34 @@ impl Review {
     /// its failure policy is `Ignore`.
     async fn call(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
         let name = &one.webhook.name;
-        if !self.selects(one, objects)? {
+        if !one.webhook.criteria.selects(&self.admission.client.store, &self.attributes, objects)? {
             return Ok(None);
         }
-        let (mut new, mut old) = (None, None);
-        for (converted, object) in [(&mut new, objects.new), (&mut old, objects.old)] {
-            if let Some(object) = object {
-                *converted = Some(self.convert_for(one, object).await?);
+        let (new, old) = self.convert_both(&one.resource, objects).await?;
+        let request = self.request(&one.resource, &self.admission.client.random.uuid());
+        match self.meets_conditions(one, &request, new.as_ref(), old.as_ref()).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(why) if one.webhook.ignores_failure => {
+                tracing::warn!(webhook = name, why, "the failure of a match condition was ignored");
+                return Ok(None);
+            }
+            Err(why) => {
+                let Attributes { resource, name, .. } = &self.attributes;
+                return Err(Status::forbidden(&resource.group, &resource.plural, name, &why));
             }
         }
-        let request = self.request(one);
-        let conditions = [
-            ("object", new.as_ref().unwrap_or(&Value::Null)),
-            ("oldObject", old.as_ref().unwrap_or(&Value::Null)),
-            ("request", &request),
-        ];
-        let result = match one.webhook.conditions.hold(&conditions).await {
-            Ok(false) => return Ok(None),
-            Ok(true) if self.attributes.dry_run && !one.webhook.supports_dry_run => {
+        let result = match () {
+            () if self.attributes.dry_run && !one.webhook.supports_dry_run => {
                 return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
             }
-            Ok(true) => self.send(one, &request, new.as_ref(), old.as_ref()).await,
-            Err(why) => Err(CallError::Failed(why)),
+            () => self.send(one, &request, new.as_ref(), old.as_ref()).await,
         };
         match result {
             Ok(allowed) => Ok(Some(allowed)),
             Err(CallError::Denied { status, warnings }) => {
                 self.warnings.lock().extend(warnings);
-                self.attributes.warnings.lock().extend(self.warnings());
-                Err(status)
+                Err(self.denied(status))
             }
             Err(CallError::Failed(why)) if one.webhook.ignores_failure => {
                 tracing::warn!(webhook = name, why, "the failure of a webhook was ignored");
@@ -213,6 +223,28 @@ impl Review {
             }
             Err(CallError::Failed(why)) => Err(Status::internal(format!("failed calling webhook {name:?}: {why}"))),
         }
+    }
+
+    /// Keeps the warnings so far for the response that denies the request.
+    pub(super) fn denied(&self, status: Status) -> Status {
+        self.attributes.warnings.lock().extend(self.warnings());
+        status
+    }
+
+    /// Returns whether the match conditions of a webhook hold.
+    async fn meets_conditions(
+        &self,
+        one: &Match,
+        request: &Value,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<bool, String> {
+        let conditions = &one.webhook.conditions;
+        if conditions.is_empty() {
+            return Ok(true);
+        }
+        let variables = self.condition_variables(request, object, old);
+        conditions.hold(&variables, &Composition::default()).await
     }
 
     async fn send(
@@ -228,9 +260,9 @@ impl Review {
             request: AdmissionRequest { request, object, old_object },
         };
         let body = serde_json::to_vec(&review).map_err(|error| CallError::Failed(error.to_string()))?;
-        let left = self.deadline.saturating_sub(self.client.clock.monotonic());
+        let left = self.deadline.saturating_sub(self.admission.client.clock.monotonic());
         let timeout = one.webhook.timeout.min(left);
-        let result = one.webhook.endpoint.post(&self.client, Bytes::from(body), timeout).await;
+        let result = one.webhook.endpoint.post(&self.admission.client, Bytes::from(body), timeout).await;
         let body = result.map_err(|why| CallError::Failed(format!("failed to call webhook: {why}")))?;
         response::read(
             &one.webhook.name,
@@ -241,7 +273,7 @@ impl Review {
     }
 
     /// Returns the request of the review, without the objects.
-    fn request(&self, one: &Match) -> Value {
+    pub(super) fn request(&self, matched: &Resource, uid: &str) -> Value {
         let Attributes { resource, subresource, subresource_kind, namespace, name, options, user, .. } =
             &self.attributes;
         let kind = |resource: &Resource| match subresource_kind {
@@ -250,9 +282,9 @@ impl Review {
         };
         let name_of = |resource: &Resource| json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural});
         let mut request = json!({
-            "uid": self.client.random.uuid(),
-            "kind": kind(&one.resource),
-            "resource": name_of(&one.resource),
+            "uid": uid,
+            "kind": kind(matched),
+            "resource": name_of(matched),
             "requestKind": kind(resource),
             "requestResource": name_of(resource),
             "operation": self.attributes.operation.as_str(),
@@ -273,43 +305,41 @@ impl Review {
         request
     }
 
-    /// Returns whether the selectors of a webhook match the request.
-    fn selects(&self, one: &Match, objects: Objects<'_>) -> Result<bool, Status> {
-        let by_labels = |selector: &kubewright_apimachinery::selector::LabelSelector| {
-            let mut states = [objects.new, objects.old].into_iter().flatten();
-            selector.is_empty() || states.any(|state| selector.matches_labels(&state["metadata"]["labels"]))
-        };
-        let Attributes { resource, namespace, .. } = &self.attributes;
-        let namespaces = &one.webhook.namespaces;
-        let in_namespace = if namespaces.is_empty() {
-            true
-        } else if &*resource.storage == NAMESPACES {
-            by_labels(namespaces)
-        } else if namespace.is_empty() {
-            true
-        } else {
-            let stored = self.client.store.get(NAMESPACES, &Key::new("", namespace));
-            let stored = stored.ok_or_else(|| Status::not_found("", "namespaces", namespace))?;
-            namespaces.matches(|key| stored.label(key))
-        };
-        Ok(in_namespace && by_labels(&one.webhook.objects))
+    /// Converts the object to the version that a webhook or policy expects.
+    pub(super) async fn convert_for(&self, resource: &Arc<Resource>, object: &Value) -> Result<Value, Status> {
+        self.convert(&self.attributes.resource, resource, object.clone()).await
     }
 
-    /// Converts the object to the version that a webhook expects.
-    async fn convert_for(&self, one: &Match, object: &Value) -> Result<Value, Status> {
-        self.convert(&self.attributes.resource, &one.resource, object.clone()).await
+    /// Converts both states of the object to the version that a webhook or policy expects.
+    pub(super) async fn convert_both(
+        &self,
+        resource: &Arc<Resource>,
+        objects: Objects<'_>,
+    ) -> Result<(Option<Value>, Option<Value>), Status> {
+        let (mut new, mut old) = (None, None);
+        for (converted, object) in [(&mut new, objects.new), (&mut old, objects.old)] {
+            if let Some(object) = object {
+                *converted = Some(self.convert_for(resource, object).await?);
+            }
+        }
+        Ok((new, old))
     }
 
     /// Converts an object from one resource to another. Failures aren't subject to the webhook's failure policy.
-    async fn convert(&self, from: &Arc<Resource>, to: &Arc<Resource>, object: Value) -> Result<Value, Status> {
+    pub(super) async fn convert(
+        &self,
+        from: &Arc<Resource>,
+        to: &Arc<Resource>,
+        object: Value,
+    ) -> Result<Value, Status> {
         if Arc::ptr_eq(from, to) || self.attributes.subresource_kind.is_some() {
             return Ok(object);
         }
-        codec::between(&self.client, from, to, object).await
+        codec::between(&self.admission.client, from, to, object).await
     }
 
     /// Checks that a patch preserves the identity of the object. A missing name may be set.
-    fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
+    pub(super) fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
         for (field, before, after) in [
             ("apiVersion", &before["apiVersion"], &after["apiVersion"]),
             ("kind", &before["kind"], &after["kind"]),
@@ -325,7 +355,7 @@ impl Review {
     }
 
     /// Decodes and defaults an object by its kind, before a webhook receives it and after one changed it.
-    fn normalize(&self, object: &mut Value) -> Result<(), Status> {
+    pub(super) fn normalize(&self, object: &mut Value) -> Result<(), Status> {
         if self.attributes.subresource_kind.is_some() {
             return Ok(());
         }

@@ -12,6 +12,8 @@ pub(super) struct Rule {
     groups: Vec<String>,
     versions: Vec<String>,
     resources: Vec<String>,
+    /// The names of the objects; empty for all. Only rules of policies have them.
+    names: Vec<String>,
     scope: Option<bool>,
 }
 
@@ -27,6 +29,7 @@ impl Rule {
             groups: texts("apiGroups"),
             versions: texts("apiVersions"),
             resources: texts("resources"),
+            names: texts("resourceNames"),
             scope: match rule["scope"].as_str() {
                 Some("Namespaced") => Some(true),
                 Some("Cluster") => Some(false),
@@ -40,6 +43,7 @@ impl Rule {
         any(&self.operations, attributes.operation.as_str())
             && any(&self.groups, &resource.group)
             && any(&self.versions, &resource.version)
+            && (self.names.is_empty() || self.names.contains(&attributes.name))
             && self.scope.is_none_or(|namespaced| namespaced == resource.namespaced)
             && self.resources.iter().any(|pattern| pattern_matches(pattern, &resource.plural, &attributes.subresource))
     }

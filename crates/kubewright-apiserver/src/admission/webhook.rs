@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use kubewright_apimachinery::{cel::MatchConditions, selector::LabelSelector};
+use kubewright_apimachinery::cel::MatchConditions;
 use serde_json::Value;
 
-use super::{response, rule::Rule};
+use super::{criteria::Criteria, response};
 use crate::webhook_client::Endpoint;
 
 /// One webhook of a configuration.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     pub(super) name: String,
-    pub(super) rules: Vec<Rule>,
-    /// `matchPolicy: Exact`: the rules match only the versions that they name, not other versions of the same objects.
-    pub(super) exact: bool,
-    pub(super) namespaces: LabelSelector,
-    pub(super) objects: LabelSelector,
+    pub(super) criteria: Criteria,
     pub(super) conditions: MatchConditions,
     /// `failurePolicy: Ignore`: the request continues if the webhook can't be called.
     pub(super) ignores_failure: bool,
@@ -31,22 +27,14 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Compiles a webhook of a valid, defaulted configuration. A selector that can't be parsed matches nothing.
+    /// Compiles a webhook of a valid, defaulted configuration.
     pub(crate) fn new(webhook: &Value) -> Self {
-        let selector = |field: &str| match webhook.get(field).filter(|value| !value.is_null()) {
-            Some(selector) => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing()),
-            None => LabelSelector::default(),
-        };
         let list = |field: &str| webhook[field].as_array().into_iter().flatten();
-        let conditions = list("matchConditions")
-            .filter_map(|condition| Some((condition["name"].as_str()?, condition["expression"].as_str()?)));
+        let conditions = list("matchConditions").filter_map(|condition| condition["expression"].as_str());
         let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
         Self {
             name: webhook["name"].as_str().unwrap_or_default().to_owned(),
-            rules: list("rules").map(Rule::new).collect(),
-            exact: webhook["matchPolicy"] == "Exact",
-            namespaces: selector("namespaceSelector"),
-            objects: selector("objectSelector"),
+            criteria: Criteria::of_webhook(webhook),
             conditions: MatchConditions::new(conditions),
             ignores_failure: webhook["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),

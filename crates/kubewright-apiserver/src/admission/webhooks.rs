@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{
-    attributes::Attributes,
-    matching::{Match, match_webhook},
-    webhook::Webhook,
-};
+use super::{attributes::Attributes, webhook::Webhook};
 use crate::registry::Resource;
 
 /// The phase of admission in which a webhook is called.
@@ -18,6 +14,14 @@ pub(crate) enum Phase {
     Mutating,
     /// After all changes and the server's own validation.
     Validating,
+}
+
+/// A webhook whose rules match a request.
+#[derive(Clone, Debug)]
+pub(super) struct Match {
+    pub(super) webhook: Arc<Webhook>,
+    /// The version of the resource that the rules name, and in which the object is sent.
+    pub(super) resource: Arc<Resource>,
 }
 
 /// The webhooks of one configuration, in their order.
@@ -48,7 +52,7 @@ impl Webhooks {
     }
 
     /// Returns whether any webhook may match a request for this resource. Without webhooks this is a single load.
-    pub(crate) fn may_match(&self, resource: &Resource) -> bool {
+    pub(super) fn may_match(&self, resource: &Resource) -> bool {
         !self.configurations.read().is_empty() && resource.strategy.is_admitted()
     }
 
@@ -57,6 +61,9 @@ impl Webhooks {
         let configurations = self.configurations.read().clone();
         let of_phase = configurations.iter().filter(|configuration| configuration.phase == phase);
         let webhooks = of_phase.flat_map(|configuration| &*configuration.webhooks);
-        webhooks.filter_map(|webhook| match_webhook(webhook, attributes, all)).collect()
+        let matching = |webhook: &Arc<Webhook>| {
+            Some(Match { webhook: webhook.clone(), resource: webhook.criteria.find(attributes, all)? })
+        };
+        webhooks.filter_map(matching).collect()
     }
 }

@@ -16,7 +16,6 @@ use crate::{
     managed_fields::{self, Manager},
     meta,
     registry::Subresource,
-    state::State,
     storage::Stored,
 };
 
@@ -93,7 +92,7 @@ impl Call {
         options: impl FnOnce() -> Value,
         dry_run: bool,
     ) -> Option<Review> {
-        if !self.state.webhooks.may_match(&self.resource) {
+        if !self.state.admission.may_match(&self.resource) {
             return None;
         }
         // A namespace counts as being in itself.
@@ -110,8 +109,7 @@ impl Call {
             user: self.user.clone(),
             warnings: self.warnings.clone(),
         };
-        let State { webhook_client, webhooks, registry, .. } = &*self.state;
-        Review::new(webhook_client, webhooks, registry, attributes)
+        Review::new(&self.state.admission, attributes)
     }
 
     /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks.

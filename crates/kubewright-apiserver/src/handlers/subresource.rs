@@ -88,7 +88,7 @@ impl Call {
         let resource = self.resource.clone();
         let name = name.split('/').next().unwrap_or_default();
         let subresource = resource.subresources.iter().find(|subresource| subresource.name == name);
-        let Some(subresource) = subresource.filter(|_| self.state.webhooks.may_match(&resource)) else {
+        let Some(subresource) = subresource.filter(|_| self.state.admission.may_match(&resource)) else {
             return Ok((self, Vec::new()));
         };
         if let Some(options) = subresource.connection {

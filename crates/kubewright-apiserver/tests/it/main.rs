@@ -23,6 +23,7 @@ mod negotiation;
 mod objects;
 mod over_tls;
 mod patching;
+mod policies;
 mod priorities;
 mod protobuf;
 mod proxying;

@@ -161,7 +161,7 @@ impl Patching {
                 match found {
                     Ok(found) if is_equal(found, expected) => Ok(()),
                     Err(_) if expected.is_null() => Ok(()),
-                    Ok(_) => Err(PatchError::Rejected(format!("testing value {} failed", path.text))),
+                    Ok(_) => Err(PatchError::TestFailed(format!("testing value {} failed", path.text))),
                     Err(error) => Err(error),
                 }
             }

@@ -17,7 +17,7 @@ use super::{
     types::BuiltinType,
 };
 use crate::{
-    admission::Webhooks,
+    admission::{Policies, Webhooks},
     object_type::ObjectType,
     rbac::Authorizer,
     registry::{
@@ -33,6 +33,8 @@ pub(crate) struct Indexes {
     pub(crate) authorizer: Arc<Authorizer>,
     /// Webhook configurations.
     pub(crate) webhooks: Arc<Webhooks>,
+    /// Admission policies and their bindings.
+    pub(crate) policies: Arc<Policies>,
     /// Priority classes.
     pub(crate) priorities: Arc<PriorityClasses>,
     /// Priority levels of requests.

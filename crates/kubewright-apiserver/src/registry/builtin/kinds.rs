@@ -16,7 +16,7 @@ use kubewright_apimachinery::random::Random;
 
 use super::{
     access::{self, BindingStrategy, RoleStrategy, Scope},
-    admission_policy::{self, BindingStrategy as PolicyBindingStrategy, PolicyStrategy, Purpose},
+    admission_policy::{self, BindingStrategy as PolicyBindingStrategy, PolicyStrategy},
     api_service::{self, ApiServiceStrategy},
     autoscaling::{self, AutoscalerStrategy},
     certificate::{self, SigningRequestStrategy},
@@ -262,6 +262,8 @@ fn storage_group() -> Vec<Entry> {
 }
 
 fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
+    let policy = |phase| PolicyStrategy { phase, policies: indexes.policies.clone() };
+    let policy_binding = |phase| PolicyBindingStrategy { phase, policies: indexes.policies.clone() };
     let webhook_strategy = |phase| WebhookStrategy { phase, webhooks: indexes.webhooks.clone() };
     vec![
         Entry::of::<events::Event>()
@@ -272,11 +274,11 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .select_stored(event::SELECTABLE, event::served_name),
         Entry::of::<admissionregistration::MutatingAdmissionPolicy>()
             .in_categories(&["api-extensions"])
-            .strategy(PolicyStrategy(Purpose::Mutate))
+            .strategy(policy(Phase::Mutating))
             .columns(admission_policy::mutating_columns()),
         Entry::of::<admissionregistration::MutatingAdmissionPolicyBinding>()
             .in_categories(&["api-extensions"])
-            .strategy(PolicyBindingStrategy(Purpose::Mutate))
+            .strategy(policy_binding(Phase::Mutating))
             .columns(admission_policy::binding_columns()),
         Entry::of::<admissionregistration::MutatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
@@ -284,11 +286,11 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .columns(webhook::columns()),
         Entry::of::<admissionregistration::ValidatingAdmissionPolicy>()
             .in_categories(&["api-extensions"])
-            .strategy(PolicyStrategy(Purpose::Validate))
+            .strategy(policy(Phase::Validating))
             .columns(admission_policy::validating_columns()),
         Entry::of::<admissionregistration::ValidatingAdmissionPolicyBinding>()
             .in_categories(&["api-extensions"])
-            .strategy(PolicyBindingStrategy(Purpose::Validate))
+            .strategy(policy_binding(Phase::Validating))
             .columns(admission_policy::binding_columns()),
         Entry::of::<admissionregistration::ValidatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])

@@ -1,8 +1,10 @@
 //! Admission policies and their bindings
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>). They are stored and
-//! checked, but not evaluated.
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>). Their expressions are
+//! parsed, but not type-checked.
 
 mod validate;
+
+use std::sync::Arc;
 
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
@@ -12,22 +14,17 @@ use super::{
     validation::{Errors, entries, field, items, string as text_field, strings},
 };
 use crate::{
+    admission::{Phase, Policies, Policy, PolicyBinding},
     fields::{each, fill, fill_zero, present, text, within},
     registry::{Column, Strategy},
 };
 
-/// What a policy does with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// It is refused or accepted.
-    Validate,
-    /// It is changed.
-    Mutate,
-}
-
-/// The strategy of policies.
+/// The strategy of policies. It maintains the list of policies.
 #[derive(Debug)]
-pub(super) struct PolicyStrategy(pub(super) Purpose);
+pub(super) struct PolicyStrategy {
+    pub(super) phase: Phase,
+    pub(super) policies: Arc<Policies>,
+}
 
 impl Strategy for PolicyStrategy {
     fn default(&self, object: &mut Value) {
@@ -38,7 +35,7 @@ impl Strategy for PolicyStrategy {
     }
 
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        Errors::collect(|errors| validate::validate_policy(self.0, new, errors))
+        Errors::collect(|errors| validate::validate_policy(self.phase, new, errors))
     }
 
     fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
@@ -52,11 +49,23 @@ impl Strategy for PolicyStrategy {
     fn is_admitted(&self) -> bool {
         false
     }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        let Some(object) = after.or(before) else { return };
+        if before.map(|before| &before["spec"]) == after.map(|after| &after["spec"]) {
+            return;
+        }
+        let compiled = after.map(|policy| Policy::new(self.phase, policy));
+        self.policies.set_policy(self.phase, text(object, "/metadata/name"), compiled);
+    }
 }
 
-/// The strategy of bindings.
+/// The strategy of bindings. It maintains the list of bindings.
 #[derive(Debug)]
-pub(super) struct BindingStrategy(pub(super) Purpose);
+pub(super) struct BindingStrategy {
+    pub(super) phase: Phase,
+    pub(super) policies: Arc<Policies>,
+}
 
 impl Strategy for BindingStrategy {
     fn default(&self, object: &mut Value) {
@@ -64,7 +73,7 @@ impl Strategy for BindingStrategy {
     }
 
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        Errors::collect(|errors| validate::validate_binding(self.0, new, errors))
+        Errors::collect(|errors| validate::validate_binding(self.phase, new, errors))
     }
 
     fn has_own_validation(&self) -> bool {
@@ -73,6 +82,15 @@ impl Strategy for BindingStrategy {
 
     fn is_admitted(&self) -> bool {
         false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        let Some(object) = after.or(before) else { return };
+        if before.map(|before| &before["spec"]) == after.map(|after| &after["spec"]) {
+            return;
+        }
+        let compiled = after.map(PolicyBinding::new);
+        self.policies.set_binding(self.phase, text(object, "/metadata/name"), compiled);
     }
 }
 
@@ -144,13 +162,13 @@ mod tests {
     fn policies_and_bindings_get_their_published_defaults() {
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
         let mut policy = json!({"spec": {"matchConstraints": {"resourceRules": [rule]}}});
-        PolicyStrategy(Purpose::Validate).default(&mut policy);
+        PolicyStrategy { phase: Phase::Validating, policies: Arc::default() }.default(&mut policy);
         let constraints = &policy["spec"]["matchConstraints"];
         assert_eq!(policy["spec"]["failurePolicy"], "Fail");
         assert_eq!(constraints["matchPolicy"], "Equivalent");
         assert_eq!(constraints["resourceRules"][0]["scope"], "*");
         let mut binding = json!({"spec": {"matchResources": {}}});
-        BindingStrategy(Purpose::Mutate).default(&mut binding);
+        BindingStrategy { phase: Phase::Mutating, policies: Arc::default() }.default(&mut binding);
         assert_eq!(binding["spec"]["matchResources"]["objectSelector"], json!({}));
     }
 

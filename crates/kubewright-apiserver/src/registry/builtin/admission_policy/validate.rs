@@ -3,13 +3,15 @@
 use kubewright_apimachinery::{cel::MatchConditions, name};
 use serde_json::Value;
 
-use super::Purpose;
-use crate::registry::builtin::{
-    validation::{
-        Errors, Path, field, items, optional_string, string, strings, validate_label_selector, validate_required_name,
-        validate_text,
+use crate::{
+    admission::Phase,
+    registry::builtin::{
+        validation::{
+            Errors, Path, field, items, optional_string, string, strings, validate_label_selector,
+            validate_required_name, validate_text,
+        },
+        webhook::{validate_enum, validate_match_conditions, validate_rule_with_operations},
     },
-    webhook::{validate_enum, validate_match_conditions, validate_rule_with_operations},
 };
 
 /// The greatest number of audit annotations, and the greatest length of the expression of one.
@@ -17,7 +19,7 @@ const MAX_ANNOTATIONS: usize = 20;
 const MAX_ANNOTATION: usize = 5 << 10;
 
 /// Checks a policy.
-pub(super) fn validate_policy(purpose: Purpose, policy: &Value, errors: &mut Errors) {
+pub(super) fn validate_policy(phase: Phase, policy: &Value, errors: &mut Errors) {
     let (spec, path) = (&policy["spec"], &Path::new("spec"));
     validate_enum(spec, "failurePolicy", &["Fail", "Ignore"], path, errors);
     if let Some(kind) = field(spec, "paramKind") {
@@ -31,7 +33,7 @@ pub(super) fn validate_policy(purpose: Purpose, policy: &Value, errors: &mut Err
             if items(constraints, "resourceRules").is_empty() {
                 errors.required(&at.child("resourceRules"), "");
             }
-            if purpose == Purpose::Mutate {
+            if phase == Phase::Mutating {
                 validate_operations(constraints, &at, errors);
             }
         }
@@ -41,9 +43,9 @@ pub(super) fn validate_policy(purpose: Purpose, policy: &Value, errors: &mut Err
     for (index, variable) in items(spec, "variables").iter().enumerate() {
         validate_variable(variable, &at.index(index), errors);
     }
-    match purpose {
-        Purpose::Validate => validate_validations(policy, path, errors),
-        Purpose::Mutate => validate_mutations(spec, path, errors),
+    match phase {
+        Phase::Validating => validate_validations(policy, path, errors),
+        Phase::Mutating => validate_mutations(spec, path, errors),
     }
 }
 
@@ -61,7 +63,7 @@ pub(super) fn validate_status(policy: &Value, errors: &mut Errors) {
 }
 
 /// Checks a binding.
-pub(super) fn validate_binding(purpose: Purpose, binding: &Value, errors: &mut Errors) {
+pub(super) fn validate_binding(phase: Phase, binding: &Value, errors: &mut Errors) {
     let (spec, path) = (&binding["spec"], &Path::new("spec"));
     let at = path.child("policyName");
     validate_required_name(string(spec, "policyName"), name::dns1123_subdomain, &at, errors);
@@ -71,11 +73,11 @@ pub(super) fn validate_binding(purpose: Purpose, binding: &Value, errors: &mut E
     if let Some(resources) = field(spec, "matchResources") {
         let path = path.child("matchResources");
         validate_match_resources(resources, &path, errors);
-        if purpose == Purpose::Mutate {
+        if phase == Phase::Mutating {
             validate_operations(resources, &path, errors);
         }
     }
-    if purpose == Purpose::Validate {
+    if phase == Phase::Validating {
         validate_actions(spec, &path.child("validationActions"), errors);
     }
 }
@@ -234,7 +236,7 @@ fn validate_validations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+    const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
     let expression = string(validation, "expression");
     validate_expression(expression, "expression is not specified", &path.child("expression"), errors);
     let (words, at) = (string(validation, "messageExpression"), path.child("messageExpression"));
@@ -281,7 +283,14 @@ fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(own);
     match field(mutation, own) {
         None => errors.required(&at, &format!("must be specified when patchType is {kind}")),
-        Some(patch) => validate_expression(string(patch, "expression"), "", &at.child("expression"), errors),
+        Some(patch) => {
+            let (expression, at) = (string(patch, "expression"), at.child("expression"));
+            if expression.trim().is_empty() {
+                errors.required(&at, "");
+            } else if let Err(why) = MatchConditions::check_mutation(expression) {
+                errors.invalid(&at, expression, &why);
+            }
+        }
     }
     for (_, other) in PATCHES.iter().filter(|(_, other)| other != own && field(mutation, other).is_some()) {
         let why = format!("must not be specified when patchType is {kind}");
@@ -352,12 +361,12 @@ mod tests {
         let constraints = json!({"resourceRules": [rule]});
         let validations = json!([{"expression": "object.spec.replicas > 1", "reason": "X"}, {"expression": "1 +"}]);
         let spec = json!({"matchConstraints": constraints, "validations": validations});
-        let found = texts(|errors| validate_policy(Purpose::Validate, &json!({"spec": spec}), errors));
+        let found = texts(|errors| validate_policy(Phase::Validating, &json!({"spec": spec}), errors));
         assert!(found[0].starts_with("spec.validations[0].reason: Unsupported value: \"X\""), "{found:?}");
         assert!(found[1].starts_with("spec.validations[1].expression: Invalid value: \"1 +\": compilation failed"));
         let mutations = json!([{"patchType": "JSONPatch", "applyConfiguration": {}}]);
         let spec = json!({"matchConstraints": constraints, "mutations": mutations, "reinvocationPolicy": "Never"});
-        let found = texts(|errors| validate_policy(Purpose::Mutate, &json!({"spec": spec}), errors));
+        let found = texts(|errors| validate_policy(Phase::Mutating, &json!({"spec": spec}), errors));
         assert_eq!(
             found,
             [
@@ -373,7 +382,7 @@ mod tests {
     #[test]
     fn bindings_are_checked() {
         let spec = json!({"policyName": "p", "paramRef": {"name": "a"}, "validationActions": ["Deny", "Deny"]});
-        let found = texts(|errors| validate_binding(Purpose::Validate, &json!({"spec": spec}), errors));
+        let found = texts(|errors| validate_binding(Phase::Validating, &json!({"spec": spec}), errors));
         assert_eq!(
             found,
             [

@@ -1,0 +1,136 @@
+//! Admission policies as Kubernetes evaluates them: requests with the answers of Kubernetes 1.36.3
+//! (`tests/data/admission-policies.py` records them).
+
+use std::collections::BTreeSet;
+
+use kubewright_apiserver::ApiServer;
+use serde_json::{Value, json};
+
+use crate::raw::{RawResponse, send};
+
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/admission-policies.json");
+
+/// The cases that are answered otherwise, by what differs. The list only shrinks.
+const KNOWN: &[(&str, &[&str])] = &[
+    ("expressions aren't type-checked when they are stored", &["match condition with variable"]),
+    ("errors about operands don't name the operator", &["no such overload"]),
+    ("other words about a JSON patch that doesn't apply", &["mutation: patch of a missing path"]),
+    (
+        "keys with a default may be absent, and values are checked when they are decoded",
+        &["mutation: container without key", "mutation: wrong type of a field"],
+    ),
+];
+
+/// Returns what is recorded of an answer.
+fn shown(answer: &RawResponse) -> Value {
+    let body = answer.json();
+    let warnings: Vec<_> = answer.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+    let mut shown = json!({"code": answer.code, "warnings": warnings});
+    let mut copy = |from: &Value, fields: &[&str]| {
+        for field in fields.iter().filter(|field| from.get(**field).is_some()) {
+            shown[*field] = from[*field].clone();
+        }
+    };
+    if answer.code >= 300 {
+        copy(&body, &["reason", "message", "details"]);
+        return shown;
+    }
+    if body["kind"] != "Status" {
+        copy(&body, &["spec", "data", "kind"]);
+    }
+    copy(&body["metadata"], &["labels", "annotations"]);
+    if let Some(entries) = body["metadata"]["managedFields"].as_array() {
+        let mut entries = entries.clone();
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        shown["owners"] = entries.into();
+    }
+    shown
+}
+
+async fn request(api: &ApiServer, request: &Value) -> RawResponse {
+    let text = |field: &str| request[field].as_str();
+    let line = format!("{} {}", text("method").unwrap(), text("path").unwrap());
+    let mut headers = vec![
+        format!("Content-Type: {}", text("type").unwrap_or("application/json")),
+        "User-Agent: recorder".to_owned(),
+    ];
+    if let Some(user) = text("user") {
+        headers.push(format!("Impersonate-User: {user}"));
+        let groups = request["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        headers.extend(groups.map(|group| format!("Impersonate-Group: {group}")));
+    }
+    let headers: Vec<_> = headers.iter().map(String::as_str).collect();
+    let body = if request["body"].is_null() { String::new() } else { request["body"].to_string() };
+    send(api, &line, &headers, body).await
+}
+
+/// Returns the path at which an object is created.
+fn path(object: &Value, namespace: &str) -> String {
+    let kind = object["kind"].as_str().unwrap().to_lowercase();
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => format!("{kind}es"),
+        None => format!("{kind}s"),
+    };
+    let api = object["apiVersion"].as_str().unwrap();
+    let root = if api == "v1" { "/api/v1".to_owned() } else { format!("/apis/{api}") };
+    let is_cluster_wide = api.starts_with("admissionregistration") || kind == "customresourcedefinition";
+    if is_cluster_wide { format!("{root}/{plural}") } else { format!("{root}/namespaces/{namespace}/{plural}") }
+}
+
+/// Returns how the answers of a case differ.
+async fn differences(case: &Value, namespace: &str) -> Vec<String> {
+    let api = ApiServer::builder().build();
+    let own = json!({"metadata": {"name": namespace, "labels": {"env": "test"}}});
+    send(&api, "POST /api/v1/namespaces", &[], own.to_string()).await.expect_code(201);
+    let mut refused = Vec::new();
+    let objects = ["setup", "policies"].iter().flat_map(|field| case[*field].as_array().unwrap());
+    for object in objects {
+        let answer =
+            send(&api, &format!("POST {}", path(object, namespace)), &["User-Agent: recorder"], object.to_string())
+                .await;
+        if answer.code >= 300 {
+            refused.push(shown(&answer));
+        }
+    }
+    let mut differences = Vec::new();
+    let mut compare = |line: &str, recorded: &Value, actual: &Value| {
+        if recorded != actual {
+            differences.push(format!("{}: {line}\n    Kubernetes {recorded}\n    embedded   {actual}", case["case"]));
+        }
+    };
+    compare("policies", &case["refused"], &refused.into());
+    for (sent, recorded) in case["requests"].as_array().unwrap().iter().zip(case["answers"].as_array().unwrap()) {
+        let mut answer = request(&api, sent).await;
+        if let Some((_, generated)) = answer.text.split_once("gen-") {
+            // The suffix of a generated name is random.
+            let suffix: String = generated.chars().take(5).collect();
+            answer.text = answer.text.replace(&format!("gen-{suffix}"), "gen-");
+        }
+        let actual = shown(&answer);
+        compare(&format!("{} {}", sent["method"], sent["path"]), recorded, &actual);
+    }
+    differences
+}
+
+#[tokio::test]
+async fn policies_are_evaluated_as_in_kubernetes() {
+    let recorded: Value = serde_json::from_slice(&std::fs::read(RECORDED).unwrap()).unwrap();
+    let namespace = recorded["namespace"].as_str().unwrap();
+    let known: BTreeSet<&str> = KNOWN.iter().flat_map(|(_, cases)| *cases).copied().collect();
+    let cases = recorded["cases"].as_array().unwrap();
+    let mut wrong = Vec::new();
+    for case in cases {
+        let name = case["case"].as_str().unwrap();
+        let found = differences(case, namespace).await;
+        match (found.is_empty(), known.contains(name)) {
+            (false, false) => wrong.extend(found),
+            (true, true) => wrong.push(format!("{name} doesn't differ, remove it from the list")),
+            _ => {}
+        }
+    }
+    assert!(cases.len() >= 60, "{} cases", cases.len());
+    assert!(wrong.is_empty(), "{} answers differ from those of Kubernetes:\n{}", wrong.len(), wrong.join("\n"));
+}
