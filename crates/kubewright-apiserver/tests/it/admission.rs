@@ -382,6 +382,26 @@ async fn a_change_that_conflicts_is_reviewed_again() {
     overtake.await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn match_conditions_check_permissions_and_fail_as_forbidden() {
+    let api = ApiServer::builder().build();
+    let hook = Hook::start(|_, _| allow()).await;
+    let condition = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
+    let configure = async |name: &str, expression: &str| {
+        configure(&api, "Validating", name, &[entry("v", hook.client("/v"), condition(expression))]).await;
+    };
+    configure("v1", "!authorizer.requestResource.check('approve').allowed()").await;
+    assert_eq!(create(&api, CONFIG_MAPS, config("a")).await.code, 201);
+    assert_eq!(hook.paths(), Vec::<String>::new());
+    configure("v2", "authorizer.group('').resource('pods').check('get').allowed()").await;
+    assert_eq!(create(&api, CONFIG_MAPS, config("b")).await.code, 201);
+    assert_eq!(hook.paths(), ["/v"]);
+    configure("v3", "object.spec.absent").await;
+    let answer = create(&api, CONFIG_MAPS, config("c")).await;
+    let why = "expression 'object.spec.absent' resulted in error: no such key: spec";
+    refused(&answer, 403, &format!(r#"configmaps "c" is forbidden: {why}"#));
+}
+
 /// Checks both failure policies for a webhook that can't be called: `Fail` reports the error, `Ignore` continues.
 async fn check_failure(client: Value, more: Value, message: &str) {
     let api = ApiServer::builder().build();

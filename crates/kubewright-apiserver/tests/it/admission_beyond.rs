@@ -82,7 +82,7 @@ async fn bindings_and_evictions_are_reviewed_as_creations() {
 }
 
 #[derive(Debug)]
-struct Echo;
+pub(crate) struct Echo;
 
 impl Action for Echo {
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {

@@ -1,12 +1,15 @@
 //! Admission policies as Kubernetes evaluates them: requests with the answers of Kubernetes 1.36.3
 //! (`tests/data/admission-policies.py` records them).
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};
 
-use crate::raw::{RawResponse, send};
+use crate::{
+    admission_beyond::Echo,
+    raw::{RawResponse, send},
+};
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/admission-policies.json");
 
@@ -133,4 +136,76 @@ async fn policies_are_evaluated_as_in_kubernetes() {
     }
     assert!(cases.len() >= 60, "{} cases", cases.len());
     assert!(wrong.is_empty(), "{} answers differ from those of Kubernetes:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Returns a validating policy for all operations, and its binding.
+fn policy(resource: &str, spec: &Value) -> [Value; 2] {
+    let rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
+    let mut policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}},
+    });
+    for (field, value) in spec.as_object().unwrap() {
+        policy["spec"][field] = value.clone();
+    }
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "b"},
+        "spec": {"policyName": "p", "validationActions": ["Deny"]},
+    });
+    [policy, binding]
+}
+
+async fn install(objects: [Value; 2]) -> ApiServer {
+    let api = ApiServer::builder().action("", "v1", "pods", "exec", Arc::new(Echo)).build();
+    for object in objects {
+        let line = format!("POST {}", path(&object, "default"));
+        send(&api, &line, &[], object.to_string()).await.expect_code(201);
+    }
+    api
+}
+
+#[tokio::test]
+async fn changed_and_deleted_policies_take_effect_at_once() {
+    let api =
+        install(policy("configmaps", &json!({"validations": [{"expression": "false", "message": "first"}]}))).await;
+    let create = async || send(&api, "POST /api/v1/namespaces/default/configmaps?dryRun=All", &[], CONFIG_MAP).await;
+    assert!(create().await.expect_code(422).text.contains("denied request: first"));
+    let root = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/p";
+    let changed = r#"{"spec": {"validations": [{"expression": "false", "message": "second"}]}}"#;
+    let merge = ["Content-Type: application/merge-patch+json"];
+    send(&api, &format!("PATCH {root}"), &merge, changed).await.expect_code(200);
+    assert!(create().await.expect_code(422).text.contains("denied request: second"));
+    send(&api, &format!("DELETE {root}"), &[], "").await.expect_code(200);
+    create().await.expect_code(201);
+}
+
+const CONFIG_MAP: &str = r#"{"metadata": {"name": "c"}}"#;
+
+#[tokio::test]
+async fn expressions_of_a_policy_share_a_budget() {
+    let costly = json!({"expression": "lists.range(90000).all(a, a >= 0)"});
+    let spec = json!({"validations": vec![costly; 30]});
+    let api = install(policy("configmaps", &spec)).await;
+    let answer = send(&api, "POST /api/v1/namespaces/default/configmaps", &[], CONFIG_MAP).await.expect_code(422);
+    let why = "validation failed due to running out of cost budget, no further validation rules will be run";
+    assert!(answer.text.contains(why), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn connections_are_validated() {
+    let spec = json!({"validations": [{
+        "expression": "request.operation != 'CONNECT' || object.container != 'secret'",
+        "messageExpression": "object.kind + ' of ' + request.name",
+    }]});
+    let api = install(policy("pods/exec", &spec)).await;
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "secret", "image": "i"}]}}).to_string();
+    send(&api, "POST /api/v1/namespaces/default/pods", &[], pod).await.expect_code(201);
+    let line = "POST /api/v1/namespaces/default/pods/p/exec?container=secret&command=ls&stdout=true";
+    let answer = send(&api, line, &[], "").await.expect_code(422);
+    assert!(answer.text.contains("denied request: PodExecOptions of p"), "{}", answer.text);
 }
