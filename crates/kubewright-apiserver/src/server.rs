@@ -61,6 +61,7 @@ pub struct ApiServerBuilder {
     components: Vec<String>,
     issuer: Issuer,
     durability: Durability,
+    service_account_admission: bool,
 }
 
 impl ApiServerBuilder {
@@ -121,6 +122,15 @@ impl ApiServerBuilder {
         }
     }
 
+    /// Admits pods by their service accounts, as the admission plugin `ServiceAccount`: a pod without an account gets
+    /// `default`, an account that doesn't exist is refused, and a volume with the account's token is added. Defaults to false,
+    /// because something has to create the accounts and the ConfigMap `kube-root-ca.crt` of each namespace, as the cluster's
+    /// controllers do.
+    pub fn service_account_admission(mut self, enabled: bool) -> Self {
+        self.service_account_admission = enabled;
+        self
+    }
+
     /// Sets what an answered change survives if the server has a [data directory](Self::open). Defaults to
     /// [`Durability::Process`].
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -170,6 +180,9 @@ impl ApiServerBuilder {
         let indexes = builtin::Indexes::default();
         for component in self.components {
             indexes.components.add(component);
+        }
+        if self.service_account_admission {
+            indexes.accounts.enable(random.clone());
         }
         let registry = Arc::new(builtin::registry(&random, &indexes));
         let webhook_client = Arc::new(WebhookClient {

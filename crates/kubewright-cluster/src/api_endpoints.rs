@@ -18,7 +18,7 @@ pub(crate) struct ApiEndpoints {
     opening: Arc<tokio::sync::Mutex<()>>,
     /// The address of the most recent listener, for pods.
     address: watch::Sender<Option<SocketAddr>>,
-    /// The CA certificate of the most recent listener, in PEM.
+    /// The CA certificates of the listeners in PEM, that of the most recent one first.
     certificate: watch::Sender<String>,
 }
 
@@ -81,12 +81,13 @@ impl ApiEndpoints {
             token: listener.token().to_owned(),
         };
         self.address.send_replace(Some(endpoint.address));
-        self.certificate.send_replace(endpoint.authority.clone());
+        // Pods that were started with the address of an earlier listener still need its certificate.
+        self.certificate.send_modify(|all| *all = format!("{}{all}", endpoint.authority));
         self.listeners.lock().push(listener);
         Ok(endpoint)
     }
 
-    /// Returns an address at which processes on this host can reach the server, and the server's CA certificate. If the
+    /// Returns an address at which processes on this host can reach the server, and the server's CA certificates. If the
     /// server doesn't listen yet, it starts to listen on a free loopback port.
     pub(crate) async fn any(&self) -> Result<(SocketAddr, String), ListenError> {
         let _opening = self.opening.lock().await;

@@ -83,6 +83,9 @@ pub enum StartError {
     StorageClass(#[source] kube::Error),
 }
 
+/// The controller that creates the default service accounts.
+const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
+
 /// Builder of a [`Cluster`]. By default, pods run as processes, the clock is the system clock, randomness comes from
 /// the operating system, and the images are those of [`ImageTable::default`].
 #[derive(Debug, Default)]
@@ -94,6 +97,7 @@ pub struct ClusterBuilder {
     simulated_start: Duration,
     history: Option<usize>,
     controllers: Controllers,
+    service_account_admission: Option<bool>,
     api: ApiServerBuilder,
 }
 
@@ -162,6 +166,13 @@ impl ClusterBuilder {
         Ok(self)
     }
 
+    /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`]. Defaults
+    /// to whether `serviceaccount-controller` is among the controllers.
+    pub fn service_account_admission(mut self, enabled: bool) -> Self {
+        self.service_account_admission = Some(enabled);
+        self
+    }
+
     /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
     /// registered. The default ServiceAccounts are created shortly afterwards,
     /// if `serviceaccount-controller` is among the controllers.
@@ -176,7 +187,9 @@ impl ClusterBuilder {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = LogStore::default();
         let containers = RunningContainers::default();
-        let mut api = self.api.clock(clock.clone()).random(random.clone()).component("controller-manager");
+        let has_accounts = self.service_account_admission.unwrap_or(self.controllers.contains(ACCOUNT_CONTROLLER));
+        let api = self.api.service_account_admission(has_accounts);
+        let mut api = api.clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
         }
@@ -440,6 +453,9 @@ impl Cluster {
             services: Default::default(),
             capacity,
             writes: Semaphore::new(WRITES),
+            tokens: Default::default(),
+            view_tools: Default::default(),
+            volume_writes: Default::default(),
             directory,
             tasks: self.tracker.clone(),
         };

@@ -3,7 +3,7 @@
 //! A body is processed in these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets;
 //! validation; field ownership. The kind-specific rules come from the registry entry.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use kubewright_apimachinery::{
@@ -20,9 +20,14 @@ use crate::{
     meta, object_meta,
     registry::{Resource, USER_METADATA},
     schema_rules,
+    state::State,
     storage::Key,
     strconv,
 };
+
+/// The time for which the creation of an object waits for another one that a controller creates: the usual time of ten
+/// attempts by Kubernetes.
+const CONTROLLERS_PATIENCE: Duration = Duration::from_millis(1350);
 
 /// The object of a body, with warnings for the client.
 #[derive(Debug)]
@@ -206,6 +211,7 @@ impl Call {
         let mut causes = object_meta::check_name(resource, &object);
         causes.extend(schema_rules::validate(resource, &object, None).await);
         codec::to_stored(resource, &mut object);
+        self.await_controllers(&object).await;
         resource.strategy.admit(None, &mut object).map_err(|why| self.forbidden(&object, &why))?;
         resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
@@ -217,6 +223,22 @@ impl Call {
         self.advise(None, &object);
         resource.strategy.check_access(&self.requester(), None, &object)?;
         Ok(object)
+    }
+
+    /// Waits for what a controller is about to create, and a new object needs.
+    async fn await_controllers(&self, object: &Value) {
+        let State { store, .. } = &*self.state;
+        let ready = async {
+            loop {
+                let next = store.revision() + 1;
+                if !self.resource.strategy.is_early(object) {
+                    return;
+                }
+                store.reached(next).await;
+            }
+        };
+        // If it doesn't appear, admission refuses the object.
+        let _elapsed = tokio::time::timeout(CONTROLLERS_PATIENCE, ready).await;
     }
 
     /// Prepares an updated, [completed](Self::complete) object for the store. `sent` and `old_served` are in served form;

@@ -21,6 +21,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
     fn default(&self, _object: &mut Value) {}
 
+    /// Returns whether a new object needs another one that a controller is about to create, such as a pod the default service
+    /// account of a new namespace. Admission then waits a little.
+    fn is_early(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// Completes an object by what other objects of the cluster determine, such as the priority of a pod. `old` is set
     /// on update.
     ///

@@ -103,7 +103,7 @@ impl Difference {
 
 /// Returns the differences of a file by case.
 async fn differences(corpus: &Corpus) -> BTreeMap<String, Difference> {
-    let server = Embedded(ApiServer::builder().build());
+    let server = Embedded(ApiServer::builder().service_account_admission(true).build());
     for (path, kind, name) in [
         ("/api/v1/namespaces".to_owned(), "Namespace", NAMESPACE),
         (format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), "ServiceAccount", "default"),

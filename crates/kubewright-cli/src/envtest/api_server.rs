@@ -20,6 +20,7 @@ const KNOWN: Known = Known {
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
+        ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
         ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, PKCS#8"),
@@ -30,7 +31,6 @@ const KNOWN: Known = Known {
         "advertise-address",
         "allow-privileged",
         "api-audiences",
-        "disable-admission-plugins",
         "etcd-servers",
         "service-account-key-file",
         "service-cluster-ip-range",
@@ -53,7 +53,8 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         bail!("--authorization-mode={} is not supported: use RBAC", modes.join(","));
     }
     let mut signals = Signals::listen()?;
-    let mut builder = Cluster::builder().clock(clock).api_only();
+    let has_accounts = !flags.list("disable-admission-plugins").contains(&"ServiceAccount");
+    let mut builder = Cluster::builder().clock(clock).api_only().service_account_admission(has_accounts);
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
     }

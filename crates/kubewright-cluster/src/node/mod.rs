@@ -3,7 +3,8 @@
 //! * [`image`]: the programs that run in place of images
 //! * [`pod`]: the lifecycle of a pod
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
-//! * [`token_volume`]: the service account token of a container
+//! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
+//! * [`view`]: volumes at their mount paths
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
@@ -27,8 +28,10 @@ pub(crate) mod proxy;
 pub(crate) mod resource;
 mod service_env;
 pub(crate) mod simulation;
-mod token_volume;
+mod tokens;
+mod view;
 mod volume;
+mod volume_files;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +47,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{OnceCell, Semaphore, mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::task::TaskTracker;
@@ -52,11 +55,14 @@ use tokio_util::task::TaskTracker;
 pub use self::image::{ImageTable, Program};
 use self::{
     address::Addresses,
+    environment::Reference,
     exec::RunningContainers,
     log::LogStore,
     object::Capacity,
     pod::worker::{Message, Worker},
     process::Processes,
+    tokens::Tokens,
+    view::Tools,
 };
 use crate::{api_endpoints::ApiEndpoints, controllers::reconcile::Key, events::Recorder, object_client::ObjectClient};
 
@@ -89,6 +95,12 @@ pub(crate) struct NodeContext {
     pub(crate) capacity: Capacity,
     /// Limits concurrent status writes.
     pub(crate) writes: Semaphore,
+    /// The tokens of the pods.
+    pub(crate) tokens: Tokens,
+    /// Makes mount namespaces, once it is known whether the host has them.
+    pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
+    /// Held while the files of a volume are replaced.
+    pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.
     pub(crate) directory: PathBuf,
     /// All tasks of the node, for waiting on shutdown.
@@ -185,10 +197,15 @@ impl Kubelet {
                     _ => services.insert(key, change.object.clone()),
                 };
             }
-            "/configmaps" | "/secrets" if change.kind != ChangeKind::Deleted => {
-                let namespace = change.object["metadata"]["namespace"].as_str().unwrap_or_default();
+            kind @ ("/configmaps" | "/secrets") if change.kind != ChangeKind::Deleted => {
+                let text = |field: &str| change.object["metadata"][field].as_str().unwrap_or_default();
+                let (namespace, name) = (text("namespace"), text("name").to_owned());
+                let reference = match kind {
+                    "/secrets" => Reference::Secret(name),
+                    _ => Reference::ConfigMap(name),
+                };
                 for worker in self.workers.values().filter(|worker| worker.namespace == namespace) {
-                    worker.send(Message::Configuration);
+                    worker.send(Message::Configuration(reference.clone()));
                 }
             }
             _ => {}

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
 use tokio::signal::unix::{SignalKind, signal as signal_stream};
 
-use super::process_streams::Streams;
+use super::{process_streams::Streams, view::View};
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct CommandLine {
     pub(crate) environment: Vec<(String, String)>,
     /// The working directory.
     pub(crate) directory: PathBuf,
+    /// The view on the file system, if it isn't the host's.
+    pub(crate) view: Option<Arc<View>>,
 }
 
 impl CommandLine {
@@ -59,13 +61,15 @@ const MARK: &str = "KUBEWRIGHT_NODE";
 fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
-    let mut command = Command::new(program);
-    command
-        .arg0(name)
-        .args(&line.argv[1..])
-        .env_clear()
-        .envs(line.environment.iter().map(|(name, value)| (name, value)))
-        .current_dir(&line.directory);
+    let mut command = match &line.view {
+        Some(view) => view.command(&program, &line.directory),
+        None => {
+            let mut command = Command::new(program);
+            command.arg0(name).current_dir(&line.directory);
+            command
+        }
+    };
+    command.args(&line.argv[1..]).env_clear().envs(line.environment.iter().map(|(name, value)| (name, value)));
     Ok(command)
 }
 
@@ -362,10 +366,14 @@ fn find_program(name: &str, line: &CommandLine) -> Option<PathBuf> {
     }
     if name.contains('/') {
         let path = line.directory.join(name);
-        return path.exists().then_some(path);
+        return on_host(&path, line).exists().then_some(path);
     }
     let path = line.environment.iter().rev().find(|(name, _)| name == "PATH")?;
-    env::split_paths(&path.1).map(|folder| folder.join(name)).find(|file| is_executable(file))
+    env::split_paths(&path.1).map(|folder| folder.join(name)).find(|file| is_executable(&on_host(file, line)))
+}
+
+fn on_host(path: &Path, line: &CommandLine) -> PathBuf {
+    line.view.as_ref().map_or_else(|| path.to_owned(), |view| view.on_host(path))
 }
 
 fn is_executable(file: &Path) -> bool {
@@ -385,6 +393,7 @@ mod tests {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
             directory: env::temp_dir(),
+            view: None,
         }
     }
 

@@ -1,15 +1,13 @@
 //! The volumes of a pod: their content, and the paths at which a container finds them.
 //!
-//! A process of the host has no file system of its own, so nothing can be mounted at a path such as `/etc/config`. A
-//! volume is therefore a directory of the pod, and a container has a link to it below its own root directory, whose
-//! path is in the environment variable `KUBEWRIGHT_ROOT`. `$KUBEWRIGHT_ROOT/etc/config` also works on a real cluster,
-//! where the variable is empty. Files are written when a container starts, and don't follow later changes of a
-//! ConfigMap or Secret.
+//! A volume is a directory of the pod. A container finds it at its mount path if the host has mount namespaces
+//! ([`view`](super::view)). In any case it has a link to it below its own root directory, whose path is in the environment
+//! variable `KUBEWRIGHT_ROOT`: `$KUBEWRIGHT_ROOT/etc/config` also works on a real cluster, where the variable is empty.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{DirBuilderExt, symlink},
     path::{Component, Path, PathBuf},
 };
 
@@ -21,6 +19,8 @@ use super::{
     environment::{Reference, downward},
     object::Capacity,
     resource,
+    tokens::TokenRequest,
+    volume_files,
 };
 
 /// The environment variable with the root directory of a container's volumes.
@@ -40,17 +40,26 @@ pub(crate) enum Content {
     /// A directory of the host that is created if it is missing, but not its parents.
     Folder(PathBuf),
     /// Files by their paths, with their modes.
-    Files(BTreeMap<PathBuf, (Vec<u8>, u32)>),
+    Files(volume_files::Files),
+}
+
+/// What the files of volumes are made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// The objects, as far as they exist.
+    pub(crate) objects: BTreeMap<Reference, Value>,
+    /// The tokens.
+    pub(crate) tokens: BTreeMap<TokenRequest, String>,
 }
 
 /// Collects a volume's files.
 struct Files<'a> {
     pod: &'a Pod,
     container: &'a Container,
-    found: &'a BTreeMap<Reference, Value>,
+    found: &'a Sources,
     node: Capacity,
     mode: i32,
-    files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
+    files: volume_files::Files,
 }
 
 /// Returns the volumes that a container mounts.
@@ -60,10 +69,26 @@ pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<
     volumes.filter(move |volume| names.contains(&volume.name))
 }
 
+/// Returns whether a volume of a pod has files of an object.
+pub(crate) fn uses(pod: &Pod, reference: &Reference) -> bool {
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| of_volume(volume).contains(reference))
+}
+
 /// Returns the ConfigMaps, Secrets and claims of a container's volumes.
 pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference> {
+    mounted(pod, container).flat_map(of_volume).collect()
+}
+
+/// Returns the tokens of a container's volumes.
+pub(crate) fn tokens(pod: &Pod, container: &Container) -> BTreeSet<TokenRequest> {
+    let projected = mounted(pod, container).filter_map(|volume| volume.projected.as_ref());
+    let sources = projected.flat_map(|projected| projected.sources.iter().flatten());
+    sources.filter_map(|source| source.service_account_token.as_ref().map(TokenRequest::of)).collect()
+}
+
+fn of_volume(volume: &Volume) -> BTreeSet<Reference> {
     let mut references = BTreeSet::new();
-    for volume in mounted(pod, container) {
+    {
         references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
         references
             .extend(volume.persistent_volume_claim.iter().map(|source| Reference::Claim(source.claim_name.clone())));
@@ -81,7 +106,7 @@ pub(crate) fn content(
     pod: &Pod,
     container: &Container,
     volume: &Volume,
-    found: &BTreeMap<Reference, Value>,
+    found: &Sources,
     node: Capacity,
 ) -> Result<Content, String> {
     let mut files = Files { pod, container, found, node, mode: MODE, files: BTreeMap::new() };
@@ -92,7 +117,7 @@ pub(crate) fn content(
         return Ok(Content::Host(host.path.clone().into()));
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        return persistent(&source.claim_name, found);
+        return persistent(&source.claim_name, &found.objects);
     }
     if let Some(source) = &volume.config_map {
         files.mode = source.default_mode.unwrap_or(MODE);
@@ -113,8 +138,11 @@ pub(crate) fn content(
                 files.object(Reference::Secret(source.name.clone()), source.items.as_deref(), source.optional)?;
             } else if let Some(source) = &source.downward_api {
                 files.downward(source.items.as_deref().unwrap_or_default())?;
+            } else if let Some(source) = &source.service_account_token {
+                let token = found.tokens.get(&TokenRequest::of(source)).ok_or("the token is missing")?;
+                files.add(&source.path, None, token.clone().into_bytes());
             } else {
-                return Err("this node projects ConfigMaps, Secrets and the downward API only".into());
+                return Err("this node projects ConfigMaps, Secrets, tokens and the downward API only".into());
             }
         }
     } else {
@@ -153,7 +181,7 @@ impl Files<'_> {
         optional: Option<bool>,
     ) -> Result<(), String> {
         let optional = optional == Some(true);
-        let Some(object) = self.found.get(&reference) else {
+        let Some(object) = self.found.objects.get(&reference) else {
             return if optional { Ok(()) } else { Err(format!("{reference} not found")) };
         };
         let data = bytes(object, &reference);
@@ -213,6 +241,20 @@ fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
     }
 }
 
+/// Creates the directory of a container's own files, with links to its volumes. The parents of the pod's directory are not
+/// created, so that the directory of a removed node doesn't reappear.
+pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf> {
+    let mut path = pod_directory.to_owned();
+    for part in ["", ".root", container] {
+        path.push(part);
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(path)
+}
+
 /// Returns a relative path without `..` components.
 fn inside(path: &str) -> PathBuf {
     Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect()
@@ -229,48 +271,48 @@ pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
 /// Writes a volume of a pod. Blocks until its files are written.
 pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
     let folder = pod_directory.join(FOLDER);
-    if let Err(error) = std::fs::create_dir(&folder)
-        && error.kind() != io::ErrorKind::AlreadyExists
-    {
-        return Err(error);
-    }
+    let create = |path: &Path| match std::fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    };
+    create(&folder)?;
     let volume = folder.join(name);
     match content {
         Content::Host(path) => return Ok(path.clone()),
-        Content::Folder(path) => {
-            return match std::fs::create_dir(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                _ => Ok(path.clone()),
-            };
-        }
+        Content::Folder(path) => return create(path).map(|()| path.clone()),
         Content::Empty => std::fs::create_dir_all(&volume)?,
-        Content::Files(files) => {
-            std::fs::create_dir_all(&volume)?;
-            for (path, (bytes, mode)) in files {
-                let file = volume.join(path);
-                if let Some(parent) = file.parent() {
-                    std::fs::create_dir_all(parent)?;
-                }
-                // Another container of the pod may be reading the file, so it is replaced atomically.
-                let fresh = file.with_file_name(format!("..{}", file.file_name().unwrap_or_default().display()));
-                std::fs::write(&fresh, bytes)?;
-                std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(*mode))?;
-                std::fs::rename(&fresh, &file)?;
-            }
-        }
+        Content::Files(files) => volume_files::replace(&volume, files)?,
     }
     Ok(volume)
 }
 
-/// Links a volume, or a part of it, below a container's root directory.
-pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>) -> io::Result<()> {
-    let mut target = volume.to_owned();
-    if let Some(part) = part {
-        target.push(inside(part));
+/// Returns the path on the host of a volume, or of the part that a mount shows. A part of a volume with files is a copy,
+/// which doesn't follow changes: `copy` is its path. A missing directory in another volume is created.
+pub(crate) fn part_of(volume: &Path, content: &Content, part: Option<&str>, copy: &Path) -> io::Result<PathBuf> {
+    let Some(part) = part.map(inside).filter(|part| !part.as_os_str().is_empty()) else { return Ok(volume.to_owned()) };
+    let Content::Files(files) = content else {
+        let target = volume.join(part);
         if !target.exists() {
             std::fs::create_dir_all(&target)?;
         }
+        return Ok(target);
+    };
+    match std::fs::remove_dir_all(copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => std::fs::create_dir_all(copy)?,
     }
+    if let Some((bytes, mode)) = files.get(&part) {
+        let file = copy.join(part.file_name().unwrap_or_default());
+        volume_files::write_file(&file, bytes, *mode)?;
+        return Ok(file);
+    }
+    let below = files.iter().filter_map(|(path, file)| Some((path.strip_prefix(&part).ok()?.to_owned(), file.clone())));
+    volume_files::write(copy, &below.collect())?;
+    Ok(copy.to_owned())
+}
+
+/// Links a volume, or a part of it, below a container's root directory.
+pub(crate) fn link(root: &Path, place: &Path, target: &Path) -> io::Result<()> {
     let link = root.join(place);
     // The previous run has left a link.
     if link.is_symlink() {
@@ -312,7 +354,13 @@ mod tests {
         let wanted = references(&pod, &container);
         let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
         let volume = mounted(&pod, &container).next().expect("the volume");
-        let result = match content(&pod, &container, volume, &found, Capacity::simulated()) {
+        let result = match content(
+            &pod,
+            &container,
+            volume,
+            &Sources { objects: found, ..Sources::default() },
+            Capacity::simulated(),
+        ) {
             Ok(Content::Files(files)) => {
                 let line = |(path, (bytes, mode)): (PathBuf, (Vec<u8>, u32))| {
                     format!("{} {mode:o} {}", path.display(), String::from_utf8_lossy(&bytes))

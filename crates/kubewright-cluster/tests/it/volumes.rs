@@ -1,14 +1,20 @@
 //! The content and paths of a container's volumes.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
 use kube::{
-    Api,
-    api::{LogParams, PostParams},
+    Api, ResourceExt,
+    api::{LogParams, Patch, PatchParams, PostParams},
 };
-use kubewright_cluster::Cluster;
+use kubewright_cluster::{Cluster, Endpoint};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
-use crate::{config_maps, create, phase, pod, pods, running, until, waiting_reason};
+use crate::{
+    config_maps, create, eventually,
+    exec::{Exec, V5},
+    is_running, phase, pod, pods, running, until, waiting_reason,
+    wire::{listen, request},
+};
 
 fn container(name: &str, command: &str, mounts: Value) -> Value {
     json!({"name": name, "image": "busybox", "command": ["sh", "-c", command], "volumeMounts": mounts})
@@ -49,8 +55,120 @@ async fn files_are_found_below_the_root() {
     until(&cluster, "reader", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     let text = pods(&cluster).logs("reader", &LogParams::default()).await.expect("a log");
     assert_eq!(text, "red\ns3cret\nredreader\nred\n");
-    wait_for_event(&cluster, "VolumesElsewhere", "Container main has /etc/config, /run/keys, /all, /color below ")
-        .await;
+    if !has_mount_namespaces(&cluster).await {
+        let message = "Container main has /etc/config, /run/keys, /all, /color, /var/run/secrets/kubernetes.io/serviceaccount below ";
+        wait_for_event(&cluster, "VolumesElsewhere", message).await;
+    }
+    cluster.shutdown().await;
+}
+
+/// Returns whether the node has mount namespaces, which it says after the start of its first pod with volumes.
+async fn has_mount_namespaces(cluster: &Cluster) -> bool {
+    let note = |node: &Node| node.annotations().get("kubewright.dev/mount-namespaces").cloned();
+    let nodes = cluster.expect::<Node>(|nodes| nodes.iter().any(|node| note(node).is_some())).await.expect("a note");
+    nodes.iter().find_map(note).as_deref() == Some("true")
+}
+
+/// Reads a file of a container until it has this content.
+async fn until_file_says(cluster: &Cluster, endpoint: &Endpoint, pod: &str, path: &str, expect: &str) {
+    let path = format!(
+        "/api/v1/namespaces/default/pods/{pod}/exec?stdout=1&stderr=1&command=sh&command=-c&command=cat+{path}"
+    );
+    eventually(&format!("{path}: {expect}"), async || {
+        let (out, ..) = Exec::open(endpoint, V5, &path).await.rest().await;
+        (out == expect).then_some(())
+    })
+    .await;
+    assert!(!has_ended(cluster, pod).await, "the container is the same");
+}
+
+async fn has_ended(cluster: &Cluster, pod: &str) -> bool {
+    !is_running(&pods(cluster).get(pod).await.expect("the pod"))
+}
+
+#[tokio::test]
+async fn files_follow_changes() {
+    let cluster = running().await;
+    let endpoint = listen(&cluster).await;
+    config_map(&cluster, "settings").await;
+    let field = json!({"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}});
+    let mounts = json!([{"name": "config", "mountPath": "/etc/config"}, {"name": "info", "mountPath": "/info"},
+        {"name": "config", "mountPath": "/color", "subPath": "COLOR"}]);
+    let spec = json!({
+        "containers": [container("main", "exec sleep 1000", mounts)],
+        "volumes": [{"name": "config", "configMap": {"name": "settings"}}, {"name": "info", "downwardAPI": {"items": [field]}}],
+    });
+    create(&cluster, &pod("follower", "", spec)).await;
+    until(&cluster, "follower", is_running).await;
+    let root = if has_mount_namespaces(&cluster).await { "" } else { "$KUBEWRIGHT_ROOT" };
+    let at = |path: &str| format!("{root}{path}");
+    until_file_says(&cluster, &endpoint, "follower", &at("/etc/config/COLOR"), "red").await;
+    let patch = Patch::Merge(json!({"data": {"COLOR": "blue"}}));
+    config_maps(&cluster).patch("settings", &PatchParams::default(), &patch).await.expect("patched");
+    until_file_says(&cluster, &endpoint, "follower", &at("/etc/config/COLOR"), "blue").await;
+    until_file_says(&cluster, &endpoint, "follower", &at("/color"), "red").await;
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"size": "big"}}}));
+    pods(&cluster).patch("follower", &PatchParams::default(), &patch).await.expect("patched");
+    until_file_says(&cluster, &endpoint, "follower", &at("/info/labels"), "size=\"big\"").await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_program_finds_its_token_where_it_expects_it() {
+    let cluster = running().await;
+    let endpoint = listen(&cluster).await;
+    let place = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let command =
+        format!("cd {place} || cd $KUBEWRIGHT_ROOT{place}; cat namespace; echo; cat token; echo; head -n 1 ca.crt");
+    let created = create(&cluster, &pod("robot", &command, json!({}))).await;
+    let spec = created.spec.as_ref().expect("a spec");
+    assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+    until(&cluster, "robot", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    let text = pods(&cluster).logs("robot", &LogParams::default()).await.expect("a log");
+    if has_mount_namespaces(&cluster).await {
+        assert!(!text.contains("cd:"), "{text}");
+    }
+    let lines: Vec<_> = text.lines().filter(|line| !line.contains("cd:")).collect();
+    assert_eq!((lines.len(), lines[0], lines[2]), (3, "default", "-----BEGIN CERTIFICATE-----"));
+    // The account has no rights, so the refusal says who the server takes the bearer for. Its pod has to exist.
+    let (mut stream, head) =
+        request(&endpoint, lines[1], "GET /api/v1/namespaces/default/pods", &["Connection: close"]).await;
+    let mut body = Vec::new();
+    stream.read_to_end(&mut body).await.expect("the body");
+    let body = String::from_utf8_lossy(&body);
+    assert!(
+        head.starts_with("HTTP/1.1 403 ") && body.contains("system:serviceaccount:default:default"),
+        "{head} {body}"
+    );
+    assert!(!std::path::Path::new(place).exists(), "nothing is created on the host");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pod_needs_an_account_that_exists() {
+    let cluster = running().await;
+    let named = pod("lost", "true", json!({"serviceAccountName": "nobody"}));
+    let error = pods(&cluster).create(&PostParams::default(), &named).await.expect_err("refused").to_string();
+    let expect = "pods \"lost\" is forbidden: error looking up service account default/nobody: serviceaccount \"nobody\" not found";
+    assert!(error.contains(expect), "{error}");
+    // The default account of a new namespace is waited for.
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "fresh"}})).expect("a namespace");
+    Api::<Namespace>::all(cluster.client()).create(&PostParams::default(), &namespace).await.expect("created");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "fresh");
+    let made = pods.create(&PostParams::default(), &pod("early", "true", json!({}))).await.expect("created");
+    let owned = made.metadata.managed_fields.expect("owners")[0].fields_v1.clone().expect("fields").0.to_string();
+    assert!(!owned.contains("volumes") && !owned.contains("serviceAccountName"), "{owned}");
+    let volumes = made.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    assert!(volumes[0].name.starts_with("kube-api-access-"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_their_controller_accounts_are_not_looked_up() {
+    let cluster = Cluster::builder().api_only().start().await.expect("a cluster");
+    let made = create(&cluster, &pod("plain", "true", json!({}))).await;
+    let spec = made.spec.expect("a spec");
+    assert_eq!((spec.service_account_name, spec.volumes), (None, None));
     cluster.shutdown().await;
 }
 

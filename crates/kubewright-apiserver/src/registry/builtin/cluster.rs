@@ -1,4 +1,4 @@
-//! Namespaces, nodes and service accounts.
+//! Namespaces and nodes, and the columns of service accounts.
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
     },
 };
 use crate::{
-    fields::{fill, flag, has, list, remove, set, text, within},
+    fields::{fill, flag, has, list, set, text, within},
     registry::{Column, Strategy},
 };
 
@@ -300,23 +300,6 @@ fn node_address(node: &Value, kind: &str) -> Value {
     let addresses = list(node, "/status/addresses");
     let found = addresses.iter().find(|address| text(address, "/type") == kind);
     found.map_or(NONE, |address| text(address, "/address")).into()
-}
-
-/// The strategy of service accounts.
-#[derive(Debug)]
-pub(super) struct ServiceAccountStrategy;
-
-impl Strategy for ServiceAccountStrategy {
-    /// Removes empty lists, as kube-apiserver does.
-    fn default(&self, object: &mut Value) {
-        if has(object, "/secrets") && list(object, "/secrets").is_empty() {
-            remove(object, "secrets");
-        }
-    }
-
-    fn has_generation(&self) -> bool {
-        false
-    }
 }
 
 pub(super) fn service_account_columns() -> Vec<Column> {

@@ -14,6 +14,7 @@ use super::{
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
     schemas::{self, definitions},
+    service_account::ServiceAccounts,
     types::BuiltinType,
 };
 use crate::{
@@ -43,6 +44,8 @@ pub(crate) struct Indexes {
     pub(crate) runtimes: Arc<RuntimeClasses>,
     /// Limit ranges.
     pub(crate) limits: Arc<LimitRanges>,
+    /// Service accounts.
+    pub(crate) accounts: Arc<ServiceAccounts>,
     /// Custom resource definitions.
     pub(crate) custom: Arc<CustomResources>,
     /// The running components.

@@ -20,7 +20,7 @@ use super::{
     api_service::{self, ApiServiceStrategy},
     autoscaling::{self, AutoscalerStrategy},
     certificate::{self, SigningRequestStrategy},
-    cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
+    cluster::{self, NamespaceStrategy, NodeStrategy},
     component::{self, ComponentStatusStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
@@ -41,6 +41,7 @@ use super::{
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     runtime_class::{self, RuntimeClassStrategy},
     service::{self, ServiceStrategy},
+    service_account::ServiceAccountStrategy,
     storage::{
         self, ClaimStrategy, CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, StorageClassStrategy,
         VolumeAttachmentStrategy, VolumeAttributesClassStrategy, VolumeStrategy,
@@ -115,6 +116,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
                 priorities: indexes.priorities.clone(),
                 runtimes: indexes.runtimes.clone(),
                 limits: indexes.limits.clone(),
+                accounts: indexes.accounts.clone(),
             })
             .columns(pod::columns())
             .select(pod::SELECTABLE)
@@ -135,7 +137,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
         Entry::of::<core::Secret>().strategy(SecretStrategy).columns(config::secret_columns()).select(&["type"]),
         Entry::of::<core::ServiceAccount>()
             .short(&["sa"])
-            .strategy(ServiceAccountStrategy)
+            .strategy(ServiceAccountStrategy { accounts: indexes.accounts.clone() })
             .columns(cluster::service_account_columns()),
         Entry::of::<core::Service>()
             .short(&["svc"])

@@ -35,6 +35,7 @@ mod roles;
 mod runtime_class;
 mod schemas;
 mod service;
+mod service_account;
 mod storage;
 mod types;
 mod validation;

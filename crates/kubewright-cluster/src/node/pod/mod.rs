@@ -9,6 +9,7 @@ mod resize;
 pub(crate) mod run;
 mod spec;
 pub(crate) mod status;
+mod volumes;
 pub(crate) mod worker;
 
 #[cfg(test)]

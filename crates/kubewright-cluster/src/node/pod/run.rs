@@ -1,41 +1,32 @@
 //! One run of a container, from its preparation to its end.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    future::pending,
-    io,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use base64::Engine;
 use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     machine::{Event, StartFailure},
     probe::{ProbeResult, ProbeType},
     prober::Prober,
-    spec::is_ephemeral,
+    volumes::{ContainerVolumes, fetch, view},
 };
-use crate::{
-    node::{
-        NodeContext,
-        environment::{Reference, expand, references, variables},
-        exec::{self, RunningContainer, Tee},
-        image::ImageError,
-        log::{Log, Stream},
-        process::{CommandLine, Process, exit_code},
-        token_volume::{TokenVolume, mount_token, root},
-        volume::{self, ROOT},
-    },
-    object_client::ObjectPath,
+use crate::node::{
+    NodeContext,
+    environment::{Reference, expand, references, variables},
+    exec::{self, RunningContainer, Tee},
+    image::ImageError,
+    log::{Log, Stream},
+    process::{CommandLine, Process, exit_code},
+    volume::{self, ROOT},
 };
 
 /// The time for which output is still read after the last process of the group was killed. Output ends at once, unless
@@ -57,21 +48,31 @@ pub(crate) enum ContainerEvent {
     Pod(Event),
 }
 
+/// A pod on the node.
+pub(crate) struct PlacedPod {
+    /// The pod.
+    pub(crate) pod: Arc<Pod>,
+    /// Its address.
+    pub(crate) address: String,
+    /// Its later states, for volumes that follow changes.
+    pub(crate) changes: watch::Receiver<Arc<Pod>>,
+}
+
 /// Starts a container, and waits until it has ended. Dropping the future kills it.
 pub(crate) async fn run_container(
     host: Arc<NodeContext>,
-    pod: Arc<Pod>,
-    address: String,
+    placed: PlacedPod,
     container: Container,
     index: usize,
     run: i32,
     events: mpsc::UnboundedSender<ContainerEvent>,
 ) {
+    let PlacedPod { pod, address, changes } = placed;
     let tell = |event| {
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
-    let (mut line, token_volume) = match prepare(&host, &pod, &address, &container, run).await {
+    let (mut line, volumes) = match prepare(&host, &pod, &address, &container, run, changes).await {
         Ok(prepared) => prepared,
         Err(why) => return tell(ContainerEvent::Refused(index, why)),
     };
@@ -116,7 +117,7 @@ pub(crate) async fn run_container(
     let mut attended = std::pin::pin!(async {
         tokio::select! {
             code = attend(&process, &log, stdout, stderr) => code,
-            never = keep_renewing(token_volume) => match never {},
+            never = volumes.follow(&host) => match never {},
         }
     });
     let greeted = async {
@@ -151,13 +152,6 @@ pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
     Event { warning: true, reason, message: format!("{which}Hook failed: {why}") }
 }
 
-async fn keep_renewing(token_volume: Option<TokenVolume>) -> Infallible {
-    match token_volume {
-        Some(token_volume) => token_volume.keep_renewing().await,
-        None => pending().await,
-    }
-}
-
 /// Records the output until the process has ended, and returns the exit code.
 async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
     let record = async {
@@ -190,49 +184,52 @@ async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) 
     }
 }
 
-/// Returns the command to execute, and the token volume to renew while it runs.
+/// Returns the command to execute, and the volumes, which follow changes while it runs.
 async fn prepare(
     host: &NodeContext,
     pod: &Pod,
     address: &str,
     container: &Container,
     run: i32,
-) -> Result<(CommandLine, Option<TokenVolume>), StartFailure> {
+    changes: watch::Receiver<Arc<Pod>>,
+) -> Result<(CommandLine, ContainerVolumes), StartFailure> {
     let image = container.image.as_deref().unwrap_or_default();
     let program = host.images.find(image).map_err(|error| match error {
         ImageError::Invalid(_) => StartFailure::InvalidImage(error.to_string()),
         ImageError::Unknown { .. } => StartFailure::NoImage(error.to_string()),
     })?;
-    let directory = working_directory(host, pod, container, run)
+    let mut directory = working_directory(host, pod, container, run)
         .map_err(|error| StartFailure::Config(format!("failed to create the working directory: {error}")))?;
-    let wanted = references(container).into_iter().chain(volume::references(pod, container)).collect();
-    let objects = fetch(host, pod, wanted).await.map_err(|error| StartFailure::Config(error.to_string()))?;
+    let objects =
+        fetch(host, pod, references(container)).await.map_err(|error| StartFailure::Config(error.to_string()))?;
     let secret = |reference: &Reference| matches!(reference, Reference::Secret(_));
     let found =
         objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
     let place = place(pod, address);
-    // In Kubernetes, admission adds the token volume to new pods, and so not to ephemeral containers.
-    let token_volume = if is_ephemeral(pod, &container.name) {
-        None
-    } else {
-        mount_token(host, pod, &container.name).await.map_err(StartFailure::Config)?
-    };
-    let account = token_volume.as_ref().map(|token_volume| token_volume.variables.as_slice()).unwrap_or_default();
-    let root = root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
+    let root = volume::root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
         .map_err(|error| StartFailure::Config(format!("failed to create the container's root: {error}")))?;
-    let base = base(host, pod, account, program.environment(&place), [&directory.home, &root]);
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
     status.host_ip = Some(super::status::HOST_ADDRESS.into());
+    let volumes = ContainerVolumes::collect(host, placed.clone(), container.clone(), changes).await;
+    let volumes = volumes.map_err(StartFailure::Volume)?;
+    let account = volumes.account_variables(host, &root).await.map_err(StartFailure::Config)?;
+    let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
     let environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
-    mount(host, &placed, container, &objects, &environment, &root).map_err(StartFailure::Volume)?;
+    let mounts = volumes.mount(host, &environment, &root).map_err(StartFailure::Volume)?;
+    let own = container.working_dir.as_deref().map(std::path::Path::new);
+    let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
+    let view = view(host, pod, &container.name, mounts).await;
+    if let (Some(mounted), true) = (mounted, view.is_some()) {
+        directory.work = mounted;
+    }
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    Ok((CommandLine { argv, environment, directory: directory.work }, token_volume))
+    Ok((CommandLine { argv, environment, directory: directory.work, view }, volumes))
 }
 
 /// Returns the names that an image's own arguments may refer to, with their values.
@@ -318,32 +315,11 @@ fn make(directory: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// Links a container's volumes below its root directory. The error says why a volume isn't available.
-fn mount(
-    host: &NodeContext,
-    pod: &Pod,
-    container: &Container,
-    objects: &BTreeMap<Reference, Value>,
-    environment: &[(String, String)],
-    root: &std::path::Path,
-) -> Result<(), String> {
-    let pod_directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
-    for found in volume::mounted(pod, container) {
-        let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name);
-        let content = volume::content(pod, container, found, objects, host.capacity).map_err(failed)?;
-        let made = volume::make(&pod_directory, &found.name, &content).map_err(|error| failed(error.to_string()))?;
-        for mount in container.volume_mounts.iter().flatten().filter(|mount| mount.name == found.name) {
-            let Some(place) = volume::place(mount, &content) else { continue };
-            let part = mount.sub_path_expr.as_deref().map(|part| expand(part, environment));
-            let part = part.or_else(|| mount.sub_path.clone());
-            volume::link(root, &place, &made, part.as_deref()).map_err(|error| failed(error.to_string()))?;
-        }
-    }
-    Ok(())
-}
-
 /// Returns an event with the paths of a container's volumes, since they differ from the mount paths.
 fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
+    if line.view.is_some() {
+        return None;
+    }
     let (_, root) = line.environment.iter().find(|(name, _)| name == ROOT)?;
     let paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect();
     let message = format!(
@@ -352,42 +328,6 @@ fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
         paths.join(", "),
     );
     (!paths.is_empty()).then_some(Event { warning: true, reason: "VolumesElsewhere", message })
-}
-
-/// Reads ConfigMaps and Secrets. Missing ones are omitted.
-async fn fetch(
-    host: &NodeContext,
-    pod: &Pod,
-    wanted: BTreeSet<Reference>,
-) -> Result<BTreeMap<Reference, Value>, kube::Error> {
-    let mut found = BTreeMap::new();
-    for reference in wanted {
-        let (plural, name) = match &reference {
-            Reference::ConfigMap(name) => ("configmaps", name),
-            Reference::Secret(name) => ("secrets", name),
-            Reference::Claim(name) => {
-                if let Some(volume) = fetch_volume(host, pod, name).await? {
-                    found.insert(reference, volume);
-                }
-                continue;
-            }
-        };
-        let address = ObjectPath::core(plural, pod.metadata.namespace.as_deref(), name);
-        if let Some(object) = host.client.get(&address).await? {
-            found.insert(reference, object);
-        }
-    }
-    Ok(found)
-}
-
-/// Reads the persistent volume of a claim; `None` if the claim isn't bound.
-async fn fetch_volume(host: &NodeContext, pod: &Pod, claim: &str) -> Result<Option<Value>, kube::Error> {
-    let address = ObjectPath::core("persistentvolumeclaims", pod.metadata.namespace.as_deref(), claim);
-    let Some(claim) = host.client.get(&address).await?.filter(|claim| claim["status"]["phase"] == "Bound") else {
-        return Ok(None);
-    };
-    let name = claim["spec"]["volumeName"].as_str().unwrap_or_default();
-    host.client.get(&ObjectPath::core("persistentvolumes", None, name)).await
 }
 
 fn data(object: &Value, secret: bool) -> BTreeMap<String, String> {

@@ -23,11 +23,6 @@ pub(crate) fn find<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
     containers(pod).map(|(container, _)| container).find(|container| container.name == name)
 }
 
-/// Returns whether a container of a pod is ephemeral.
-pub(crate) fn is_ephemeral(pod: &Pod, name: &str) -> bool {
-    ephemeral(pod, name).is_some()
-}
-
 /// Returns the name of the container that an ephemeral container is meant for.
 pub(crate) fn target<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     ephemeral(pod, name)?.target_container_name.as_deref().filter(|target| !target.is_empty())

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::{JoinSet, spawn_blocking},
     time::sleep,
 };
@@ -14,12 +14,12 @@ use super::{
     machine::{Effect, Event, Machine},
     probe::ProbeType,
     prober::Prober,
-    run::{ContainerEvent, hook_failed, run_container},
+    run::{ContainerEvent, PlacedPod, hook_failed, run_container},
     status::patch,
 };
 use crate::{
     events::{ObjectEvent, whole_seconds},
-    node::{NodeContext, address::Lease, process::Process},
+    node::{NodeContext, address::Lease, environment::Reference, process::Process, volume},
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
@@ -32,7 +32,7 @@ pub(crate) enum Message {
     /// The pod's object has changed.
     Changed(Arc<Pod>),
     /// A ConfigMap or Secret of the pod's namespace has changed.
-    Configuration,
+    Configuration(Reference),
     /// The pod's object is gone.
     Gone,
 }
@@ -46,6 +46,8 @@ pub(crate) struct Worker {
     processes: BTreeMap<usize, (Arc<Process>, Arc<Prober>)>,
     /// A task for each container that starts or runs, and for each probe and hook in progress.
     tasks: JoinSet<()>,
+    /// The pod, for volumes that follow changes.
+    changes: watch::Sender<Arc<Pod>>,
     events: (mpsc::UnboundedSender<ContainerEvent>, mpsc::UnboundedReceiver<ContainerEvent>),
     /// The last status written, and the monotonic time of the write.
     written: Option<(PodStatus, Duration)>,
@@ -61,6 +63,7 @@ impl Worker {
     pub(crate) fn new(host: Arc<NodeContext>, pod: Arc<Pod>) -> Self {
         let lease = host.addresses.take();
         let version = version(&pod);
+        let changes = watch::Sender::new(pod.clone());
         let machine = Machine::new(pod, lease.address(), now(&host));
         Self {
             host,
@@ -68,6 +71,7 @@ impl Worker {
             version,
             processes: BTreeMap::new(),
             tasks: JoinSet::new(),
+            changes,
             events: mpsc::unbounded_channel(),
             written: None,
             remove_at: None,
@@ -107,7 +111,12 @@ impl Worker {
     fn handle(&mut self, message: Option<Message>) -> bool {
         match message {
             Some(Message::Changed(pod)) => self.observe(pod),
-            Some(Message::Configuration) => self.machine.configuration_changed(now(&self.host)),
+            Some(Message::Configuration(changed)) => {
+                self.machine.configuration_changed(now(&self.host));
+                if volume::uses(&self.machine.pod, &changed) {
+                    self.changes.send_replace(self.machine.pod.clone());
+                }
+            }
             Some(Message::Gone) | None => return true,
         }
         false
@@ -128,6 +137,10 @@ impl Worker {
         let version = version(&pod);
         if version > self.version {
             self.version = version;
+            let old = &self.machine.pod.metadata;
+            if old.labels != pod.metadata.labels || old.annotations != pod.metadata.annotations {
+                self.changes.send_replace(pod.clone());
+            }
             self.machine.observe(pod, now(&self.host));
         }
     }
@@ -159,10 +172,12 @@ impl Worker {
                 Effect::Start(index) => {
                     if let Some(container) = self.machine.spec(index) {
                         let (pod, address) = (self.machine.pod.clone(), self.machine.address.clone());
+                        let placed = PlacedPod { pod, address, changes: self.changes.subscribe() };
                         let run = self.machine.containers[index].restarts;
                         let events = self.events.0.clone();
                         let host = self.host.clone();
-                        self.tasks.spawn(run_container(host, pod, address, container.into_owned(), index, run, events));
+                        let container = container.into_owned();
+                        self.tasks.spawn(run_container(host, placed, container, index, run, events));
                     }
                 }
                 Effect::Terminate(index) => self.terminate(index),
@@ -311,6 +326,7 @@ impl Worker {
         let metadata = &self.machine.pod.metadata;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let uid = text(&metadata.uid);
+        self.host.tokens.forget(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         let directory = self.host.pod_directory(&uid);
         // The removal continues even if the node ends in the meantime.

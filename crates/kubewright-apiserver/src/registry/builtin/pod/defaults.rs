@@ -37,14 +37,7 @@ fn mirror_service_account(spec: &mut Value) {
     }
 }
 
-/// Sets the fields that admission adds to new pods: service account, and tolerations of failing nodes.
-pub(super) fn admitted(spec: &mut Value) {
-    fill(spec, "serviceAccountName", "default");
-    mirror_service_account(spec);
-    tolerate_failing_nodes(spec);
-}
-
-/// Adds the tolerations of failing nodes, unless there are others for them. Admission adds them to updated pods, too.
+/// Adds the tolerations of failing nodes, unless there are others for them. Admission adds them to new and updated pods.
 pub(super) fn tolerate_failing_nodes(spec: &mut Value) {
     fill(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

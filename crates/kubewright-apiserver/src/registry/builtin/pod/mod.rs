@@ -19,7 +19,9 @@ pub(super) use self::{
     defaults::spec as default_spec,
     validate::*,
 };
-use super::{limit_ranges::LimitRanges, priority::PriorityClasses, validation::Errors};
+use super::{
+    limit_ranges::LimitRanges, priority::PriorityClasses, service_account::ServiceAccounts, validation::Errors,
+};
 use crate::{
     auth::Requester,
     fields::{entries, fill, has, int, list, set, text, within},
@@ -53,6 +55,7 @@ pub(super) struct PodStrategy {
     pub(super) priorities: Arc<PriorityClasses>,
     pub(super) runtimes: Arc<RuntimeClasses>,
     pub(super) limits: Arc<LimitRanges>,
+    pub(super) accounts: Arc<ServiceAccounts>,
 }
 
 impl Strategy for PodStrategy {
@@ -69,16 +72,21 @@ impl Strategy for PodStrategy {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        within(object, "spec", defaults::admitted);
+        within(object, "spec", defaults::tolerate_failing_nodes);
         defaults::label_keys(object);
         let class = quality_of_service(object);
         set(object, "status", json!({"phase": "Pending", "qosClass": class}));
+    }
+
+    fn is_early(&self, object: &Value) -> bool {
+        self.accounts.is_awaited(object)
     }
 
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let Some(old) = old else {
             // In the order of Kubernetes' admission plugins.
             self.limits.admit(object);
+            self.accounts.admit(object)?;
             self.priorities.admit(object)?;
             return self.runtimes.admit(object);
         };
@@ -122,10 +130,13 @@ impl Strategy for PodStrategy {
     }
 
     fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-        if old.is_some() {
-            return Ok(());
-        }
         let forbidden = |why: &str| Err(Status::forbidden("", "pods", text(new, "/metadata/name"), why));
+        if let Some(old) = old {
+            let ephemeral = |pod| list(pod, "/spec/ephemeralContainers");
+            let is_changed = ephemeral(old) != ephemeral(new);
+            let why = is_changed.then(|| self.accounts.forbids_ephemeral(new)).flatten();
+            return why.map_or(Ok(()), |why| forbidden(&why));
+        }
         if let Some(why) = self.limits.forbids_pod(new) {
             return forbidden(&why);
         }
@@ -210,7 +221,12 @@ mod tests {
     use super::*;
 
     fn strategy() -> PodStrategy {
-        PodStrategy { priorities: Arc::default(), runtimes: Arc::default(), limits: Arc::default() }
+        PodStrategy {
+            priorities: Arc::default(),
+            runtimes: Arc::default(),
+            limits: Arc::default(),
+            accounts: Arc::default(),
+        }
     }
 
     fn admitted(mut pod: Value) -> Value {
@@ -244,8 +260,6 @@ mod tests {
             ("schedulerName", json!("default-scheduler")),
             ("securityContext", json!({})),
             ("enableServiceLinks", json!(true)),
-            ("serviceAccountName", json!("default")),
-            ("serviceAccount", json!("default")),
         ] {
             assert_eq!(pod["spec"][field], expect, "{field}");
         }

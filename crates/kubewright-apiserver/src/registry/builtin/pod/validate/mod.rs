@@ -103,7 +103,12 @@ mod tests {
             },
         });
         change(&mut pod);
-        let strategy = PodStrategy { priorities: Arc::default(), runtimes: Arc::default(), limits: Arc::default() };
+        let strategy = PodStrategy {
+            priorities: Arc::default(),
+            runtimes: Arc::default(),
+            limits: Arc::default(),
+            accounts: Arc::default(),
+        };
         strategy.default(&mut pod);
         strategy.prepare_create(&mut pod);
         strategy.validate(None, &pod).iter().map(ToString::to_string).collect()

@@ -1,0 +1,299 @@
+//! The volumes of a running container: what their files are made of, where the container finds them, and their changes while
+//! it runs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    future::pending,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+use serde_json::Value;
+use tokio::{sync::watch, time::sleep};
+
+use crate::{
+    node::{
+        NODE_NAME, NodeContext,
+        environment::{Reference, expand},
+        tokens::{self, PLACE},
+        view::{Mount, Tools, View},
+        volume::{self, Content, Sources},
+    },
+    object_client::ObjectPath,
+};
+
+/// The delay before a failed refresh is repeated.
+const RETRY: Duration = Duration::from_secs(10);
+/// The number of lookups of the ConfigMap with the server's certificate, and the delay between them. A controller writes it
+/// shortly after the server starts to listen.
+const PATIENCE: (usize, Duration) = (80, Duration::from_millis(25));
+/// The ConfigMap with the server's certificate.
+const CERTIFICATE: &str = "kube-root-ca.crt";
+/// The annotation of the node that says whether volumes are at their mount paths.
+const ANNOTATION: &str = "kubewright.dev/mount-namespaces";
+
+/// The volumes of a container.
+pub(crate) struct ContainerVolumes {
+    pod: Pod,
+    container: Container,
+    sources: Sources,
+    /// The time at which the next token is replaced.
+    renew_at: Option<Timestamp>,
+    /// The current state of the pod. It is sent again when an object of a volume has changed.
+    changes: watch::Receiver<Arc<Pod>>,
+}
+
+impl ContainerVolumes {
+    /// Collects what the volumes are made of. `pod` has its addresses.
+    ///
+    /// # Errors
+    /// If the API server can't be read, or refuses a token.
+    pub(crate) async fn collect(
+        host: &NodeContext,
+        pod: Pod,
+        container: Container,
+        changes: watch::Receiver<Arc<Pod>>,
+    ) -> Result<Self, String> {
+        let mut volumes = Self { pod, container, sources: Sources::default(), renew_at: None, changes };
+        if volumes.has_token() {
+            let (_, authority) =
+                host.endpoints.any().await.map_err(|error| format!("failed to listen for pods: {error}"))?;
+            volumes.await_certificate(host, &authority).await?;
+        }
+        volumes.read(host).await?;
+        Ok(volumes)
+    }
+
+    fn has_token(&self) -> bool {
+        !volume::tokens(&self.pod, &self.container).is_empty()
+    }
+
+    /// Waits until the ConfigMap with the server's certificate has it, if a volume shows it.
+    async fn await_certificate(&self, host: &NodeContext, authority: &str) -> Result<(), String> {
+        let reference = Reference::ConfigMap(CERTIFICATE.into());
+        let wanted = BTreeSet::from([reference.clone()]);
+        if !volume::references(&self.pod, &self.container).contains(&reference) {
+            return Ok(());
+        }
+        let (tries, pause) = PATIENCE;
+        for _ in 0..tries {
+            let found = fetch(host, &self.pod, wanted.clone()).await.map_err(|error| error.to_string())?;
+            let text = found.get(&reference).and_then(|map| map["data"]["ca.crt"].as_str()).unwrap_or_default();
+            if text.contains(authority.trim()) {
+                break;
+            }
+            sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the objects and tokens of the volumes. Immutable objects are read once.
+    async fn read(&mut self, host: &NodeContext) -> Result<(), String> {
+        let mut wanted = volume::references(&self.pod, &self.container);
+        let mut objects = std::mem::take(&mut self.sources.objects);
+        objects.retain(|_, object| object["immutable"] == true);
+        wanted.retain(|reference| !objects.contains_key(reference));
+        objects.extend(fetch(host, &self.pod, wanted).await.map_err(|error| error.to_string())?);
+        self.sources.objects = objects;
+        self.renew_at = None;
+        for request in volume::tokens(&self.pod, &self.container) {
+            let token = host.tokens.get(&host.client, &host.clock, &self.pod, &request).await?;
+            self.renew_at = Some(self.renew_at.map_or(token.renew_at, |at| at.min(token.renew_at)));
+            self.sources.tokens.insert(request, token.text);
+        }
+        Ok(())
+    }
+
+    /// Returns the variables of clients of the API server: its address, and a kubeconfig if the container has a token at the
+    /// usual path.
+    ///
+    /// # Errors
+    /// If the kubeconfig can't be written.
+    pub(crate) async fn account_variables(
+        &self,
+        host: &NodeContext,
+        root: &Path,
+    ) -> Result<Vec<(String, String)>, String> {
+        let mounts = self.container.volume_mounts.iter().flatten();
+        if !self.has_token() || !mounts.clone().any(|mount| mount.mount_path == PLACE) {
+            return Ok(Vec::new());
+        }
+        let (server, _) = host.endpoints.any().await.map_err(|error| format!("failed to listen for pods: {error}"))?;
+        let place = root.join(&PLACE[1..]);
+        let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or_default();
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let path = root.join("kubeconfig");
+        std::fs::write(&path, tokens::kubeconfig(server, &place, namespace, account))
+            .map_err(|error| format!("failed to write the kubeconfig: {error}"))?;
+        let (ip, port) = (server.ip().to_string(), server.port().to_string());
+        let variables = [
+            ("KUBERNETES_SERVICE_HOST", ip),
+            ("KUBERNETES_SERVICE_PORT", port.clone()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
+            ("KUBECONFIG", path.to_string_lossy().into_owned()),
+        ];
+        Ok(variables.map(|(name, value)| (name.to_owned(), value)).into())
+    }
+
+    fn content(&self, host: &NodeContext, found: &Volume) -> Result<Content, String> {
+        volume::content(&self.pod, &self.container, found, &self.sources, host.capacity)
+    }
+
+    /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.
+    ///
+    /// # Errors
+    /// Returns the reason why a volume isn't available.
+    pub(crate) fn mount(
+        &self,
+        host: &NodeContext,
+        environment: &[(String, String)],
+        root: &Path,
+    ) -> Result<Vec<Mount>, String> {
+        let pod_directory = pod_directory(host, &self.pod);
+        let mut mounts = Vec::new();
+        for found in volume::mounted(&self.pod, &self.container) {
+            let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name);
+            let content = self.content(host, found).map_err(failed)?;
+            let made = {
+                let _alone = host.volume_writes.lock();
+                volume::make(&pod_directory, &found.name, &content).map_err(|error| failed(error.to_string()))?
+            };
+            let own = self.container.volume_mounts.iter().flatten().enumerate();
+            for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
+                let part = mount.sub_path_expr.as_deref().map(|part| expand(part, environment));
+                let part = part.or_else(|| mount.sub_path.clone());
+                let copy = pod_directory.join(format!(".part-{}-{number}", self.container.name));
+                let source = volume::part_of(&made, &content, part.as_deref(), &copy)
+                    .map_err(|error| failed(error.to_string()))?;
+                if let Some(place) = volume::place(mount, &content) {
+                    volume::link(root, &place, &source).map_err(|error| failed(error.to_string()))?;
+                    let path = PathBuf::from(&mount.mount_path);
+                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true) });
+                }
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// Replaces the files of volumes when what they are made of changes, for as long as it is polled.
+    pub(crate) async fn follow(mut self, host: &NodeContext) -> Infallible {
+        let mut retry = None;
+        loop {
+            let left = self.renew_at.map(|at| at.duration_since(host.clock.now()));
+            let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
+            let timer = async {
+                match left.into_iter().chain(retry).min() {
+                    Some(delay) => sleep(delay.max(Duration::from_secs(1))).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                changed = self.changes.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                () = timer => {}
+            }
+            let current = self.changes.borrow_and_update().clone();
+            self.pod.metadata.labels.clone_from(&current.metadata.labels);
+            self.pod.metadata.annotations.clone_from(&current.metadata.annotations);
+            retry = self.refresh(host).await.err().map(|why| {
+                tracing::warn!(why, pod = ?self.pod.metadata.name, "failed to refresh the volumes of a pod");
+                RETRY
+            });
+        }
+    }
+
+    async fn refresh(&mut self, host: &NodeContext) -> Result<(), String> {
+        self.read(host).await?;
+        let pod_directory = pod_directory(host, &self.pod);
+        for found in volume::mounted(&self.pod, &self.container) {
+            let content = self.content(host, found)?;
+            if matches!(content, Content::Files(_)) {
+                let _alone = host.volume_writes.lock();
+                volume::make(&pod_directory, &found.name, &content).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pod_directory(host: &NodeContext, pod: &Pod) -> PathBuf {
+    host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// Creates the view of a container on the file system; `None` if it needs none, or the host can't have any.
+pub(crate) async fn view(host: &NodeContext, pod: &Pod, container: &str, mounts: Vec<Mount>) -> Option<Arc<View>> {
+    if mounts.is_empty() {
+        return None;
+    }
+    let tools = host.view_tools.get_or_init(|| find_tools(host)).await.clone()?;
+    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts) {
+        Ok(view) => Some(Arc::new(view)),
+        Err(error) => {
+            tracing::warn!(%error, container, "a container doesn't have its volumes at their mount paths");
+            None
+        }
+    }
+}
+
+async fn find_tools(host: &NodeContext) -> Option<Arc<Tools>> {
+    let folder = host.directory.join(".trial");
+    let found = tokio::task::spawn_blocking(move || Tools::find(&folder)).await;
+    let found = found.unwrap_or_else(|error| Err(error.to_string()));
+    let note = match &found {
+        Ok(_) => "true".to_owned(),
+        Err(why) => {
+            tracing::warn!(
+                why,
+                "containers have their volumes below $KUBEWRIGHT_ROOT only: mount namespaces don't work here"
+            );
+            format!("false: {why}")
+        }
+    };
+    let node = ObjectPath::core("nodes", None, NODE_NAME);
+    let patch = serde_json::json!({"metadata": {"annotations": {ANNOTATION: note}}});
+    if let Err(error) = host.client.merge(&node, "", &patch).await {
+        tracing::debug!(%error, "failed to annotate the node");
+    }
+    found.ok().map(Arc::new)
+}
+
+/// Reads ConfigMaps and Secrets. Missing ones are omitted.
+pub(super) async fn fetch(
+    host: &NodeContext,
+    pod: &Pod,
+    wanted: BTreeSet<Reference>,
+) -> Result<BTreeMap<Reference, Value>, kube::Error> {
+    let mut found = BTreeMap::new();
+    for reference in wanted {
+        let (plural, name) = match &reference {
+            Reference::ConfigMap(name) => ("configmaps", name),
+            Reference::Secret(name) => ("secrets", name),
+            Reference::Claim(name) => {
+                if let Some(volume) = fetch_volume(host, pod, name).await? {
+                    found.insert(reference, volume);
+                }
+                continue;
+            }
+        };
+        let address = ObjectPath::core(plural, pod.metadata.namespace.as_deref(), name);
+        if let Some(object) = host.client.get(&address).await? {
+            found.insert(reference, object);
+        }
+    }
+    Ok(found)
+}
+
+/// Reads the persistent volume of a claim; `None` if the claim isn't bound.
+async fn fetch_volume(host: &NodeContext, pod: &Pod, claim: &str) -> Result<Option<Value>, kube::Error> {
+    let address = ObjectPath::core("persistentvolumeclaims", pod.metadata.namespace.as_deref(), claim);
+    let Some(claim) = host.client.get(&address).await?.filter(|claim| claim["status"]["phase"] == "Bound") else {
+        return Ok(None);
+    };
+    let name = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+    host.client.get(&ObjectPath::core("persistentvolumes", None, name)).await
+}
