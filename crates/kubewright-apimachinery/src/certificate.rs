@@ -1,12 +1,11 @@
 //! X.509 certificates ([RFC 5280](https://www.rfc-editor.org/rfc/rfc5280)) and requests for them: their fields, without
 //! any verification.
 
+mod names;
 mod request;
+mod template;
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use yasna::{
@@ -14,7 +13,7 @@ use yasna::{
     tags::{TAG_IA5STRING, TAG_PRINTABLESTRING, TAG_UTCTIME, TAG_UTF8STRING},
 };
 
-pub use self::request::CertificateRequest;
+pub use self::{names::AlternativeNames, request::CertificateRequest, template::CertificateTemplate};
 
 /// The identifiers of extensions: `2.5.29` and this number.
 const EXTENSIONS: [u64; 3] = [2, 5, 29];
@@ -67,10 +66,8 @@ pub struct Extensions {
     pub can_sign_certificates: Option<bool>,
     /// The purposes of the key as object identifiers; `None` if the certificate doesn't restrict them.
     pub extended_key_usage: Option<Vec<Vec<u64>>>,
-    /// The host names for which the certificate is valid, with or without a wildcard.
-    pub dns_names: Vec<String>,
-    /// The addresses for which the certificate is valid.
-    pub addresses: Vec<IpAddr>,
+    /// The names for which the certificate is valid besides the subject.
+    pub alternative_names: AlternativeNames,
     /// Whether names of certificates below this authority are constrained.
     pub has_name_constraints: bool,
     /// Whether there is a critical extension other than those above, key identifiers and policies.
@@ -195,14 +192,10 @@ fn name_attributes(name: &[u8]) -> Option<Vec<NameAttribute>> {
 impl Extensions {
     /// Reads one extension. None may occur twice.
     fn read(&mut self, reader: BERReader<'_, '_>, seen: &mut BTreeSet<Vec<u64>>) -> ASN1Result<()> {
-        let (id, is_critical, value) = reader.read_sequence(|reader| {
-            let id = reader.next().read_oid()?.components().clone();
-            let is_critical = reader.read_optional(|reader| reader.read_bool())?.unwrap_or_default();
-            Ok((id, is_critical, reader.next().read_bytes()?))
-        })?;
+        let (id, is_critical, value) = extension(reader)?;
         match id.strip_prefix(&EXTENSIONS) {
             Some([KEY_USAGE]) => self.can_sign_certificates = Some(can_sign_certificates(&value)?),
-            Some([SUBJECT_ALTERNATIVE_NAME]) => self.read_names(&value)?,
+            Some([SUBJECT_ALTERNATIVE_NAME]) => self.alternative_names = AlternativeNames::parse(&value)?,
             Some([BASIC_CONSTRAINTS]) => self.basic_constraints = Some(basic_constraints(&value)?),
             Some([EXTENDED_KEY_USAGE]) => self.extended_key_usage = Some(purposes(&value)?),
             Some([NAME_CONSTRAINTS]) => {
@@ -214,31 +207,19 @@ impl Extensions {
         }
         if seen.insert(id) { Ok(()) } else { Err(invalid()) }
     }
-
-    /// Reads the alternative names that are host names or addresses.
-    fn read_names(&mut self, der: &[u8]) -> ASN1Result<()> {
-        let (dns, address) = (Tag::context(2), Tag::context(7));
-        yasna::parse_der(der, |reader| {
-            reader.read_sequence_of(|reader| {
-                let tag = reader.lookahead_tag()?;
-                if tag == dns {
-                    self.dns_names.push(reader.read_tagged_implicit(dns, |reader| reader.read_ia5_string())?);
-                } else if tag == address {
-                    let bytes = reader.read_tagged_implicit(address, |reader| reader.read_bytes())?;
-                    let short = <[u8; 4]>::try_from(&*bytes).map(|bytes| Ipv4Addr::from(bytes).into());
-                    let long = || <[u8; 16]>::try_from(&*bytes).map(|bytes| Ipv6Addr::from(bytes).into());
-                    self.addresses.push(short.or_else(|_| long()).map_err(|_| invalid())?);
-                } else {
-                    reader.read_der()?;
-                }
-                Ok(())
-            })
-        })
-    }
 }
 
 fn invalid() -> ASN1Error {
     ASN1Error::new(ASN1ErrorKind::Invalid)
+}
+
+/// Reads an extension: its identifier, whether it is critical, and its value in DER.
+fn extension(reader: BERReader<'_, '_>) -> ASN1Result<(Vec<u64>, bool, Vec<u8>)> {
+    reader.read_sequence(|reader| {
+        let id = reader.next().read_oid()?.components().clone();
+        let is_critical = reader.read_optional(|reader| reader.read_bool())?.unwrap_or_default();
+        Ok((id, is_critical, reader.next().read_bytes()?))
+    })
 }
 
 /// Reads the content of an `AlgorithmIdentifier`: an identifier and its optional parameters.
@@ -317,8 +298,9 @@ mod tests {
         params.distinguished_name.push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 1]), "other");
         let key = KeyPair::generate().unwrap();
         let certificate = parse(&params, &key).unwrap();
-        assert_eq!(certificate.extensions.dns_names, ["hook.default.svc", "*.example.com"]);
-        let addresses = certificate.extensions.addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let names = &certificate.extensions.alternative_names;
+        assert_eq!(names.dns_names, ["hook.default.svc", "*.example.com"]);
+        let addresses = names.addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(addresses, ["127.0.0.1", "::1"]);
         assert_eq!(certificate.not_before.to_string(), "2026-01-30T00:00:00Z");
         assert_eq!(certificate.not_after.to_string(), "2050-01-01T00:00:00Z");

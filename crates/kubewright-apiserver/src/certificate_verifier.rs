@@ -10,7 +10,7 @@
 use std::{error::Error, fmt, net::IpAddr};
 
 use jiff::Timestamp;
-use kubewright_apimachinery::certificate::Certificate;
+use kubewright_apimachinery::certificate::{AlternativeNames, Certificate};
 use rustls::{
     crypto::WebPkiSupportedAlgorithms,
     pki_types::{AlgorithmIdentifier, CertificateDer, ServerName, alg_id},
@@ -283,7 +283,7 @@ fn check_usage(certificate: &Certificate, purpose: &[u64]) -> Result<(), Refusal
 
 /// Checks that a certificate is valid for a host.
 fn check_host(certificate: &Certificate, host: &ServerName<'_>) -> Result<(), Refusal> {
-    let (names, addresses) = (&certificate.extensions.dns_names, &certificate.extensions.addresses);
+    let AlternativeNames { dns_names: names, addresses, .. } = &certificate.extensions.alternative_names;
     let shown = host.to_str();
     let valid = if let ServerName::IpAddress(address) = host {
         if addresses.contains(&IpAddr::from(*address)) {

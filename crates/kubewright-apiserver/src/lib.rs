@@ -17,6 +17,7 @@ mod admission;
 mod audit;
 mod auth;
 mod body;
+mod certificate_authority;
 mod certificate_verifier;
 mod codec;
 mod conversion;
@@ -63,6 +64,7 @@ pub use self::{
     audit::Usage,
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
+    certificate_authority::CertificateAuthority,
     feed::{Change, Feed, Lagged},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,

@@ -62,11 +62,13 @@ pub struct ListenOptions {
     /// The time without an open request after which a connection is closed, so that it doesn't count against the limit. A
     /// watch is open until it ends. Defaults to five minutes.
     pub idle_timeout: Duration,
-    /// The certificate of the server. By default, one is generated, by an authority of the listener's own.
+    /// The certificate of the server. By default, one is generated, by [`ApiServer::certificate_authority`].
+    ///
+    /// [`ApiServer::certificate_authority`]: crate::ApiServer::certificate_authority
     pub certificate: Option<ServerCertificate>,
     /// The certificates, in PEM, of authorities whose clients are authenticated by their certificates: the common name is
-    /// the user, and the organizations are the groups. Empty by default. The credentials of
-    /// [`Listener::kubeconfig`] are always valid.
+    /// the user, and the organizations are the groups. Empty by default. Certificates of the server's own authority are
+    /// always valid, among them that of [`Listener::kubeconfig`].
     pub client_authorities: String,
 }
 
@@ -143,11 +145,12 @@ impl Listener {
         let socket = TcpListener::bind(address).await.map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
         let addresses: Vec<_> = [address.ip()].into_iter().chain(kubernetes_service_ip(&state)).collect();
-        let credentials = Credentials::generate(&addresses, certificate.as_ref())?;
-        let clients = ClientCertificates::new(&client_authorities);
-        if clients.is_empty() && !client_authorities.is_empty() {
+        let ca = &state.certificate_authority;
+        let credentials = Credentials::generate(ca, &addresses, certificate.as_ref())?;
+        if !client_authorities.is_empty() && ClientCertificates::new(&client_authorities).is_empty() {
             return Err(TlsError::ClientAuthorities.into());
         }
+        let clients = ClientCertificates::new(&(ca.certificate().map_err(TlsError::from)? + &client_authorities));
         state.authenticator.add_token(credentials.token(), UserInfo::admin());
         let listener = Self {
             address,
@@ -159,9 +162,8 @@ impl Listener {
             tasks: TaskTracker::new(),
         };
         let shared = Arc::new(Shared {
-            acceptor: TlsAcceptor::from(credentials.server.clone()),
+            acceptor: TlsAcceptor::from(credentials.server),
             state,
-            credentials,
             clients,
             shutdown: listener.shutdown.clone(),
             tasks: listener.tasks.clone(),
@@ -222,7 +224,6 @@ fn kubernetes_service_ip(state: &State) -> Option<IpAddr> {
 /// The state shared by all connections of a listener.
 struct Shared {
     state: Arc<State>,
-    credentials: Credentials,
     clients: ClientCertificates,
     acceptor: TlsAcceptor,
     shutdown: Shutdown,
@@ -313,9 +314,6 @@ impl Shared {
     /// Returns the identity of a client that showed these certificates, its own first.
     fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Identity {
         let Some(chain) = chain.filter(|chain| !chain.is_empty()) else { return Identity::None };
-        if self.credentials.is_client(chain.first()) {
-            return Identity::User(self.credentials.user());
-        }
         match self.clients.user(chain, self.state.clock.now()) {
             Ok(user) => Identity::User(user),
             Err(error) => {

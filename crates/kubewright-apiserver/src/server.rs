@@ -23,6 +23,7 @@ use crate::{
     audit::Usage,
     auth::{Authenticator, Authorization, Issuer, UserInfo},
     body::BoxError,
+    certificate_authority::CertificateAuthority,
     decoding,
     feed::Feed,
     flow_control::FlowControl,
@@ -202,6 +203,7 @@ impl ApiServerBuilder {
             registry,
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
+            certificate_authority: Arc::default(),
             admission,
             webhook_client,
             actions: self.actions,
@@ -275,6 +277,11 @@ impl ApiServer {
     /// If the address can't be bound, or isn't a loopback address and `allow_remote` isn't set.
     pub async fn listen(&self, options: impl Into<ListenOptions>) -> Result<Listener, ListenError> {
         Listener::start(self.state.clone(), options.into()).await
+    }
+
+    /// Returns the authority whose client certificates all listeners accept.
+    pub fn certificate_authority(&self) -> Arc<CertificateAuthority> {
+        self.state.certificate_authority.clone()
     }
 
     /// Returns the served resources.

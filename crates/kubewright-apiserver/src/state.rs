@@ -8,6 +8,7 @@ use crate::{
     action::Actions,
     admission::Admission,
     auth::{Authenticator, Authorization},
+    certificate_authority::CertificateAuthority,
     flow_control::FlowControl,
     metrics::Metrics,
     openapi::OpenApi,
@@ -25,6 +26,8 @@ pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorization: Authorization,
+    /// Signs the certificates of listeners and clients.
+    pub(crate) certificate_authority: Arc<CertificateAuthority>,
     /// The admission webhooks and policies.
     pub(crate) admission: Arc<Admission>,
     /// Calls webhooks, for admission and for conversion.

@@ -1,13 +1,9 @@
-//! The credentials of a listener: a private certificate authority, the certificates of the server and of the client,
-//! and a token.
+//! The credentials of a listener: the certificates of the server and of its client, and a token.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -15,7 +11,8 @@ use rustls::{
 };
 
 use crate::{
-    auth::{CREDENTIAL_ID, UserInfo, client_certificate::credential_id, token},
+    auth::token,
+    certificate_authority::{CertificateAuthority, distinguished_name, pem_text},
     peer::PeerVerifier,
 };
 
@@ -71,39 +68,39 @@ pub(crate) struct Credentials {
     authority: String,
     client_key: String,
     client_pem: String,
-    client: CertificateDer<'static>,
     token: String,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl Credentials {
-    /// Generates credentials for a server at these addresses. The server shows `certificate` instead of a generated one.
-    pub(crate) fn generate(addresses: &[IpAddr], certificate: Option<&ServerCertificate>) -> Result<Self, TlsError> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name = name("kubewright-ca", None);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-
+    /// Generates credentials for a server at these addresses, signed by an authority. The server shows `certificate` instead
+    /// of a generated one.
+    pub(crate) fn generate(
+        ca: &CertificateAuthority,
+        addresses: &[IpAddr],
+        certificate: Option<&ServerCertificate>,
+    ) -> Result<Self, TlsError> {
+        let ca = ca.issuer()?;
         let (authority, server) = match certificate {
             Some(given) => {
                 let chain = given.chain()?;
                 let last = chain.last().map(|der| pem_text("CERTIFICATE", der.to_vec())).unwrap_or_default();
                 (last, configure(chain, PrivateKeyDer::from_pem_slice(given.key.as_bytes())?)?)
             }
-            None => (ca.pem(), generate_server(addresses, &ca)?),
+            None => (ca.pem(), generate_server(addresses, ca)?),
         };
 
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name = name("system:admin", Some("system:masters"));
+        params.distinguished_name =
+            distinguished_name(&[(DnType::OrganizationName, "system:masters"), (DnType::CommonName, "system:admin")]);
+        params.not_before = date_time_ymd(1970, 1, 1);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let client_key = KeyPair::generate()?;
-        let client = params.signed_by(&client_key, &ca)?;
+        let client = params.signed_by(&client_key, ca)?;
         Ok(Self {
             authority,
             client_key: sec1(&client_key)?,
             client_pem: client.pem(),
-            client: client.der().clone(),
             token: token::secret().ok_or(rcgen::Error::RingUnspecified)?,
             server: Arc::new(server),
         })
@@ -117,18 +114,6 @@ impl Credentials {
     /// Returns the certificate that clients have to trust, in PEM: of the authority, or the last one of a given chain.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
-    }
-
-    /// Returns whether a peer sent the client certificate. The handshake has verified that it holds the key.
-    pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
-        shown == Some(&self.client)
-    }
-
-    /// Returns the user of the client certificate.
-    pub(crate) fn user(&self) -> UserInfo {
-        let mut user = UserInfo::admin();
-        user.extra.insert(CREDENTIAL_ID.into(), vec![credential_id(&self.client)]);
-        user
     }
 
     /// Returns a kubeconfig for the client, as YAML.
@@ -181,11 +166,6 @@ fn sec1(key: &KeyPair) -> Result<String, TlsError> {
     Ok(pem_text("EC PRIVATE KEY", der))
 }
 
-fn pem_text(label: &str, der: Vec<u8>) -> String {
-    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    pem::encode_config(&pem::Pem::new(label, der), lines)
-}
-
 /// Generates a certificate for a server at these addresses.
 fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> Result<ServerConfig, TlsError> {
     let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -196,20 +176,11 @@ fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> R
         .collect();
     hosts.dedup();
     let mut params = CertificateParams::new(hosts)?;
-    params.distinguished_name = name("kube-apiserver", None);
+    params.distinguished_name = distinguished_name(&[(DnType::CommonName, "kube-apiserver")]);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, ca)?;
     configure(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
-}
-
-fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
-    let mut name = DistinguishedName::new();
-    if let Some(organization) = organization {
-        name.push(DnType::OrganizationName, organization);
-    }
-    name.push(DnType::CommonName, common);
-    name
 }
 
 fn configure(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<ServerConfig, TlsError> {
@@ -244,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_kubeconfig_has_a_key_that_every_client_reads() {
-        let credentials = Credentials::generate(&[], None).unwrap();
+        let credentials = Credentials::generate(&CertificateAuthority::default(), &[], None).unwrap();
         let kubeconfig = credentials.kubeconfig("https://127.0.0.1:1");
         let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
         let text = String::from_utf8(STANDARD.decode(line).unwrap()).unwrap();

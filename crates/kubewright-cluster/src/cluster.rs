@@ -30,6 +30,7 @@ use crate::{
         replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
         scheduler,
         selection::Controllers,
+        signing::{SigningRequests, cleaner::StaleRequests},
         stateful_set::StatefulSets,
         taint_eviction::TaintEvictions,
         volume_binder::{self, Volumes},
@@ -362,6 +363,9 @@ impl Cluster {
             let certificate = self.endpoints.certificate();
             self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
         }
+        let signing = SigningRequests::new(api.certificate_authority(), random.clone());
+        self.control(selected, "certificatesigningrequest-cleaner-controller", clock, StaleRequests::default());
+        self.control(selected, "certificatesigningrequest-signing-controller", clock, signing);
         self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
         self.control(selected, "cronjob-controller", clock, CronJobs::default());
         self.control(selected, "daemonset-controller", clock, DaemonSets::default());

@@ -1,6 +1,16 @@
 //! Requests for certificates ([RFC 2986](https://www.rfc-editor.org/rfc/rfc2986)).
 
-use super::{NameAttribute, algorithm, name_attributes};
+use std::collections::BTreeSet;
+
+use yasna::{ASN1Result, Tag};
+
+use super::{
+    AlternativeNames, EXTENSIONS, NameAttribute, SUBJECT_ALTERNATIVE_NAME, algorithm, extension, invalid,
+    name_attributes,
+};
+
+/// The identifier of the attribute with the extensions that the certificate should have.
+const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113549, 1, 9, 14];
 
 /// A parsed request for a certificate. The name, algorithms and the key are kept in DER.
 #[derive(Clone, Debug)]
@@ -13,10 +23,14 @@ pub struct CertificateRequest {
     pub signature: Vec<u8>,
     /// The `Name` of the requester.
     pub subject: Vec<u8>,
+    /// The `SubjectPublicKeyInfo`.
+    pub public_key_info: Vec<u8>,
     /// The algorithm of the public key: the content of an `AlgorithmIdentifier`.
     pub key_algorithm: Vec<u8>,
     /// The public key, without its algorithm.
     pub public_key: Vec<u8>,
+    /// The requested names besides the subject.
+    pub alternative_names: AlternativeNames,
 }
 
 impl CertificateRequest {
@@ -29,26 +43,75 @@ impl CertificateRequest {
             })
         })
         .ok()?;
-        let (subject, (key_algorithm, public_key)) = yasna::parse_der(&signed, |reader| {
+        let (subject, public_key_info, attributes) = yasna::parse_der(&signed, |reader| {
             reader.read_sequence(|reader| {
                 reader.next().read_u64()?;
-                let subject = reader.next().read_der()?;
-                let key = reader
-                    .next()
-                    .read_sequence(|reader| Ok((algorithm(reader.next())?, reader.next().read_bitvec_bytes()?.0)))?;
-                // The attributes, such as the extensions that the certificate should have.
-                reader.read_optional(|reader| reader.read_der())?;
-                Ok((subject, key))
+                let (subject, key) = (reader.next().read_der()?, reader.next().read_der()?);
+                Ok((subject, key, reader.read_optional(|reader| reader.read_der())?))
             })
         })
         .ok()?;
-        Some(Self { signed, signature_algorithm, signature, subject, key_algorithm, public_key })
+        let (key_algorithm, public_key) = yasna::parse_der(&public_key_info, |reader| {
+            reader.read_sequence(|reader| Ok((algorithm(reader.next())?, reader.next().read_bitvec_bytes()?.0)))
+        })
+        .ok()?;
+        let alternative_names = attributes.map_or_else(|| Ok(AlternativeNames::default()), |der| requested_names(&der));
+        Some(Self {
+            signed,
+            signature_algorithm,
+            signature,
+            subject,
+            public_key_info,
+            key_algorithm,
+            public_key,
+            alternative_names: alternative_names.ok()?,
+        })
     }
 
     /// Returns the attributes of the subject; `None` if it has a string type other than UTF-8, printable and IA5.
     pub fn subject_attributes(&self) -> Option<Vec<NameAttribute>> {
         name_attributes(&self.subject)
     }
+}
+
+/// Returns the alternative names in the attributes of a request. As in Go, attributes of another form are ignored, and
+/// extensions may not occur twice.
+fn requested_names(attributes: &[u8]) -> ASN1Result<AlternativeNames> {
+    let mut all = Vec::new();
+    yasna::parse_der(attributes, |reader| {
+        // The order isn't checked, unlike that of a set.
+        reader.read_tagged_implicit(Tag::context(0), |reader| {
+            reader.read_sequence_of(|reader| {
+                all.push(reader.read_der()?);
+                Ok(())
+            })
+        })
+    })?;
+    let values = all.iter().filter_map(|attribute| extension_request(attribute).ok().flatten());
+    let (mut names, mut seen) = (AlternativeNames::default(), BTreeSet::new());
+    for value in values {
+        yasna::parse_der(&value, |reader| {
+            reader.read_sequence_of(|reader| {
+                let (id, _, value) = extension(reader)?;
+                if id.strip_prefix(&EXTENSIONS) == Some(&[SUBJECT_ALTERNATIVE_NAME]) {
+                    names = AlternativeNames::parse(&value)?;
+                }
+                if seen.insert(id) { Ok(()) } else { Err(invalid()) }
+            })
+        })?;
+    }
+    Ok(names)
+}
+
+/// Returns the value of an attribute if it is the one with the requested extensions.
+fn extension_request(attribute: &[u8]) -> ASN1Result<Option<Vec<u8>>> {
+    yasna::parse_der(attribute, |reader| {
+        reader.read_sequence(|reader| {
+            let id = reader.next().read_oid()?;
+            let values = reader.next().collect_set_of(|reader| reader.read_der())?;
+            Ok(values.into_iter().next().filter(|_| id.components() == EXTENSION_REQUEST))
+        })
+    })
 }
 
 #[cfg(test)]
@@ -67,6 +130,8 @@ mod tests {
         let attributes = request.subject_attributes().unwrap();
         assert!(attributes.iter().any(|(id, value)| *id == [2, 5, 4, 10] && value.text() == "dev"));
         assert_eq!(request.public_key, rcgen::PublicKeyData::der_bytes(&key));
+        assert_eq!(request.public_key_info, rcgen::PublicKeyData::subject_public_key_info(&key));
+        assert_eq!(request.alternative_names.dns_names, ["example.com"]);
         for length in 0..der.len() {
             assert!(CertificateRequest::parse(&der[..length]).is_none());
         }

@@ -51,7 +51,7 @@ impl ClientCertificates {
 }
 
 /// Returns the identity of a certificate in the attributes of its user.
-pub(crate) fn credential_id(certificate: &CertificateDer<'_>) -> String {
+fn credential_id(certificate: &CertificateDer<'_>) -> String {
     format!("X509SHA256={}", digest::hash(certificate).to_lowercase())
 }
 

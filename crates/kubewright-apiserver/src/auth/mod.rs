@@ -7,7 +7,7 @@
 pub(crate) mod attributes;
 pub(crate) mod authenticator;
 pub(crate) mod authorization;
-pub(crate) mod client_certificate;
+mod client_certificate;
 pub(crate) mod impersonation;
 pub(crate) mod requester;
 pub(crate) mod service_account;
@@ -21,5 +21,5 @@ pub(crate) use self::{
     client_certificate::ClientCertificates,
     impersonation::impersonate,
     token::Issuer,
-    user::{CREDENTIAL_ID, service_account_name},
+    user::service_account_name,
 };

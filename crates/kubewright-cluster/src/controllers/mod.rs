@@ -4,6 +4,7 @@
 //! * [`deletion`]: the deletion of namespaces and of custom kinds
 //! * [`namespace_defaults`]: the objects that every namespace has
 //! * [`aggregation`]: aggregated cluster roles
+//! * [`signing`]: the certificates of signing requests, and the removal of old requests
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
 //! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
@@ -45,6 +46,7 @@ pub(crate) mod replicaset;
 mod retry;
 pub(crate) mod scheduler;
 pub(crate) mod selection;
+pub(crate) mod signing;
 pub(crate) mod stateful_set;
 pub(crate) mod taint_eviction;
 pub(crate) mod value;

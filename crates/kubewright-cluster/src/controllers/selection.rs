@@ -30,7 +30,9 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 16] = [
+    pub const NAMES: [&'static str; 18] = [
+        "certificatesigningrequest-cleaner-controller",
+        "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
         "cronjob-controller",
         "daemonset-controller",
@@ -122,6 +124,6 @@ mod tests {
         assert_eq!("*,-job-controller".parse(), Ok(removed.clone()));
         assert!(!removed.contains("job-controller") && removed.contains("deployment-controller"));
         let error = "all,jobs".parse::<Controllers>().unwrap_err().to_string();
-        assert!(error.starts_with("no controller is called \"jobs\"; there are clusterrole-"), "{error}");
+        assert!(error.starts_with("no controller is called \"jobs\"; there are certificate"), "{error}");
     }
 }

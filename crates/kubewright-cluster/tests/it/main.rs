@@ -27,6 +27,7 @@ mod protection;
 mod proxy;
 mod replicaset;
 mod scheduler;
+mod signing;
 mod simulate;
 mod stateful_set;
 mod taint_eviction;

@@ -21,8 +21,9 @@ pub(super) fn subject(certificate: &Certificate) -> Option<DistinguishedName> {
 
 /// Returns the host names and addresses.
 pub(super) fn names(certificate: &Certificate) -> BTreeSet<String> {
-    let addresses = certificate.extensions.addresses.iter().map(ToString::to_string);
-    certificate.extensions.dns_names.iter().cloned().chain(addresses).collect()
+    let names = &certificate.extensions.alternative_names;
+    let addresses = names.addresses.iter().map(ToString::to_string);
+    names.dns_names.iter().cloned().chain(addresses).collect()
 }
 
 /// Returns whether the holder is an authority.
