@@ -21,7 +21,7 @@ use crate::{
         deletion,
         deployment::Deployments,
         disruption::{Disruptions, stale::StaleDisruptions},
-        endpoints::Endpoints,
+        endpoints::{Endpoints, mirroring::Mirroring},
         event_ttl, garbage,
         job::Jobs,
         kubernetes_service, namespace_defaults,
@@ -373,6 +373,7 @@ impl Cluster {
         self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone()));
         self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
         self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone()));
+        self.control(selected, "endpointslicemirroring-controller", clock, Mirroring::default());
         self.control(selected, "job-controller", clock, Jobs::default());
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
         self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET));

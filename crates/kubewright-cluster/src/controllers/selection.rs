@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 19] = [
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
@@ -39,6 +39,7 @@ impl Controllers {
         "deployment-controller",
         "disruption-controller",
         "endpointslice-controller",
+        "endpointslicemirroring-controller",
         "garbage-collector-controller",
         "job-controller",
         "namespace-controller",

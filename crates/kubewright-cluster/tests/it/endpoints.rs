@@ -54,3 +54,42 @@ async fn slices_follow_the_pods_and_the_service() {
     cluster.expect::<Endpoints>(|all| all.iter().all(|one| one.name_any() != "web")).await.expect("gone with it");
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn endpoints_that_a_user_writes_are_mirrored() {
+    let cluster = crate::bare().await;
+    let manifests = "
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {ports: [{port: 5432}]}
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: db, labels: {app: db}}
+subsets:
+- addresses: [{ip: 192.0.2.7}]
+  ports: [{port: 5432}]
+";
+    cluster.apply_yaml(manifests).await.expect("applied");
+    let addresses = |slices: &[&EndpointSlice]| {
+        let ours = slices.iter().filter(|slice| slice.name_any().starts_with("db-"));
+        let endpoints = ours.flat_map(|slice| slice.endpoints.clone().into_iter().flatten());
+        endpoints.flat_map(|endpoint| endpoint.addresses).collect::<Vec<_>>()
+    };
+    let slices = cluster.expect::<EndpointSlice>(|all| addresses(all) == ["192.0.2.7"]).await.expect("mirrored");
+    let slice = slices.iter().find(|slice| slice.name_any().starts_with("db-")).expect("the slice");
+    let labels = slice.labels();
+    assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "endpointslicemirroring-controller.k8s.io");
+    assert_eq!((labels["kubernetes.io/service-name"].as_str(), labels["app"].as_str()), ("db", "db"));
+    cluster.apply_yaml(&manifests.replace("192.0.2.7", "192.0.2.8")).await.expect("applied");
+    cluster.expect::<EndpointSlice>(|all| addresses(all) == ["192.0.2.8"]).await.expect("followed");
+    let endpoints: Api<Endpoints> = Api::namespaced(cluster.client(), "default");
+    endpoints.delete("db", &DeleteParams::default()).await.expect("deleted");
+    cluster.expect::<EndpointSlice>(|all| addresses(all).is_empty()).await.expect("gone with them");
+    // Those of the API server itself aren't.
+    let slices = cluster.expect::<EndpointSlice>(|_| true).await.expect("slices");
+    let is_mirror = |slice: &EndpointSlice| slice.name_any().starts_with("kubernetes-");
+    assert!(!slices.iter().any(is_mirror));
+    cluster.shutdown().await;
+}

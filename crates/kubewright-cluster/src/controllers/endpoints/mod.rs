@@ -1,8 +1,9 @@
 //! Endpoints of services: EndpointSlices, and Endpoints objects for clients that still read those.
 //!
-//! Services without a selector are left to their creators.
+//! Services without a selector are left to their creators, whose Endpoints are mirrored ([`mirroring`]).
 
 mod address;
+pub(crate) mod mirroring;
 #[cfg(test)]
 mod tests;
 
