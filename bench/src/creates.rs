@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Pods};
+use kubewright_cluster::{Cluster, Durability, Pods};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -57,6 +57,55 @@ pub(crate) async fn over_tls(sizes: &Sizes, clock: SharedClock) -> Result<Vec<Ou
             "The same callers get each of these pods.",
         ),
     ])
+}
+
+/// Creates pods in a cluster in memory and in one with a data directory, in turns, and compares the rates.
+pub(crate) async fn kept(sizes: &Sizes, clock: SharedClock) -> Result<Vec<Outcome>> {
+    const ROUNDS: usize = 3;
+    let count = (sizes.creates / ROUNDS).max(CALLERS);
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        for (rates, durability) in rates.iter_mut().zip([None, Some(Durability::Process), Some(Durability::Machine)]) {
+            rates.push(creates_per_second(count, durability, &clock).await?);
+        }
+    }
+    let [memory, process, machine] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    });
+    let details = format!("{process:.0} pods/s, {memory:.0} in memory; with --fsync {machine:.0}");
+    Ok(vec![Outcome {
+        name: "kept-creates",
+        figure: process / memory,
+        unit: "of in memory",
+        limit: Limit::AtLeast(0.5),
+        details,
+        method: "`pod-creates` with 10,000 pods in memory, with a data directory, and with one and `fsync`, in turns; the medians \
+                 of three rounds. The directory is in the temporary directory.",
+    }])
+}
+
+async fn creates_per_second(count: usize, durability: Option<Durability>, clock: &SharedClock) -> Result<f64> {
+    let directory = tempfile::tempdir().context("make a directory")?;
+    let builder = Cluster::builder().clock(clock.clone()).pods(Pods::None);
+    let builder = match durability {
+        Some(durability) => builder.data_dir(directory.path()).durability(durability),
+        None => builder,
+    };
+    let cluster = builder.start().await.context("start the cluster")?;
+    let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
+    let client = client(&listener.kubeconfig()).await?;
+    let template = Arc::new(pod());
+    let create = move |pods: Api<Pod>, name: String| {
+        let mut pod = Pod::clone(&template);
+        async move {
+            pod.metadata.name = Some(name);
+            pods.create(&PostParams::default(), &pod).await.map(drop)
+        }
+    };
+    let creates = concurrently(count, &client, clock, create).await.context("create pods")?;
+    cluster.shutdown().await;
+    Ok(count as f64 / creates.took.as_secs_f64())
 }
 
 /// The duration of many requests.

@@ -194,6 +194,7 @@ impl Runner<'_> {
     async fn server(&mut self) {
         let (sizes, clock) = (self.sizes, self.clock.clone());
         self.run("pod-creates", &[], async { creates::over_tls(sizes, clock.clone()).await }).await;
+        self.run("kept-creates", &[], async { creates::kept(sizes, clock.clone()).await }).await;
         self.run("admission", &[], async { admission::round_trip(sizes, clock.clone()).await.map(one) }).await;
         let by_the_runtime = async { admission::by_the_runtime(sizes, clock.clone()).await.map(one) };
         self.run("admission-runtime", &[], by_the_runtime).await;

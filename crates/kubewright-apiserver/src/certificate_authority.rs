@@ -11,7 +11,8 @@ use rcgen::{
 /// The certificate authority of a server, which signs the certificates of its listeners, and whose client certificates
 /// every listener accepts. The common name of a certificate is the user, and its organizations are the groups.
 ///
-/// Its key is generated when it is first used, and is never written anywhere.
+/// Its key is generated when it is first used. It is written to the data directory of the server, if that has one, and
+/// nowhere else.
 #[derive(Default)]
 pub struct CertificateAuthority(OnceLock<Result<Authority, rcgen::Error>>);
 
@@ -19,15 +20,28 @@ pub struct CertificateAuthority(OnceLock<Result<Authority, rcgen::Error>>);
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     certificate: Certificate,
+    pem: String,
 }
 
 impl CertificateAuthority {
+    /// Returns the authority with this key and its certificate, both in PEM.
+    pub(crate) fn restore(certificate: String, key: &str) -> Result<Self, rcgen::Error> {
+        // What the same key signs under the same name is verified by the certificate that clients already have.
+        let authority = Authority { pem: certificate, ..Authority::of(KeyPair::from_pem(key)?)? };
+        Ok(Self(OnceLock::from(Ok(authority))))
+    }
+
+    /// Returns the private key in PEM.
+    pub(crate) fn key(&self) -> Result<String, rcgen::Error> {
+        Ok(self.authority()?.issuer.key().serialize_pem())
+    }
+
     /// Returns the certificate of the authority in PEM.
     ///
     /// # Errors
     /// If the key can't be generated.
     pub fn certificate(&self) -> Result<String, rcgen::Error> {
-        Ok(self.authority()?.issuer.pem())
+        Ok(self.authority()?.pem.clone())
     }
 
     /// Issues a certificate, and returns it in PEM. It signs whatever it is given.
@@ -35,7 +49,7 @@ impl CertificateAuthority {
     /// # Errors
     /// If the key can't be generated or used.
     pub fn sign(&self, template: &CertificateTemplate) -> Result<String, rcgen::Error> {
-        let Authority { issuer, certificate } = self.authority()?;
+        let Authority { issuer, certificate, .. } = self.authority()?;
         let sign = |text: &[u8]| issuer.key().sign(text);
         let der = template.signed(&certificate.subject, &certificate.signature_algorithm, sign)?;
         Ok(pem_text("CERTIFICATE", der))
@@ -53,15 +67,19 @@ impl CertificateAuthority {
 
 impl Authority {
     fn generate() -> Result<Self, rcgen::Error> {
+        Self::of(KeyPair::generate()?)
+    }
+
+    fn of(key: KeyPair) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = distinguished_name(&[(DnType::CommonName, "kubewright-ca")]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         // The earliest time of a clock in tests.
         params.not_before = date_time_ymd(1970, 1, 1);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let issuer = CertifiedIssuer::self_signed(params, key)?;
         let certificate = Certificate::parse(issuer.der()).ok_or(rcgen::Error::CouldNotParseCertificate)?;
-        Ok(Self { issuer, certificate })
+        Ok(Self { pem: issuer.pem(), issuer, certificate })
     }
 }
 

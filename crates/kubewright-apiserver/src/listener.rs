@@ -146,7 +146,7 @@ impl Listener {
         let address = socket.local_addr().map_err(bind_error)?;
         let addresses: Vec<_> = [address.ip()].into_iter().chain(kubernetes_service_ip(&state)).collect();
         let ca = &state.certificate_authority;
-        let credentials = Credentials::generate(ca, &addresses, certificate.as_ref())?;
+        let credentials = Credentials::new(ca, &addresses, certificate.as_ref(), state.credentials.clone())?;
         if !client_authorities.is_empty() && ClientCertificates::new(&client_authorities).is_empty() {
             return Err(TlsError::ClientAuthorities.into());
         }
@@ -209,7 +209,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.state.authenticator.remove_token(&self.token);
+        // Kept credentials may also be those of another listener.
+        if self.state.credentials.is_none() {
+            self.state.authenticator.remove_token(&self.token);
+        }
         self.shutdown.closing.cancel();
         self.shutdown.abort.cancel();
     }

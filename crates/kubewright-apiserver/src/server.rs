@@ -16,6 +16,7 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     action::{Action, Actions},
@@ -39,7 +40,7 @@ use crate::{
     response::Response,
     state::State,
     storage::{DataDirError, DiskOptions, Durability, Key, Limits, Mutation, Store, WriteError},
-    tls::TlsError,
+    tls::{self, ClientCredentials, TlsError},
     webhook_client::WebhookClient,
 };
 
@@ -63,6 +64,35 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
+    certificate_authority: CertificateAuthority,
+    credentials: Option<ClientCredentials>,
+}
+
+/// What a server keeps in its data directory beside the objects.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    authority: String,
+    authority_key: String,
+    client: ClientCredentials,
+    service_account_key: String,
+}
+
+impl Kept {
+    fn generate() -> Result<Vec<u8>, DataDirError> {
+        let make = || {
+            let ca = CertificateAuthority::default();
+            let (authority, authority_key) = (ca.certificate()?, ca.key()?);
+            let client = ClientCredentials::generate(&ca)?;
+            Ok::<_, TlsError>(Self {
+                authority,
+                authority_key,
+                client,
+                service_account_key: tls::service_account_key()?,
+            })
+        };
+        serde_json::to_vec(&make().map_err(DataDirError::credentials)?).map_err(DataDirError::credentials)
+    }
 }
 
 impl ApiServerBuilder {
@@ -154,16 +184,27 @@ impl ApiServerBuilder {
     /// A change is written to the directory before it is answered and before anyone can read it, so it survives that the
     /// process is killed; see [`Durability`] for failures of the machine. Resource versions and UIDs continue: a
     /// watch resumes from the version that it had seen, if the changes since are still in the log, and gets 410 otherwise,
-    /// as after a compaction of etcd. Objects that every cluster contains are created again if they are missing.
+    /// as after a compaction of etcd. The authority of certificates, the credentials of listeners, and the key of service
+    /// account tokens (unless it is set) are kept too, so kubeconfigs and tokens stay valid. Objects that every cluster
+    /// contains are created again if they are missing.
     ///
     /// While a change can't be written, for example because the disk is full, it is answered with 500 and not made.
     ///
     /// # Errors
     /// If another server uses the directory, if a file in it is damaged or was written by a newer version, or if it can't be
     /// read or written. A change that was being written when the process was killed is no damage: it is undone.
-    pub fn open(self, data_dir: impl AsRef<Path>) -> Result<ApiServer, DataDirError> {
+    pub fn open(mut self, data_dir: impl AsRef<Path>) -> Result<ApiServer, DataDirError> {
         let options = DiskOptions { durability: self.durability, ..DiskOptions::new(data_dir.as_ref()) };
         let store = Store::open(self.limits, options)?;
+        if let Some(text) = store.credentials(Kept::generate)? {
+            let kept: Kept = serde_json::from_slice(&text).map_err(DataDirError::credentials)?;
+            if !self.issuer.has_key() {
+                self = self.service_account_key(&kept.service_account_key).map_err(DataDirError::credentials)?;
+            }
+            let authority = CertificateAuthority::restore(kept.authority, &kept.authority_key);
+            self.certificate_authority = authority.map_err(DataDirError::credentials)?;
+            self.credentials = Some(kept.client);
+        }
         let (server, seeded) = self.start(store);
         seeded?;
         Ok(server)
@@ -201,9 +242,10 @@ impl ApiServerBuilder {
         });
         let mut state = State {
             registry,
+            credentials: self.credentials,
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
-            certificate_authority: Arc::default(),
+            certificate_authority: Arc::new(self.certificate_authority),
             admission,
             webhook_client,
             actions: self.actions,

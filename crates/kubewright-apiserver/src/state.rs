@@ -15,6 +15,7 @@ use crate::{
     proxy::ProxyResolver,
     registry::Registry,
     storage::Store,
+    tls::ClientCredentials,
     webhook_client::WebhookClient,
 };
 
@@ -24,6 +25,8 @@ pub(crate) struct State {
     pub(crate) registry: Arc<Registry>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
+    /// The credentials of listeners, if they are kept in a data directory.
+    pub(crate) credentials: Option<ClientCredentials>,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorization: Authorization,
     /// Signs the certificates of listeners and clients.

@@ -9,6 +9,7 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     auth::token,
@@ -63,52 +64,74 @@ impl fmt::Debug for ServerCertificate {
     }
 }
 
+/// The credentials of the client of a server: the administrator.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClientCredentials {
+    certificate: String,
+    key: String,
+    token: String,
+}
+
+impl fmt::Debug for ClientCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCredentials").finish_non_exhaustive()
+    }
+}
+
+impl ClientCredentials {
+    /// Generates a key, a certificate signed by an authority, and a token.
+    pub(crate) fn generate(ca: &CertificateAuthority) -> Result<Self, TlsError> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name =
+            distinguished_name(&[(DnType::OrganizationName, "system:masters"), (DnType::CommonName, "system:admin")]);
+        params.not_before = date_time_ymd(1970, 1, 1);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        Ok(Self {
+            certificate: params.signed_by(&key, ca.issuer()?)?.pem(),
+            key: sec1(&key)?,
+            token: token::secret().ok_or(rcgen::Error::RingUnspecified)?,
+        })
+    }
+}
+
+/// Generates a private key for service account tokens, in PEM.
+pub(crate) fn service_account_key() -> Result<String, TlsError> {
+    Ok(KeyPair::generate()?.serialize_pem())
+}
+
 /// The credentials of both sides of a connection. Keys are ECDSA P-256, generated in well under a millisecond.
 pub(crate) struct Credentials {
     authority: String,
-    client_key: String,
-    client_pem: String,
-    token: String,
+    client: ClientCredentials,
     pub(crate) server: Arc<ServerConfig>,
 }
 
 impl Credentials {
-    /// Generates credentials for a server at these addresses, signed by an authority. The server shows `certificate` instead
-    /// of a generated one.
-    pub(crate) fn generate(
+    /// Creates the credentials of a server at these addresses, signed by an authority. The server shows `certificate` instead
+    /// of a generated one. The client's are generated unless they are given.
+    pub(crate) fn new(
         ca: &CertificateAuthority,
         addresses: &[IpAddr],
         certificate: Option<&ServerCertificate>,
+        client: Option<ClientCredentials>,
     ) -> Result<Self, TlsError> {
-        let ca = ca.issuer()?;
         let (authority, server) = match certificate {
             Some(given) => {
                 let chain = given.chain()?;
                 let last = chain.last().map(|der| pem_text("CERTIFICATE", der.to_vec())).unwrap_or_default();
                 (last, configure(chain, PrivateKeyDer::from_pem_slice(given.key.as_bytes())?)?)
             }
-            None => (ca.pem(), generate_server(addresses, ca)?),
+            None => (ca.certificate()?, generate_server(addresses, ca.issuer()?)?),
         };
-
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name =
-            distinguished_name(&[(DnType::OrganizationName, "system:masters"), (DnType::CommonName, "system:admin")]);
-        params.not_before = date_time_ymd(1970, 1, 1);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let client_key = KeyPair::generate()?;
-        let client = params.signed_by(&client_key, ca)?;
-        Ok(Self {
-            authority,
-            client_key: sec1(&client_key)?,
-            client_pem: client.pem(),
-            token: token::secret().ok_or(rcgen::Error::RingUnspecified)?,
-            server: Arc::new(server),
-        })
+        let client = client.map_or_else(|| ClientCredentials::generate(ca), Ok)?;
+        Ok(Self { authority, client, server: Arc::new(server) })
     }
 
     /// Returns a bearer token for the user of the client certificate.
     pub(crate) fn token(&self) -> &str {
-        &self.token
+        &self.client.token
     }
 
     /// Returns the certificate that clients have to trust, in PEM: of the authority, or the last one of a given chain.
@@ -119,7 +142,7 @@ impl Credentials {
     /// Returns a kubeconfig for the client, as YAML.
     pub(crate) fn kubeconfig(&self, server: &str) -> String {
         let data = |pem: &str| STANDARD.encode(pem);
-        let (ca, certificate, key) = (data(&self.authority), data(&self.client_pem), data(&self.client_key));
+        let (ca, certificate, key) = (data(&self.authority), data(&self.client.certificate), data(&self.client.key));
         format!(
             "apiVersion: v1\n\
              kind: Config\n\
@@ -215,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_kubeconfig_has_a_key_that_every_client_reads() {
-        let credentials = Credentials::generate(&CertificateAuthority::default(), &[], None).unwrap();
+        let credentials = Credentials::new(&CertificateAuthority::default(), &[], None, None).unwrap();
         let kubeconfig = credentials.kubeconfig("https://127.0.0.1:1");
         let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
         let text = String::from_utf8(STANDARD.decode(line).unwrap()).unwrap();

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Controllers, Endpoint, Pods};
+use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, Pods};
 use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -28,9 +28,18 @@ const DEFAULT_NAMESPACE: &str = "default";
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterOptions {
-    /// Loopback address to serve the API on; port 0 takes a free port
+    /// Loopback address to serve the API on; port 0 takes a free port, or the earlier one with --data-dir
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
+
+    /// Directory to keep the cluster in, readable only by you: objects, certificates, tokens, persistent volumes. It is created if
+    /// it doesn't exist [default: none, the cluster is in memory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// With --data-dir: answer a write when it is on the disk (fsync), so that it survives a power failure
+    #[arg(long, requires = "data_dir")]
+    fsync: bool,
 
     /// Path of the kubeconfig to write; it is removed at exit [default: chosen by the command, and printed]
     #[arg(long, value_name = "FILE")]
@@ -140,6 +149,11 @@ impl ClusterOptions {
         let builder = Cluster::builder().clock(clock.clone()).pods(pods).images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
+        let durability = if self.fsync { Durability::Machine } else { Durability::Process };
+        let builder = match &self.data_dir {
+            Some(path) => builder.data_dir(path).durability(durability),
+            None => builder,
+        };
         let cluster = builder.start().await.context("start the cluster")?;
         if self.namespace != DEFAULT_NAMESPACE {
             create_namespace(&cluster, &self.namespace).await?;

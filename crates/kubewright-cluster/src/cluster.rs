@@ -1,13 +1,24 @@
 //! The cluster as a whole: its parts, their start, and their shutdown.
 
-use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    fs::DirBuilder,
+    net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
+    panic::AssertUnwindSafe,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::FutureExt;
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use kubewright_apiserver::{ApiServer, ApiServerBuilder, ListenError, ListenOptions, TlsError};
+use kubewright_apiserver::{
+    ApiServer, ApiServerBuilder, DataDirError, Durability, ListenError, ListenOptions, TlsError,
+};
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::task::TaskTracker;
@@ -47,11 +58,14 @@ use crate::{
         proxy,
         simulation::{FinishError, Simulation},
     },
-    object_client::ObjectClient,
+    object_client::{ObjectClient, is_conflict},
 };
 
 /// The folder of the volumes of simulated pods. It isn't created, since no process uses it.
 const SIMULATED_VOLUMES: &str = "/var/lib/kubewright/volumes";
+
+/// The file of the data directory that contains the address of the server.
+const ADDRESS: &str = "address";
 
 /// The way in which the node runs pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +90,9 @@ pub enum StartError {
     /// The directory for the pods' files can't be created.
     #[error("failed to create a directory for the pods")]
     Directory(#[source] std::io::Error),
+    /// The data directory can't be opened.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
     /// The node can't be registered.
     #[error("failed to register the node")]
     Register(#[source] kube::Error),
@@ -100,6 +117,7 @@ pub struct ClusterBuilder {
     controllers: Controllers,
     service_account_admission: Option<bool>,
     api: ApiServerBuilder,
+    data_dir: Option<PathBuf>,
 }
 
 impl ClusterBuilder {
@@ -174,6 +192,25 @@ impl ClusterBuilder {
         self
     }
 
+    /// Keeps the cluster in a directory, which is created if it doesn't exist: its objects, credentials, and the folders of
+    /// persistent volumes. By default, a cluster is in memory and ends with its process. See [`ApiServerBuilder::open`] for
+    /// what is kept and when.
+    ///
+    /// When a cluster starts with an existing directory, the node treats its pods like a kubelet after a restart of its
+    /// machine: the containers have ended with code 137, and are restarted by the restart policy of their pod. Logs and
+    /// volumes of pods, other than persistent ones, are not kept.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Sets what an answered change survives if the cluster has a [data directory](Self::data_dir). Defaults to
+    /// [`Durability::Process`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.api = self.api.durability(durability);
+        self
+    }
+
     /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
     /// registered. The default ServiceAccounts are created shortly afterwards,
     /// if `serviceaccount-controller` is among the controllers.
@@ -182,7 +219,7 @@ impl ClusterBuilder {
     /// needs its I/O driver enabled.
     ///
     /// # Errors
-    /// If the directory for pods can't be created, or the node can't be registered.
+    /// If the directory for pods can't be created, the data directory can't be opened, or the node can't be registered.
     pub async fn start(self) -> Result<Cluster, StartError> {
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let random = self.random.unwrap_or_else(Random::from_entropy);
@@ -206,7 +243,10 @@ impl ClusterBuilder {
                 api = api.action("", "v1", "pods", name, action);
             }
         }
-        let api = api.build();
+        let api = match &self.data_dir {
+            Some(path) => api.open(path)?,
+            None => api.build(),
+        };
         let mut cluster = Cluster {
             api: api.clone(),
             tasks: Mutex::default(),
@@ -215,6 +255,7 @@ impl ClusterBuilder {
             simulation: None,
             endpoints: ApiEndpoints::new(api.clone()),
             directory: None,
+            data_dir: self.data_dir,
         };
         cluster.start_controllers(&self.controllers, &clock, &random);
         match self.pods {
@@ -253,6 +294,7 @@ pub struct Cluster {
     simulation: Option<Simulation>,
     endpoints: ApiEndpoints,
     directory: Option<NodeDirectory>,
+    data_dir: Option<PathBuf>,
 }
 
 impl fmt::Debug for Cluster {
@@ -277,7 +319,8 @@ impl Cluster {
         &self.api
     }
 
-    /// Listens on a loopback address with TLS, for other processes; port 0 selects a free port. The cluster listens
+    /// Listens on a loopback address with TLS, for other processes; port 0 selects a free port, or, with a [data
+    /// directory](ClusterBuilder::data_dir), the port at which it listened before at this address. The cluster listens
     /// until it ends. If this is not called, the cluster starts to listen on a free port as soon as a pod runs that
     /// mounts its service account token.
     ///
@@ -292,7 +335,15 @@ impl Cluster {
     /// # Errors
     /// If the address can't be bound, or if it is reachable from other hosts and the options don't allow that.
     pub async fn listen_with(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
-        self.endpoints.open(options).await
+        let Some(path) = self.data_dir.as_ref().map(|path| path.join(ADDRESS)) else {
+            return self.endpoints.open(options).await;
+        };
+        let options = with_earlier_port(options, &path);
+        let endpoint = self.endpoints.open(options).await?;
+        if let Err(error) = std::fs::write(&path, format!("{}\n", endpoint.address())) {
+            tracing::warn!(%error, path = %path.display(), "failed to keep the address of the server");
+        }
+        Ok(endpoint)
     }
 
     /// Ends the main containers of a running pod with an exit code. Requires [`Pods::Simulate`]. As with real pods, the
@@ -319,6 +370,7 @@ impl Cluster {
             listener.shutdown().await;
         }
         drop(self.directory.take());
+        self.api.close();
     }
 
     fn component_client(&self, component: &str) -> ObjectClient {
@@ -409,7 +461,11 @@ impl Cluster {
         if folders.is_some() && selected.contains(NAME) {
             let class = volume_binder::provision::class();
             let client = self.component_client("kube-addon-manager");
-            client.create(&volume_binder::CLASS.address("", ""), "", &class).await.map_err(StartError::StorageClass)?;
+            match client.create(&volume_binder::CLASS.address("", ""), "", &class).await {
+                // It is there since an earlier start.
+                Err(error) if is_conflict(&error) => {}
+                created => drop(created.map_err(StartError::StorageClass)?),
+            }
         }
         self.control(selected, NAME, clock, Volumes::new(folders));
         Ok(())
@@ -420,8 +476,11 @@ impl Cluster {
         let root = std::env::temp_dir();
         let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
         self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
-        let folders = directory.path().join("volumes");
-        std::fs::create_dir(&folders).map_err(StartError::Directory)?;
+        let folders = match &self.data_dir {
+            Some(path) => std::path::absolute(path).map_err(StartError::Directory)?.join("volumes"),
+            None => directory.path().join("volumes"),
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(&folders).map_err(StartError::Directory)?;
         self.directory = Some(directory);
         Ok(folders)
     }
@@ -485,5 +544,17 @@ impl Drop for Cluster {
         self.close_processes();
         drop(self.endpoints.take());
         drop(self.directory.take());
+        self.api.close();
     }
+}
+
+/// Replaces port 0 by the port of the address in a file, if its address is the same.
+fn with_earlier_port(mut options: ListenOptions, path: &Path) -> ListenOptions {
+    let earlier = || std::fs::read_to_string(path).ok()?.trim().parse::<SocketAddr>().ok();
+    if options.address.port() == 0
+        && let Some(earlier) = earlier().filter(|earlier| earlier.ip() == options.address.ip())
+    {
+        options.address = earlier;
+    }
+    options
 }

@@ -55,7 +55,7 @@ mod node;
 mod object_client;
 pub mod testing;
 
-pub use kubewright_apiserver::{ListenError, ListenOptions, ServerCertificate, TlsError};
+pub use kubewright_apiserver::{DataDirError, Durability, ListenError, ListenOptions, ServerCertificate, TlsError};
 
 pub use self::{
     api_endpoints::Endpoint,

@@ -120,6 +120,11 @@ impl Issuer {
         is_key
     }
 
+    /// Returns whether the key was given.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.get().is_some()
+    }
+
     /// Returns the name of the issuer, and the default audience of the tokens: this server.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -163,6 +163,17 @@ impl Store {
         self.revision() == FIRST_REVISION
     }
 
+    /// Returns the credentials in the data directory, which `make` returns at first; `None` without a data directory.
+    pub(crate) fn credentials<E: From<DataDirError>>(
+        &self,
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Option<Vec<u8>>, E> {
+        match &*self.writer.lock() {
+            Writer::Disk(log) => log.credentials(make).map(Some),
+            Writer::Memory | Writer::Closed => Ok(None),
+        }
+    }
+
     /// Waits until everything that was written is on the disk, if the store promises that.
     pub(crate) async fn synced(&self) -> Result<(), WriteError> {
         match &self.sync {

@@ -5,12 +5,13 @@ use std::{path::Path, process::Command, thread};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Config, ResourceExt,
     api::{DeleteParams, DynamicObject, PostParams, WatchEvent, WatchParams},
+    config::Kubeconfig,
     discovery::ApiResource,
 };
 use kubewright_apimachinery::random::Random;
-use kubewright_apiserver::{ApiServer, UserInfo};
+use kubewright_apiserver::{ApiServer, ListenOptions, UserInfo};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -121,6 +122,24 @@ async fn everything_continues_after_a_restart() {
     refused(services.create(&post, &taken).await, 422, "provided port is already allocated");
     let configs: Api<ConfigMap> = Api::default_namespaced(api.client_of(UserInfo::new("nobody", ["some"])));
     refused(configs.get("a").await, 403, "nobody");
+}
+
+#[tokio::test]
+async fn kubeconfigs_stay_valid() {
+    let directory = TempDir::new().unwrap();
+    let (api, _client) = open(directory.path());
+    let listener = api.listen(ListenOptions::default()).await.unwrap();
+    let (address, token, kubeconfig) = (listener.address(), listener.token().to_owned(), listener.kubeconfig());
+    listener.shutdown().await;
+    api.close();
+    let (api, _client) = open(directory.path());
+    let listener = api.listen(address).await.unwrap();
+    assert_eq!((listener.token(), listener.kubeconfig()), (&*token, kubeconfig.clone()));
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(Client::try_from(config).unwrap());
+    assert!(namespaces.get("default").await.is_ok(), "the earlier authority verifies the new certificate");
+    listener.shutdown().await;
 }
 
 #[tokio::test]

@@ -38,6 +38,9 @@ Examples:
   # Leave out the controllers that a program brings itself
   kubewright cluster --controllers=-deployment-controller,-replicaset-controller
 
+  # Keep the cluster: the next one with the same directory continues where this one ended
+  kubewright cluster --data-dir ./cluster
+
   # Start a cluster on a fixed port, and use it from another shell
   kubewright cluster --listen 127.0.0.1:6443 --kubeconfig ./kubeconfig
   KUBECONFIG=./kubeconfig kubectl get pods --all-namespaces
@@ -45,6 +48,10 @@ Examples:
 Without COMMAND, the command prints one line when the cluster is ready, and runs until Ctrl-C or SIGTERM. With COMMAND, it sets KUBECONFIG for
 it, forwards signals to it, and ends with its exit code (128 plus the number of the signal that killed it, 127 if it doesn't exist). The cluster is
 kept in memory: when the command ends, its objects, pods, ports and files are gone.
+
+With --data-dir, objects, certificates, tokens, the port and persistent volumes are kept in a directory, and kubeconfigs stay valid. A write that was
+answered survives that the command is killed; a power failure can lose the last second, except with --fsync. Containers are restarted by the restart
+policies of their pods, as after a restart of a machine.
 
 With --merge, the context is removed from the kubeconfig at the end, and the current context is restored unless it was changed meanwhile. If the
 command is killed, the next one with --merge removes the context. Comments in the file are restored unless another program changes the file.")]

@@ -5,6 +5,7 @@ mod controllers;
 mod crds;
 mod cron_job;
 mod daemon_set;
+mod data_dir;
 mod deployment;
 mod disruption;
 mod drop;

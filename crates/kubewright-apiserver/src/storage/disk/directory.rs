@@ -21,7 +21,16 @@ const UNFINISHED: &str = ".tmp";
 pub(super) struct Directory {
     path: PathBuf,
     /// The system releases the lock however the process ends.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A process that is being started has the file too, until it executes its program.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, path = %self.path.display(), "failed to unlock the data directory");
+        }
+    }
 }
 
 /// The revisions of the files of a directory, in order.
@@ -59,7 +68,7 @@ impl Directory {
             lock.write_all(format!("{}\n", std::process::id()).as_bytes())
         };
         name(&mut lock).map_err(failed())?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     pub(super) fn path(&self) -> &Path {

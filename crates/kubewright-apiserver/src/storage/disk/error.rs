@@ -54,6 +54,9 @@ pub enum DataDirError {
         /// The missing file.
         path: PathBuf,
     },
+    /// The credentials of the server can't be generated, or those in the directory can't be used.
+    #[error("failed to prepare the credentials of the server")]
+    Credentials(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A file or directory can't be read or written.
     #[error("failed to {action} {}", path.display())]
     Io {
@@ -67,6 +70,10 @@ pub enum DataDirError {
 }
 
 impl DataDirError {
+    pub(crate) fn credentials(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Credentials(Box::new(error))
+    }
+
     /// Returns the conversion of an I/O error.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();

@@ -98,6 +98,14 @@ impl ChangeLog {
         })
     }
 
+    /// Returns the credentials of the server, which `make` returns at first.
+    pub(super) fn credentials<E: From<DataDirError>>(
+        &self,
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Vec<u8>, E> {
+        recovery::credentials(&self.directory, make)
+    }
+
     /// Returns what brings changes to the disk.
     pub(super) fn sync(&self) -> Arc<Sync> {
         self.sync.clone()

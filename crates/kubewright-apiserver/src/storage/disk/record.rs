@@ -158,6 +158,8 @@ pub(super) enum FileKind {
     Log,
     /// The objects at a revision.
     Snapshot,
+    /// The credentials of the server, in one record.
+    Credentials,
 }
 
 impl FileKind {
@@ -166,6 +168,7 @@ impl FileKind {
         match self {
             Self::Log => "log",
             Self::Snapshot => "snapshot",
+            Self::Credentials => "credentials",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::BufReader,
+    io::{BufReader, Write},
     path::Path,
 };
 
@@ -97,6 +97,39 @@ pub(in crate::storage) fn open(options: DiskOptions, store: &mut impl Restore) -
         let _ = store.set_floor(floor);
     }
     begin(directory, last, file, options, floor)
+}
+
+/// Reads the credentials of the server; `make` returns them if there are none yet.
+///
+/// # Errors
+/// If they can't be read or written, or are damaged.
+pub(super) fn credentials<E: From<DataDirError>>(
+    directory: &Directory,
+    make: impl FnOnce() -> Result<Vec<u8>, E>,
+) -> Result<Vec<u8>, E> {
+    let path = directory.file(FileKind::Credentials, 0);
+    if !path.exists() {
+        let text = make()?;
+        let written = Written { revision: 0, storage: "", namespace: "", name: "", object: &text };
+        let write = |file: &mut File| {
+            let mut buffer = Vec::new();
+            Record::Put(written).encode(&mut buffer)?;
+            file.write_all(&buffer)
+        };
+        directory.create(FileKind::Credentials, 0, write).map_err(DataDirError::io("write", &path))?;
+        return Ok(text);
+    }
+    let mut reader = open_file(&path, FileKind::Credentials, 0)?;
+    let offset = reader.offset();
+    let text = match reader.next().map_err(DataDirError::io("read", &path))? {
+        Found::Record(Record::Put(written)) => written.object.to_owned(),
+        _ => return Err(damaged(&path, offset, "a record with credentials").into()),
+    };
+    let offset = reader.offset();
+    match reader.next().map_err(DataDirError::io("read", &path))? {
+        Found::End => Ok(text),
+        _ => Err(damaged(&path, offset, "the end of the file").into()),
+    }
 }
 
 /// Continues a log.

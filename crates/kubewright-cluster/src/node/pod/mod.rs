@@ -6,6 +6,7 @@ pub(crate) mod machine;
 pub(crate) mod probe;
 pub(crate) mod prober;
 mod resize;
+mod resume;
 pub(crate) mod run;
 mod spec;
 pub(crate) mod status;

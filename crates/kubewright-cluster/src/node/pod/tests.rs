@@ -457,3 +457,36 @@ fn resources_change_at_once_or_with_a_restart() {
     bench.check("/containerStatuses/0/resources", resources("200m", "2Mi"));
     assert_eq!(bench.condition("PodResizeInProgress"), "- -");
 }
+
+#[test]
+fn a_pod_that_ran_before_the_node_started_continues_by_its_restart_policy() {
+    let check = |policy: &str, state: Value, effects: &[Effect], phase: &str, restarts: i32| {
+        let spec = json!({"restartPolicy": policy, "containers": [{"name": "a", "image": "a"}]});
+        let mut object = (*pod(&spec)).clone();
+        let status = json!({"startTime": "2020-01-01T00:00:00Z", "containerStatuses": [{
+            "name": "a", "image": "a", "imageID": "", "ready": true, "restartCount": 2, "state": state,
+            "containerID": "kubewright://before",
+        }]});
+        object.status = Some(serde_json::from_value(status).expect("a status"));
+        let mut machine = Machine::new(Arc::new(object), "127.1.0.1".into(), moment(0));
+        machine.resume(moment(0).wall);
+        let due: Vec<_> =
+            machine.step(moment(0)).into_iter().filter(|effect| !matches!(effect, Effect::Event(_))).collect();
+        assert_eq!(due, effects, "{policy} {state}");
+        if !due.is_empty() {
+            machine.started(0, "after".into(), moment(0));
+        }
+        let status = serde_json::to_value(machine.status(moment(0).wall)).expect("a status");
+        assert_eq!((&status["phase"], &status["startTime"]), (&json!(phase), &json!("2020-01-01T00:00:00Z")));
+        assert_eq!(status["containerStatuses"][0]["restartCount"], restarts, "{policy} {state}");
+    };
+    let running = json!({"running": {"startedAt": "2020-01-01T00:00:00Z"}});
+    let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+    check("Always", running.clone(), &[Effect::Start(0)], "Running", 3);
+    check("OnFailure", running.clone(), &[Effect::Start(0)], "Running", 3);
+    check("Never", running, &[], "Failed", 2);
+    check("Always", ended(0), &[Effect::Start(0)], "Running", 3);
+    check("OnFailure", ended(0), &[], "Succeeded", 2);
+    check("OnFailure", ended(1), &[Effect::Start(0)], "Running", 3);
+    check("Never", json!({"waiting": {"reason": "ContainerCreating"}}), &[Effect::Start(0)], "Running", 2);
+}

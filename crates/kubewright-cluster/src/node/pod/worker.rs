@@ -64,7 +64,9 @@ impl Worker {
         let lease = host.addresses.take();
         let version = version(&pod);
         let changes = watch::Sender::new(pod.clone());
-        let machine = Machine::new(pod, lease.address(), now(&host));
+        let now = now(&host);
+        let mut machine = Machine::new(pod, lease.address(), now);
+        machine.resume(now.wall);
         Self {
             host,
             machine,
