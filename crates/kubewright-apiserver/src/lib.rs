@@ -14,6 +14,7 @@
 
 mod action;
 mod admission;
+mod amounts;
 mod audit;
 mod auth;
 mod body;
@@ -42,6 +43,7 @@ pub mod openapi;
 mod peer;
 mod protobuf;
 mod proxy;
+mod quantity;
 mod rbac;
 pub mod registry;
 mod response;

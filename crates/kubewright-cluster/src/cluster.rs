@@ -39,6 +39,7 @@ use crate::{
         protection::Protection,
         reconcile::{self, Controller},
         replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
+        resource_quota::ResourceQuotas,
         scheduler,
         selection::Controllers,
         signing::{SigningRequests, cleaner::StaleRequests},
@@ -430,6 +431,7 @@ impl Cluster {
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
         self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET));
         self.control(selected, "replicationcontroller-controller", clock, ReplicaSets::new(REPLICATION_CONTROLLER));
+        self.control(selected, "resourcequota-controller", clock, ResourceQuotas::new(api.clone(), clock.clone()));
         self.control(selected, "statefulset-controller", clock, StatefulSets::default());
         self.control(selected, "taint-eviction-controller", clock, TaintEvictions::new(clock.clone()));
     }

@@ -21,17 +21,25 @@ pub(super) fn commit(
     state: &State,
     resource: &Resource,
     key: &Key,
-    mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+    decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
 ) -> Result<Committed, Status> {
-    let decide = |present: Option<&Arc<Value>>| match decide(present)? {
+    let Resource { storage, strategy, .. } = resource;
+    let observe = |before: Option<&Value>, after: Option<&Value>| strategy.committed(before, after);
+    state.store.transact(storage, key, completed(resource, decide), observe)
+}
+
+/// Returns the decision about an object with the fields that are always stored.
+fn completed(
+    resource: &Resource,
+    mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+) -> impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status> {
+    move |present| match decide(present)? {
         Mutation::Put(mut object) => {
             decoding::complete(resource, &mut object);
             object_size::limit(object).map(Mutation::Put)
         }
         other => Ok(other),
-    };
-    let Resource { storage, strategy, .. } = resource;
-    state.store.transact(storage, key, decide, |before, after| strategy.committed(before, after))
+    }
 }
 
 impl Call {
@@ -42,6 +50,26 @@ impl Call {
         decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
     ) -> Result<Committed, Status> {
         commit(&self.state, &self.resource, key, decide)
+    }
+
+    /// Commits a decision about an object of this resource that the quotas of its namespace admit. Its usage is recorded in
+    /// their status in the same transaction.
+    pub(super) fn commit_charged(
+        &self,
+        key: &Key,
+        decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+    ) -> Result<Committed, Status> {
+        let State { store, registry, .. } = &*self.state;
+        let Resource { storage, strategy, .. } = &*self.resource;
+        let attach = |old: Option<&Value>, new: &Value| self.charge(old, new);
+        let observe = |changed: &str, before: Option<&Value>, after: Option<&Value>| {
+            if *changed == **storage {
+                strategy.committed(before, after);
+            } else if let Some(other) = registry.first(|other| *other.storage == *changed) {
+                other.strategy.committed(before, after);
+            }
+        };
+        store.transact_with(storage, key, completed(&self.resource, decide), attach, observe)
     }
 
     /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns the stored
@@ -64,13 +92,18 @@ impl Call {
         let key = self.key();
         if dry_run {
             let present = self.state.store.get(&self.resource.storage, &key);
-            return match (decide(present.as_ref().map(|stored| stored.value()).as_ref())?, present) {
+            let old = present.as_ref().map(|stored| stored.value());
+            let decision = decide(old.as_ref())?;
+            if let Mutation::Put(new) = &decision {
+                self.charge(old.as_deref(), new)?;
+            }
+            return match (decision, present) {
                 (Mutation::Put(object) | Mutation::Remove(object), _) => Ok(Arc::new(Stored::unsaved(object))),
                 (Mutation::Keep, Some(present)) => Ok(present),
                 (Mutation::Keep, None) => Err(self.not_found()),
             };
         }
-        self.commit(&key, decide)?.object.ok_or_else(|| self.not_found())
+        self.commit_charged(&key, decide)?.object.ok_or_else(|| self.not_found())
     }
 }
 

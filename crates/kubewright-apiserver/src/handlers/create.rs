@@ -148,6 +148,7 @@ async fn insert_named(
         status
     };
     if dry_run {
+        call.charge(None, &object)?;
         return match call.state.store.get(&resource.storage, &key) {
             Some(present) => Err(taken(&present.value())),
             None => call.load(Arc::new(Stored::unsaved(object))).await,
@@ -160,9 +161,14 @@ async fn insert_named(
     let mut object = Some(object);
     let decide = |present: Option<&Arc<Value>>| match (present, object.take()) {
         (None, Some(object)) => Ok(Mutation::Put(object)),
+        // As in Kubernetes, a quota forbids the object before its name turns out to be taken.
+        (Some(present), Some(object)) => {
+            call.charge(None, &object)?;
+            Err(taken(present))
+        }
         // If the object has been stored and removed since the first attempt, it existed.
         (present, _) => Err(taken(present.map_or(&Value::Null, |present| present))),
     };
-    let committed = call.commit(&key, decide)?;
+    let committed = call.commit_charged(&key, decide)?;
     call.load(committed.object.ok_or_else(|| Status::internal("the object was not stored"))?).await
 }

@@ -18,6 +18,7 @@ mod patch;
 mod present;
 mod proxy;
 mod query;
+mod quota;
 mod route;
 mod scale;
 mod subresource;

@@ -67,6 +67,16 @@ pub(crate) enum Mutation {
     Keep,
 }
 
+/// The replacement of another object that a transaction makes, before its own change.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) storage: Arc<str>,
+    pub(crate) key: Key,
+    /// The state that is replaced. If the object has changed since, the transaction is repeated.
+    pub(crate) before: Arc<Stored>,
+    pub(crate) value: Value,
+}
+
 /// The result of a transaction.
 #[derive(Debug)]
 pub(crate) struct Committed {
@@ -210,6 +220,15 @@ impl Store {
         self.state.read().collections.get(storage)?.objects.get(key).cloned()
     }
 
+    /// Returns the objects of a resource in a namespace.
+    pub(crate) fn of_namespace(&self, storage: &str, namespace: &str) -> Vec<(Key, Arc<Stored>)> {
+        let state = self.state.read();
+        let Some(collection) = state.collections.get(storage) else { return Vec::new() };
+        let objects = collection.objects.range(Key::new(namespace, "")..);
+        let objects = objects.take_while(|(key, _)| *key.namespace == *namespace);
+        objects.map(|(key, stored)| (key.clone(), stored.clone())).collect()
+    }
+
     /// Returns the current objects of a resource.
     pub(crate) fn snapshot(&self, storage: &str) -> Snapshot {
         let state = self.state.read();
@@ -276,10 +295,33 @@ impl Store {
         &self,
         storage: &Arc<str>,
         key: &Key,
-        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, E>,
+        decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, E>,
         committed: impl FnOnce(Option<&Value>, Option<&Value>),
     ) -> Result<Committed, E> {
-        loop {
+        let mut committed = Some(committed);
+        let observe = |_: &str, before: Option<&Value>, after: Option<&Value>| {
+            if let Some(committed) = committed.take() {
+                committed(before, after);
+            }
+        };
+        self.transact_with(storage, key, decide, |_, _| Ok(Vec::new()), observe)
+    }
+
+    /// Like [`Store::transact`], with replacements of other objects, which are made before the change. `attach` returns them
+    /// for the object before and after its change, unless that is its removal, and is called again if one of them has changed
+    /// before the commit. No other change comes between them. `committed` also gets the resource of each changed object.
+    ///
+    /// # Errors
+    /// Those of [`Store::transact`] and of `attach`. After a [`WriteError`] some of the replacements may have been made.
+    pub(crate) fn transact_with<E: From<WriteError>>(
+        &self,
+        storage: &Arc<str>,
+        key: &Key,
+        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, E>,
+        mut attach: impl FnMut(Option<&Value>, &Value) -> Result<Vec<Attached>, E>,
+        mut committed: impl FnMut(&str, Option<&Value>, Option<&Value>),
+    ) -> Result<Committed, E> {
+        'decision: loop {
             let before = self.get(storage, key);
             let old = before.as_ref().map(|stored| stored.value());
             let (value, change) = match (decide(old.as_ref())?, &before) {
@@ -290,32 +332,63 @@ impl Store {
                     return Ok(Committed { object: before, change: None });
                 }
             };
-            let mut writer = self.writer.lock();
-            let revision = {
+            let (mut writer, attached) = loop {
+                let attached = match change {
+                    ChangeKind::Deleted => Vec::new(),
+                    ChangeKind::Added | ChangeKind::Modified => attach(old.as_deref(), &value)?,
+                };
+                let writer = self.writer.lock();
                 let state = self.state.read();
                 if state.revision_of(storage, key) != before.as_ref().map(|stored| stored.revision()) {
-                    continue;
+                    continue 'decision;
                 }
-                // Only the holder of the writer's lock changes it.
-                state.revision + 1
+                if attached.iter().all(|one| state.revision_of(&one.storage, &one.key) == Some(one.before.revision())) {
+                    break (writer, attached);
+                }
             };
-            let object = Arc::new(Stored::new(change, revision, value));
-            writer.write(|log| log.append_change(storage, key, &object))?;
-            let mut state = self.state.write();
-            let written = state.commit(storage, key, before.clone(), object, self.limits);
-            let after = (change != ChangeKind::Deleted).then(|| written.object.value());
-            let observed = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
-            drop(state);
+            let mut done = Vec::with_capacity(attached.len() + 1);
+            let mut make = |storage: &Arc<str>, key: &Key, before, change, value| {
+                done.push(self.make(&mut writer, (storage, key), before, (change, value), &mut committed)?);
+                Ok::<_, WriteError>(())
+            };
+            let mut attached = attached.into_iter();
+            let made = attached
+                .try_for_each(|one| make(&one.storage, &one.key, Some(one.before), ChangeKind::Modified, one.value))
+                .and_then(|()| make(storage, key, before, change, value));
             self.compact_if_long(&mut writer);
             drop(writer);
             // Expensive work is done after the locks are released: notifying watchers, dropping old events.
-            written.changed.send_replace(written.object.revision());
-            self.changed.send_replace(written.object.revision());
-            written.drop_values();
+            let object = done.last().map(|(written, _)| written.object.clone());
+            for (written, _) in &done {
+                written.changed.send_replace(written.object.revision());
+                self.changed.send_replace(written.object.revision());
+                written.drop_values();
+            }
             // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.
-            observed.unwrap_or_else(|panic| resume_unwind(panic));
-            return Ok(Committed { object: Some(written.object), change: Some(change) });
+            done.into_iter().for_each(|(_, observed)| observed.unwrap_or_else(|panic| resume_unwind(panic)));
+            made?;
+            return Ok(Committed { object, change: Some(change) });
         }
+    }
+
+    /// Makes a change, and returns it with the result of its observer. The caller holds the lock of the writer.
+    fn make(
+        &self,
+        writer: &mut Writer,
+        (storage, key): (&Arc<str>, &Key),
+        before: Option<Arc<Stored>>,
+        (change, value): (ChangeKind, Value),
+        committed: &mut impl FnMut(&str, Option<&Value>, Option<&Value>),
+    ) -> Result<(Written, std::thread::Result<()>), WriteError> {
+        // Only the holder of the writer's lock changes the revision.
+        let object = Arc::new(Stored::new(change, self.revision() + 1, value));
+        writer.write(|log| log.append_change(storage, key, &object))?;
+        let old = before.as_ref().map(|stored| stored.value());
+        let mut state = self.state.write();
+        let written = state.commit(storage, key, before, object, self.limits);
+        let after = (change != ChangeKind::Deleted).then(|| written.object.value());
+        let observed = catch_unwind(AssertUnwindSafe(|| committed(storage, old.as_deref(), after.as_deref())));
+        Ok((written, observed))
     }
 
     /// Begins to compact the log of the data directory if it is long.

@@ -132,3 +132,39 @@ fn a_panic_of_the_observer_does_not_hide_the_write() {
     put(&store, "a", json!(2));
     assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);
 }
+
+#[test]
+fn replacements_are_made_with_a_change_or_not_at_all() {
+    let store = Store::new(LIMITS);
+    put(&store, "total", json!(0));
+    let pods: Arc<str> = "/pods".into();
+    let total = || store.of_namespace("/pods", "ns").into_iter().find(|(key, _)| &*key.name == "total").unwrap();
+    let counted = || {
+        let (key, before) = total();
+        let value = json!({"metadata": {}, "data": before.value()["data"].as_i64().unwrap() + 1});
+        Attached { storage: pods.clone(), key, before, value }
+    };
+    let add = |name: &str, attach: &mut dyn FnMut() -> Result<Vec<Attached>, WriteError>| {
+        let key = Key::new("ns", name);
+        store.transact_with(&pods, &key, |_| decide(&json!(1)), |_, _| attach(), |_, _, _| {})
+    };
+    let mut cursor = store.cursor(&pods, store.revision());
+    // The total changes after the first attempt to count the object.
+    let mut attempts = 0;
+    let committed = add("a", &mut || {
+        let attached = counted();
+        attempts += 1;
+        if attempts == 1 {
+            put(&store, "total", json!(10));
+        }
+        Ok(vec![attached])
+    });
+    assert_eq!((attempts, committed.unwrap().change), (2, Some(ChangeKind::Added)));
+    assert_eq!(names(&store.snapshot("/pods").objects), ["a=1", "total=11"]);
+    let events = cursor.read(&store, 10).unwrap();
+    let changed: Vec<_> = events.iter().map(|event| &*event.key.name).collect();
+    assert_eq!(changed, ["total", "total", "a"]);
+    let revision = store.revision();
+    assert!(add("b", &mut || Err(WriteError::closed())).is_err());
+    assert_eq!(store.revision(), revision);
+}

@@ -11,6 +11,7 @@
 //!   [`cron_job`]: the workloads
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
+//! * [`resource_quota`]: the status of resource quotas
 //! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
@@ -43,6 +44,7 @@ mod pod;
 pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;
+pub(crate) mod resource_quota;
 mod retry;
 pub(crate) mod scheduler;
 pub(crate) mod selection;

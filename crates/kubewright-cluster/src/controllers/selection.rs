@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
@@ -47,6 +47,7 @@ impl Controllers {
         "persistentvolume-protection-controller",
         "replicaset-controller",
         "replicationcontroller-controller",
+        "resourcequota-controller",
         "serviceaccount-controller",
         "statefulset-controller",
         "taint-eviction-controller",

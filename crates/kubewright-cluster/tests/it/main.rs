@@ -27,6 +27,7 @@ mod probes;
 mod protection;
 mod proxy;
 mod replicaset;
+mod resource_quota;
 mod scheduler;
 mod signing;
 mod simulate;

@@ -30,6 +30,7 @@ mod pod;
 mod priority;
 mod proxy;
 mod quota;
+pub mod quota_usage;
 mod review;
 mod roles;
 mod runtime_class;

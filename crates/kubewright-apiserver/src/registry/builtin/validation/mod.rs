@@ -6,9 +6,9 @@
 mod errors;
 mod meta;
 mod path;
-mod quantity;
 mod shown;
 mod text;
 mod value;
 
-pub(super) use self::{errors::Errors, meta::*, path::Path, quantity::Quantity, shown::Shown, text::*, value::*};
+pub(super) use self::{errors::Errors, meta::*, path::Path, shown::Shown, text::*, value::*};
+pub(super) use crate::quantity::Quantity;

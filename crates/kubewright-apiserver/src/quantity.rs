@@ -10,11 +10,11 @@ const MAX: i128 = i64::MAX as i128 * ONE;
 
 /// An amount of a resource, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::registry::builtin) struct Quantity(i128);
+pub(crate) struct Quantity(i128);
 
 impl Quantity {
     /// Reads a value of an object. An absent or malformed one counts as zero.
-    pub(in crate::registry::builtin) fn read(value: &Value) -> Self {
+    pub(crate) fn read(value: &Value) -> Self {
         match value {
             Value::String(text) => Self::parse(text).unwrap_or_default(),
             Value::Number(number) => Self::parse(&number.to_string()).unwrap_or_default(),
@@ -23,7 +23,7 @@ impl Quantity {
     }
 
     /// Parses an amount such as `1.5Gi` or `100m`.
-    pub(in crate::registry::builtin) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, digits) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
             b'+' => (false, &text[1..]),
@@ -41,38 +41,53 @@ impl Quantity {
     }
 
     /// Returns the sum of both amounts.
-    pub(in crate::registry::builtin) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// Returns the difference of both amounts.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// Returns the amount in billionths.
+    pub(crate) fn billionths(self) -> i128 {
+        self.0
+    }
+
+    /// Returns the amount rounded up to a whole number, away from zero.
+    pub(crate) fn rounded_up(self) -> Self {
+        Self(round_up(self.0, ONE).saturating_mul(ONE))
+    }
+
     /// Returns whether the amount is less than zero.
-    pub(in crate::registry::builtin) fn is_negative(self) -> bool {
+    pub(crate) fn is_negative(self) -> bool {
         self.0 < 0
     }
 
     /// Returns whether the amount is zero.
-    pub(in crate::registry::builtin) fn is_zero(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// Returns the whole number that is nearest to the amount and not nearer to zero.
-    pub(in crate::registry::builtin) fn value(self) -> i64 {
+    pub(crate) fn value(self) -> i64 {
         let rounded = round_up(self.0, ONE);
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// Returns whether the amount, rounded up to thousandths, is a whole number.
-    pub(in crate::registry::builtin) fn is_whole(self) -> bool {
+    pub(crate) fn is_whole(self) -> bool {
         self.thousandths() % 1000 == 0
     }
 
     /// Returns the amount in thousandths, rounded up.
-    pub(in crate::registry::builtin) fn thousandths(self) -> i128 {
+    pub(crate) fn thousandths(self) -> i128 {
         round_up(self.0, ONE / 1000)
     }
 
     /// Returns whether the amount is a multiple of another one, both rounded up to whole numbers.
-    pub(in crate::registry::builtin) fn is_multiple_of(self, unit: Self) -> bool {
+    pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         unit.value() > 0 && self.value() % unit.value() == 0
     }
 }
