@@ -67,7 +67,7 @@ pub use self::{
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
     certificate_authority::CertificateAuthority,
-    feed::{Change, Feed, Lagged},
+    feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
     server::{ApiServer, ApiServerBuilder},

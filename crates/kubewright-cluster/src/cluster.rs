@@ -34,6 +34,7 @@ use crate::{
         disruption::{Disruptions, stale::StaleDisruptions},
         endpoints::{Endpoints, mirroring::Mirroring},
         event_ttl, garbage,
+        informer::Informer,
         job::Jobs,
         kubernetes_service, namespace_defaults,
         protection::Protection,
@@ -250,6 +251,7 @@ impl ClusterBuilder {
         };
         let mut cluster = Cluster {
             api: api.clone(),
+            informer: Informer::new(api.clone()),
             tasks: Mutex::default(),
             tracker: TaskTracker::new(),
             processes: Processes::new(random.uuid()),
@@ -288,6 +290,8 @@ impl ClusterBuilder {
 /// end as soon as the runtime polls them. [`Cluster::shutdown`] also waits for the tasks.
 pub struct Cluster {
     api: ApiServer,
+    /// Shared by the controllers that the reconcile loop runs.
+    informer: Informer,
     tasks: Mutex<JoinSet<()>>,
     /// All tasks, including those that tasks have spawned.
     tracker: TaskTracker,
@@ -419,20 +423,22 @@ impl Cluster {
         let signing = SigningRequests::new(api.certificate_authority(), random.clone());
         self.control(selected, "certificatesigningrequest-cleaner-controller", clock, StaleRequests::default());
         self.control(selected, "certificatesigningrequest-signing-controller", clock, signing);
+        let pods = || self.informer.pods();
         self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
         self.control(selected, "cronjob-controller", clock, CronJobs::default());
-        self.control(selected, "daemonset-controller", clock, DaemonSets::default());
-        self.control(selected, "deployment-controller", clock, Deployments::default());
-        self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone()));
+        self.control(selected, "daemonset-controller", clock, DaemonSets::new(pods()));
+        self.control(selected, "deployment-controller", clock, Deployments::new(pods()));
+        self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone(), pods()));
         self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
-        self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone()));
+        self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone(), pods()));
         self.control(selected, "endpointslicemirroring-controller", clock, Mirroring::default());
-        self.control(selected, "job-controller", clock, Jobs::default());
+        self.control(selected, "job-controller", clock, Jobs::new(pods()));
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
-        self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET));
-        self.control(selected, "replicationcontroller-controller", clock, ReplicaSets::new(REPLICATION_CONTROLLER));
+        self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET, pods()));
+        let controller = ReplicaSets::new(REPLICATION_CONTROLLER, pods());
+        self.control(selected, "replicationcontroller-controller", clock, controller);
         self.control(selected, "resourcequota-controller", clock, ResourceQuotas::new(api.clone(), clock.clone()));
-        self.control(selected, "statefulset-controller", clock, StatefulSets::default());
+        self.control(selected, "statefulset-controller", clock, StatefulSets::new(pods()));
         self.control(selected, "taint-eviction-controller", clock, TaintEvictions::new(clock.clone()));
     }
 
@@ -448,7 +454,11 @@ impl Cluster {
         if selected.contains(name) {
             let events = self.recorder(name, "", clock);
             let client = self.component_client("kube-controller-manager");
-            self.spawn(reconcile::run(self.api.clone(), client, clock.clone(), events, controller));
+            if self.informer.is_empty() {
+                self.spawn(self.informer.clone().run());
+            }
+            let subscription = self.informer.subscribe(controller);
+            self.spawn(reconcile::run(subscription, client, clock.clone(), events));
         }
     }
 

@@ -523,7 +523,7 @@ fn restored(change: ChangeKind, written: &WrittenObject<'_>) -> Result<Arc<Store
 }
 
 /// A reader's position in a log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     /// The resource; `None` for the log of all resources.
     storage: Option<Arc<str>>,

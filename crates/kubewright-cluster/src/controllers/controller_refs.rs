@@ -11,21 +11,25 @@ use serde_json::{Value, json};
 
 use super::{
     kind::Kind,
+    objects::Objects,
     reconcile::{Key, Step},
     value::{controller_of, controller_reference, is_deleting, list, selector, selects},
 };
 
-/// All parents and all children.
+/// All parents, and which children name them.
 #[derive(Debug)]
 pub(crate) struct ControllerRefs {
     parent: Kind,
     child: Kind,
     parents: BTreeMap<Key, Arc<Value>>,
-    children: BTreeMap<Key, Arc<Value>>,
-    /// The children whose controller reference names a parent of this kind.
+    /// All objects of the children's kind.
+    children: Objects,
+    /// Whether another keeps `children` up to date.
+    shared: bool,
+    /// The children whose controller reference names a parent of this kind, by the parent.
     named: BTreeMap<Key, BTreeSet<Key>>,
-    /// The children without a controller, by namespace.
-    orphans: BTreeMap<String, BTreeSet<Key>>,
+    /// The parents that these children name.
+    named_by: BTreeMap<Key, Key>,
 }
 
 /// The children of a parent.
@@ -40,13 +44,23 @@ pub(crate) struct Claim {
 impl ControllerRefs {
     /// Creates an empty set for two kinds.
     pub(crate) fn new(parent: Kind, child: Kind) -> Self {
-        let (parents, children) = Default::default();
-        Self { parent, child, parents, children, named: BTreeMap::new(), orphans: BTreeMap::new() }
+        let (parents, named, named_by) = Default::default();
+        Self { parent, child, parents, children: Objects::default(), shared: false, named, named_by }
+    }
+
+    /// Creates an empty set for parents of `pods`, which include each pod before its change is taken.
+    pub(crate) fn of_pods(parent: Kind, pods: Objects) -> Self {
+        Self { children: pods, shared: true, ..Self::new(parent, Kind::POD) }
     }
 
     /// Clears the state.
     pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.parent, self.child);
+        self.parents.clear();
+        self.named.clear();
+        self.named_by.clear();
+        if !self.shared {
+            self.children.clear();
+        }
     }
 
     /// Returns the parent with this name.
@@ -59,21 +73,21 @@ impl ControllerRefs {
         self.parents.keys()
     }
 
-    /// Returns the child with this name.
-    pub(crate) fn child(&self, key: &Key) -> Option<&Arc<Value>> {
-        self.children.get(key)
+    /// Returns whether there is a child with this name, whoever controls it.
+    pub(crate) fn has_child(&self, key: &Key) -> bool {
+        self.children.contains(key)
     }
 
     /// Returns all children whose controller has this name, whether it is the current object or a previous one.
-    pub(crate) fn named(&self, key: &Key) -> impl Iterator<Item = &Arc<Value>> {
+    pub(crate) fn named(&self, key: &Key) -> impl Iterator<Item = Arc<Value>> {
         self.named.get(key).into_iter().flatten().filter_map(|child| self.children.get(child))
     }
 
     /// Processes a change, and returns the affected parents.
     pub(crate) fn take(&mut self, change: &Change) -> Vec<Key> {
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
         let gone = change.kind == ChangeKind::Deleted;
         if self.parent.is_of(change) {
+            let Some(key) = Key::of(&change.object) else { return Vec::new() };
             if gone {
                 self.parents.remove(&key);
             } else {
@@ -84,42 +98,42 @@ impl ControllerRefs {
         if !self.child.is_of(change) {
             return Vec::new();
         }
-        let mut concerned = BTreeSet::new();
-        if let Some(before) = self.children.remove(&key) {
-            concerned.extend(self.unlink(&key, &before));
+        if !self.shared {
+            self.children.take(change);
         }
+        // Most objects of the kind are none of these parents' business.
+        let controller = controller_of(&change.object);
+        if self.named_by.is_empty() && (controller.is_some() || self.parents.is_empty()) && !self.is_ours(controller) {
+            return Vec::new();
+        }
+        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        let mut concerned: BTreeSet<_> = self.unlink(&key).into_iter().collect();
         if !gone {
             concerned.extend(self.link(&key, &change.object));
-            self.children.insert(key, change.object.clone());
         }
         concerned.into_iter().collect()
     }
 
-    fn unlink(&mut self, key: &Key, child: &Value) -> Vec<Key> {
-        if let Some(parent) = self.named_parent(key, child) {
-            if let Some(children) = self.named.get_mut(&parent) {
-                children.remove(key);
-                if children.is_empty() {
-                    self.named.remove(&parent);
-                }
+    fn unlink(&mut self, key: &Key) -> Option<Key> {
+        let parent = self.named_by.remove(key)?;
+        if let Some(children) = self.named.get_mut(&parent) {
+            children.remove(key);
+            if children.is_empty() {
+                self.named.remove(&parent);
             }
-            return vec![parent];
         }
-        if let Some(orphans) = self.orphans.get_mut(&key.namespace) {
-            orphans.remove(key);
-        }
-        Vec::new()
+        Some(parent)
     }
 
     fn link(&mut self, key: &Key, child: &Value) -> Vec<Key> {
         if let Some(parent) = self.named_parent(key, child) {
             self.named.entry(parent.clone()).or_default().insert(key.clone());
+            self.named_by.insert(key.clone(), parent.clone());
             return vec![parent];
         }
         if controller_of(child).is_some() {
             return Vec::new();
         }
-        self.orphans.entry(key.namespace.clone()).or_default().insert(key.clone());
         self.parents
             .range(Key::first_of(&key.namespace)..)
             .take_while(|(parent, _)| parent.namespace == key.namespace)
@@ -128,12 +142,19 @@ impl ControllerRefs {
             .collect()
     }
 
+    /// Returns whether a controller reference refers to an object of the parents' kind.
+    fn is_ours(&self, controller: Option<&Value>) -> bool {
+        controller.is_some_and(|controller| {
+            let version = controller["apiVersion"].as_str().unwrap_or_default();
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            controller["kind"] == self.parent.kind && group == self.parent.group
+        })
+    }
+
     /// Returns the controller that a child refers to, if it is of the parents' kind.
     fn named_parent(&self, key: &Key, child: &Value) -> Option<Key> {
-        let controller = controller_of(child)?;
-        let group = controller["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);
-        let ours = controller["kind"] == self.parent.kind && group == self.parent.group;
-        let name = controller["name"].as_str().filter(|_| ours)?;
+        let controller = controller_of(child).filter(|controller| self.is_ours(Some(controller)))?;
+        let name = controller["name"].as_str()?;
         Some(Key { namespace: key.namespace.clone(), name: name.into() })
     }
 
@@ -150,23 +171,22 @@ impl ControllerRefs {
         let uid = &parent["metadata"]["uid"];
         let stays = !is_deleting(parent);
         let mut claim = Claim::default();
-        let owned = |child: &&Arc<Value>| controller_of(child).is_some_and(|owner| owner["uid"] == *uid);
+        let owned = |child: &Arc<Value>| controller_of(child).is_some_and(|owner| owner["uid"] == *uid);
         for child in self.named(key).filter(owned) {
-            if selects(child) {
-                claim.children.push(child.clone());
+            if selects(&child) {
+                claim.children.push(child);
             } else if stays {
-                let owners = list(child, "/metadata/ownerReferences");
+                let owners = list(&child, "/metadata/ownerReferences");
                 let others = owners.iter().filter(|owner| owner["uid"] != *uid).cloned().collect();
-                claim.steps.push(self.set_owners(child, others));
+                claim.steps.push(self.set_owners(&child, others));
             }
         }
-        let orphans = self.orphans.get(&key.namespace).into_iter().flatten();
-        let wanted = |child: &&Arc<Value>| stays && !is_deleting(child) && selects(child);
-        for child in orphans.filter_map(|orphan| self.children.get(orphan)).filter(wanted) {
-            let mut owners = list(child, "/metadata/ownerReferences").to_vec();
+        let orphans = if stays { self.children.orphans(&key.namespace, &selector) } else { Vec::new() };
+        for child in orphans.into_iter().filter(|child| !is_deleting(child) && belongs(child)) {
+            let mut owners = list(&child, "/metadata/ownerReferences").to_vec();
             owners.push(controller_reference(parent, &self.parent.api_version(), self.parent.kind));
-            claim.steps.push(self.set_owners(child, owners));
-            claim.children.push(child.clone());
+            claim.steps.push(self.set_owners(&child, owners));
+            claim.children.push(child);
         }
         claim
     }

@@ -20,8 +20,9 @@
 //! [`selection`] names those that can be left out.
 //!
 //! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
-//! finds the children of each parent, and [`history`] keeps the revisions of their templates. Every controller reads the feed, some of them in batches ([`batch`]), and retries
-//! failed requests ([`retry`]).
+//! finds the children of each parent, and [`history`] keeps the revisions of their templates. These controllers share one
+//! reader of the feed ([`informer`]) and one map of all pods ([`objects`]). The others read the feed themselves, some of
+//! them in batches ([`batch`]). All of them retry failed requests ([`retry`]).
 
 pub(crate) mod aggregation;
 pub(crate) mod batch;
@@ -36,10 +37,12 @@ pub(crate) mod event_ttl;
 pub(crate) mod garbage;
 mod hash;
 mod history;
+pub(crate) mod informer;
 pub(crate) mod job;
 pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
 pub(crate) mod namespace_defaults;
+pub(crate) mod objects;
 mod pod;
 pub(crate) mod protection;
 pub(crate) mod reconcile;

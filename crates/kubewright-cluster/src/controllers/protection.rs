@@ -67,14 +67,18 @@ impl Controller for Protection {
             let key = Key { namespace: String::new(), name: text(object, "/metadata/name").into() };
             return self.set(key, object, VOLUME_FINALIZER, gone);
         }
-        let Some(key) = Key::of(object) else { return Vec::new() };
         if Kind::CLAIM.is_of(change) {
+            let Some(key) = Key::of(object) else { return Vec::new() };
             return self.set(key, object, CLAIM_FINALIZER, gone);
         }
         if !Kind::POD.is_of(change) {
             return Vec::new();
         }
         let claims = if gone { BTreeSet::new() } else { claims_in_use(object) };
+        if claims.is_empty() && self.used.is_empty() {
+            return Vec::new();
+        }
+        let Some(key) = Key::of(object) else { return Vec::new() };
         let before = if claims.is_empty() { self.used.remove(&key) } else { self.used.insert(key.clone(), claims) };
         let before = before.into_iter().flatten();
         before.map(|name| Key { namespace: key.namespace.clone(), name }).collect()

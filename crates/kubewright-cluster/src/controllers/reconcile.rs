@@ -1,13 +1,10 @@
 //! The reconcile loop of the workload controllers: it feeds changes to a [`Controller`] and executes its plans.
 //!
 //! A stale view never results in duplicate pods: while a plan is executed for an object, no other plan is made for it,
-//! and before the next plan the feed is read to its end, which includes all writes of the previous plan.
+//! and before the next plan the feed is read to its end, which includes all writes of the previous plan
+//! ([`Subscription::decide`]).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use futures::{
     StreamExt,
@@ -16,11 +13,11 @@ use futures::{
 };
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_apiserver::{ApiServer, Change, Feed};
+use kubewright_apiserver::Change;
 use serde_json::{Value, json};
 
 use super::{
-    batch::{self, Batch},
+    informer::Subscription,
     kind::Kind,
     retry::{Retries, until},
 };
@@ -203,19 +200,11 @@ fn address(kind: &Kind, object: &Value) -> ObjectPath {
 }
 
 /// Runs a controller for as long as it is polled.
-pub(crate) async fn run(
-    api: ApiServer,
-    client: ObjectClient,
-    clock: SharedClock,
-    events: Recorder,
-    controller: impl Controller,
-) {
+pub(crate) async fn run(subscription: Subscription, client: ObjectClient, clock: SharedClock, events: Recorder) {
     let runner = Runner {
-        feed: api.feed(),
+        subscription,
         worker: Worker { client, events },
         clock,
-        controller,
-        dirty: BTreeSet::new(),
         busy: BTreeMap::new(),
         work: FuturesUnordered::new(),
         retries: Retries::default(),
@@ -225,64 +214,41 @@ pub(crate) async fn run(
 
 type Completion = (Key, Result<(), (StepKind, kube::Error)>);
 
-struct Runner<C> {
-    feed: Feed,
+struct Runner {
+    subscription: Subscription,
     worker: Worker,
     clock: SharedClock,
-    controller: C,
-    dirty: BTreeSet<Key>,
     /// Objects with a plan in progress, with the delay until the next decision.
     busy: BTreeMap<Key, Option<Duration>>,
     work: FuturesUnordered<BoxFuture<'static, Completion>>,
     retries: Retries<Key>,
 }
 
-impl<C: Controller> Runner<C> {
+impl Runner {
     async fn run(mut self) {
         loop {
-            self.catch_up();
             let now = self.clock.monotonic();
-            self.dirty.extend(self.retries.due(now));
-            if self.feed.is_synced() {
-                self.begin_work(now);
-            }
+            self.begin_work(now);
             let timer = until(self.retries.next(), now);
             tokio::select! {
                 biased;
-                batch = batch::next(&mut self.feed) => self.take(&batch),
+                () = self.subscription.woken() => {}
                 Some((key, result)) = self.work.next() => self.finish(key, result),
                 () = timer => {}
             }
         }
     }
 
-    fn catch_up(&mut self) {
-        loop {
-            let batch = batch::ready(&mut self.feed);
-            if batch.changes.is_empty() && !batch.restarted {
-                return;
-            }
-            self.take(&batch);
-        }
-    }
-
-    fn take(&mut self, batch: &Batch) {
-        if batch.restarted {
-            self.controller.reset();
-        }
-        for change in &batch.changes {
-            self.dirty.extend(self.controller.take(change));
-        }
-    }
-
     fn begin_work(&mut self, now: Duration) {
-        let waiting: Vec<_> = self.dirty.iter().filter(|key| !self.busy.contains_key(key)).cloned().collect();
-        for key in waiting {
+        let due = self.retries.due(now);
+        for key in self.subscription.waiting(due) {
             if self.work.len() >= CONCURRENCY {
                 return;
             }
-            self.dirty.remove(&key);
-            let plan = self.controller.decide(&key, self.clock.now());
+            if self.busy.contains_key(&key) {
+                continue;
+            }
+            let plan = self.subscription.decide(&key, self.clock.now());
             if plan.steps.is_empty() {
                 self.settle(key, plan.requeue_after, now);
                 continue;
@@ -308,13 +274,13 @@ impl<C: Controller> Runner<C> {
         let now = self.clock.monotonic();
         match result {
             Ok(()) => {
-                self.controller.finished(&key, None);
+                self.subscription.finished(&key, None);
                 self.settle(key, requeue_after, now);
             }
             Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
-                self.controller.finished(&key, Some((sort, error_message(&error))));
+                self.subscription.finished(&key, Some((sort, error_message(&error))));
                 self.retries.failed(key, now);
             }
         }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::{StreamExt, stream::FuturesUnordered};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_apiserver::{ApiServer, Change, ChangeKind};
+use kubewright_apiserver::{ApiServer, Change, ChangeKind, StoredObject};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -102,7 +102,7 @@ impl Simulation {
             return None;
         }
         if !pod["metadata"]["deletionTimestamp"].is_null() {
-            let before = change.previous.as_ref();
+            let before = change.previous.as_ref().map(StoredObject::value);
             let begins = before.is_none_or(|before| before["metadata"]["deletionTimestamp"].is_null());
             return begins.then(|| PodAction::Remove(pod.clone()));
         }
@@ -111,7 +111,7 @@ impl Simulation {
         }
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
         // A pod is new when it is created or bound. Later changes before it runs are irrelevant.
-        let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
+        let met = change.previous.as_ref().is_none_or(|before| !is_here(&before.value()));
         (fresh && met).then(|| PodAction::Start(pod.clone()))
     }
 

@@ -52,9 +52,10 @@ impl Controller for CronJobs {
         let Some(cron) = self.0.parent(key) else { return Plan::default() };
         let mut plan = Plan::of(&CRON_JOB, cron);
         let uid = &cron["metadata"]["uid"];
-        let owned = |job: &&Arc<Value>| controller_of(job).is_some_and(|owner| owner["uid"] == *uid);
-        let jobs: Vec<&Value> = self.0.named(key).filter(owned).map(|job| &**job).collect();
-        let taken = |name: &str| self.0.child(&Key { name: name.into(), ..key.clone() }).is_some();
+        let owned = |job: &Arc<Value>| controller_of(job).is_some_and(|owner| owner["uid"] == *uid);
+        let jobs: Vec<_> = self.0.named(key).filter(owned).collect();
+        let jobs: Vec<&Value> = jobs.iter().map(|job| &**job).collect();
+        let taken = |name: &str| self.0.has_child(&Key { name: name.into(), ..key.clone() });
         decide(cron, &jobs, &taken, now, &mut plan);
         plan
     }

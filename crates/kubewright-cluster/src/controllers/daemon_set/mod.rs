@@ -25,6 +25,7 @@ use super::{
     controller_refs::ControllerRefs,
     history::{CONTROLLER_REVISION, History},
     kind::Kind,
+    objects::Objects,
     pod::{is_ready, until_available},
     reconcile::{Controller, Key, Plan, Step},
     value::{amount, int, is_deleting, text, time},
@@ -47,10 +48,11 @@ pub(crate) struct DaemonSets {
     nodes: BTreeMap<String, Arc<Value>>,
 }
 
-impl Default for DaemonSets {
-    fn default() -> Self {
+impl DaemonSets {
+    /// Creates the controller. `pods` include each pod before its change is taken.
+    pub(crate) fn new(pods: Objects) -> Self {
         Self {
-            pods: ControllerRefs::new(DAEMON_SET, Kind::POD),
+            pods: ControllerRefs::of_pods(DAEMON_SET, pods),
             revisions: ControllerRefs::new(DAEMON_SET, CONTROLLER_REVISION),
             nodes: BTreeMap::new(),
         }
@@ -59,7 +61,9 @@ impl Default for DaemonSets {
 
 impl Controller for DaemonSets {
     fn reset(&mut self) {
-        *self = Self::default();
+        self.pods.reset();
+        self.revisions.reset();
+        self.nodes.clear();
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
@@ -81,7 +85,7 @@ impl Controller for DaemonSets {
             // Later steps would fail with a conflict, since these steps change the versions of the children.
             return plan;
         }
-        let taken = |name: &str| self.revisions.child(&Key { name: name.into(), ..key.clone() }).is_some();
+        let taken = |name: &str| self.revisions.has_child(&Key { name: name.into(), ..key.clone() });
         let revisions = revisions.children.iter().map(|revision| &**revision).collect();
         let history = History { owner: set, kind: DAEMON_SET, label: HASH, revisions, taken: &taken };
         let nodes = self.nodes.values().map(|node| &**node).collect();

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{
     controller_refs::ControllerRefs,
     kind::Kind,
+    objects::Objects,
     pod::has_ended,
     reconcile::{Controller, Key, Plan, Step},
     replicaset::REPLICA_SET,
@@ -35,9 +36,10 @@ pub(crate) struct Deployments {
     pods: ControllerRefs,
 }
 
-impl Default for Deployments {
-    fn default() -> Self {
-        Self { sets: ControllerRefs::new(DEPLOYMENT, REPLICA_SET), pods: ControllerRefs::new(REPLICA_SET, Kind::POD) }
+impl Deployments {
+    /// Creates the controller. `pods` include each pod before its change is taken.
+    pub(crate) fn new(pods: Objects) -> Self {
+        Self { sets: ControllerRefs::new(DEPLOYMENT, REPLICA_SET), pods: ControllerRefs::of_pods(REPLICA_SET, pods) }
     }
 }
 
@@ -73,10 +75,10 @@ impl Controller for Deployments {
         }
         let runs = |set: &Value| {
             let uid = &set["metadata"]["uid"];
-            let owned = |pod: &&Arc<Value>| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid);
-            Key::of(set).is_some_and(|set| self.pods.named(&set).filter(owned).any(|pod| !has_ended(pod)))
+            let owned = |pod: &Arc<Value>| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid);
+            Key::of(set).is_some_and(|set| self.pods.named(&set).filter(owned).any(|pod| !has_ended(&pod)))
         };
-        let taken = |name: &str| self.sets.child(&Key { name: name.into(), ..key.clone() }).is_some();
+        let taken = |name: &str| self.sets.has_child(&Key { name: name.into(), ..key.clone() });
         let mut sets: Vec<&Value> = claim.children.iter().map(|set| &**set).collect();
         sets.sort_by_key(|set| (text(set, "/metadata/creationTimestamp"), text(set, "/metadata/name")));
         decide(&View { deployment, sets, runs: &runs, taken: &taken }, now, &mut plan);

@@ -32,8 +32,9 @@ fn wanted(deployment: &Value) -> i64 {
     int(deployment, "/spec/replicas")
 }
 
+/// Returns the number of available pods that a replica set keeps. Its status may be older than its size.
 fn available(set: &Value) -> i64 {
-    int(set, "/status/availableReplicas")
+    int(set, "/status/availableReplicas").min(size(set))
 }
 
 fn annotation(set: &Value, name: &str) -> Option<i64> {

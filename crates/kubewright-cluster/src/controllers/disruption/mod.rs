@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use self::owner::Owners;
 use super::{
     kind::Kind,
+    objects::Objects,
     pod::is_ready,
     reconcile::{Controller, Key, Plan, Step},
     value::{condition, controller_of, int, is_deleting, list, selector, selects, stamp, text, time},
@@ -36,41 +37,37 @@ pub(crate) struct Disruptions {
     /// Knows which kinds exist, and which of them have a scale.
     api: ApiServer,
     budgets: BTreeMap<Key, Arc<Value>>,
-    pods: BTreeMap<Key, Arc<Value>>,
+    pods: Objects,
     owners: Owners,
 }
 
 impl Disruptions {
-    /// Creates a controller for the kinds of a server.
-    pub(crate) fn new(api: ApiServer) -> Self {
-        let (budgets, pods) = Default::default();
-        Self { api, budgets, pods, owners: Owners::default() }
+    /// Creates a controller for the kinds of a server. `pods` include each pod before its change is taken.
+    pub(crate) fn new(api: ApiServer, pods: Objects) -> Self {
+        Self { api, budgets: BTreeMap::new(), pods, owners: Owners::default() }
     }
 
     /// Returns the budgets that select a pod.
-    fn selecting<'a>(&'a self, key: &'a Key, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
-        let budgets = self.budgets.range(Key::first_of(&key.namespace)..);
+    fn selecting(&self, pod: &Value) -> Vec<Key> {
+        let namespace = text(pod, "/metadata/namespace");
+        let budgets = self.budgets.range(Key::first_of(namespace)..);
         budgets
-            .take_while(|(budget, _)| budget.namespace == key.namespace)
+            .take_while(|(budget, _)| budget.namespace == namespace)
             .filter(|(_, budget)| selects(&selector(budget, "/spec/selector"), pod))
             .map(|(budget, _)| budget.clone())
-    }
-
-    /// Returns the pods that a budget selects.
-    fn selected(&self, key: &Key, budget: &Value) -> Vec<&Value> {
-        let selector = selector(budget, "/spec/selector");
-        let pods = self.pods.range(Key::first_of(&key.namespace)..);
-        let pods = pods.take_while(|(pod, _)| pod.namespace == key.namespace).map(|(_, pod)| &**pod);
-        pods.filter(|pod| selects(&selector, pod)).collect()
+            .collect()
     }
 }
 
 impl Controller for Disruptions {
     fn reset(&mut self) {
-        *self = Self::new(self.api.clone());
+        *self = Self::new(self.api.clone(), self.pods.clone());
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
+        if Kind::POD.is_of(change) {
+            return self.selecting(&change.object);
+        }
         let Some(key) = Key::of(&change.object) else { return Vec::new() };
         let gone = change.kind == ChangeKind::Deleted;
         if BUDGET.is_of(change) {
@@ -80,15 +77,6 @@ impl Controller for Disruptions {
                 self.budgets.insert(key.clone(), change.object.clone());
             }
             return vec![key];
-        }
-        if Kind::POD.is_of(change) {
-            let concerned = self.selecting(&key, &change.object).collect();
-            if gone {
-                self.pods.remove(&key);
-            } else {
-                self.pods.insert(key, change.object.clone());
-            }
-            return concerned;
         }
         // Whether a change of an owner concerns a budget is found out by the next decision about it.
         if !self.owners.take(change) {
@@ -100,7 +88,8 @@ impl Controller for Disruptions {
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
         let Some(budget) = self.budgets.get(key) else { return Plan::default() };
-        let pods = self.selected(key, budget);
+        let pods = self.pods.selected(&key.namespace, &selector(budget, "/spec/selector"));
+        let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let mut plan = Plan::of(&BUDGET, budget);
         if pods.is_empty() {
             plan.event(false, "NoPods", "No matching pods found".into());

@@ -37,8 +37,15 @@ impl Controller for StaleDisruptions {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let Some(key) = Key::of(&change.object).filter(|_| Kind::POD.is_of(change)) else { return Vec::new() };
-        if change.kind == ChangeKind::Deleted || !is_target(&change.object) {
+        if !Kind::POD.is_of(change) {
+            return Vec::new();
+        }
+        let ends = change.kind == ChangeKind::Deleted || !is_target(&change.object);
+        if ends && self.pods.is_empty() {
+            return Vec::new();
+        }
+        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        if ends {
             self.pods.remove(&key);
             return Vec::new();
         }

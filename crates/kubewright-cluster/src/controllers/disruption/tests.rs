@@ -3,23 +3,29 @@ use super::{stale::StaleDisruptions, *};
 /// The controller, with the kinds of a server.
 struct World {
     api: ApiServer,
+    pods: Objects,
     controller: Disruptions,
 }
 
 impl World {
     fn new() -> Self {
         let api = ApiServer::builder().build();
-        Self { controller: Disruptions::new(api.clone()), api }
+        let pods = Objects::default();
+        Self { controller: Disruptions::new(api.clone(), pods.clone()), pods, api }
     }
 
     fn change(&self, group: &str, plural: &str, object: &Value) -> Change {
         let resource = self.api.registry().find(group, "v1", plural).expect("the kind");
         let (kind, object) = (ChangeKind::Added, Arc::new(object.clone()));
-        Change { kind, revision: 1, resource, object, previous: None }
+        let stored = Value::clone(&object).into();
+        Change { kind, revision: 1, resource, object, stored, previous: None }
     }
 
     fn put(&mut self, group: &str, plural: &str, object: &Value) {
         let change = self.change(group, plural, object);
+        if Kind::POD.is_of(&change) {
+            self.pods.take(&change);
+        }
         self.controller.take(&change);
     }
 

@@ -7,10 +7,7 @@ pub(crate) mod mirroring;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{random::Random, selector::LabelSelector};
@@ -20,8 +17,9 @@ use serde_json::{Value, json};
 use self::address::{Endpoint, Group};
 use super::{
     kind::Kind,
+    objects::Objects,
     reconcile::{Controller, Key, Plan, Step},
-    value::{controller_reference, is_deleting, selects, text},
+    value::{controller_reference, is_deleting, text},
 };
 
 const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
@@ -42,7 +40,7 @@ const ENDPOINTS_LIMIT: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     services: BTreeMap<Key, Arc<Value>>,
-    pods: BTreeMap<Key, Arc<Value>>,
+    pods: Objects,
     /// The slices of this controller, by service.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
     endpoints: BTreeMap<Key, Arc<Value>>,
@@ -50,33 +48,25 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Creates a controller that draws the names of slices from `random`.
-    pub(crate) fn new(random: Random) -> Self {
-        let (services, pods) = Default::default();
-        Self { services, pods, slices: BTreeMap::new(), endpoints: BTreeMap::new(), random }
+    /// Creates a controller that draws the names of slices from `random`. `pods` include each pod before its change is
+    /// taken.
+    pub(crate) fn new(random: Random, pods: Objects) -> Self {
+        Self { services: BTreeMap::new(), pods, slices: BTreeMap::new(), endpoints: BTreeMap::new(), random }
     }
 
-    /// Returns the services that select a pod.
-    fn selecting<'a>(&'a self, key: &'a Key, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
+    /// Returns the services that select a pod, or have selected it before the change.
+    fn concerned(&self, change: &Change) -> Vec<Key> {
+        let namespace = text(&change.object, "/metadata/namespace");
+        let selects = |selector: LabelSelector| {
+            let mut versions = change.previous.iter().chain([&change.stored]);
+            versions.any(|version| selector.matches(|key| version.label(key)))
+        };
         self.services
-            .range(Key::first_of(&key.namespace)..)
-            .take_while(|(service, _)| service.namespace == key.namespace)
-            .filter(|(_, service)| selector(service).is_some_and(|selector| selects(&selector, pod)))
+            .range(Key::first_of(namespace)..)
+            .take_while(|(service, _)| service.namespace == namespace)
+            .filter(|(_, service)| selector(service).is_some_and(selects))
             .map(|(service, _)| service.clone())
-    }
-
-    fn take_pod(&mut self, key: Key, change: &Change) -> Vec<Key> {
-        let mut concerned = BTreeSet::new();
-        if let Some(before) = self.pods.get(&key) {
-            concerned.extend(self.selecting(&key, before));
-        }
-        if change.kind == ChangeKind::Deleted {
-            self.pods.remove(&key);
-        } else {
-            concerned.extend(self.selecting(&key, &change.object));
-            self.pods.insert(key, change.object.clone());
-        }
-        concerned.into_iter().collect()
+            .collect()
     }
 
     fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
@@ -107,10 +97,13 @@ fn put(objects: &mut BTreeMap<Key, Arc<Value>>, key: &Key, change: &Change) {
 
 impl Controller for Endpoints {
     fn reset(&mut self) {
-        *self = Self::new(self.random.clone());
+        *self = Self::new(self.random.clone(), self.pods.clone());
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
+        if Kind::POD.is_of(change) {
+            return self.concerned(change);
+        }
         let Some(key) = Key::of(&change.object) else { return Vec::new() };
         if SERVICE.is_of(change) {
             put(&mut self.services, &key, change);
@@ -120,8 +113,6 @@ impl Controller for Endpoints {
             vec![key]
         } else if SLICE.is_of(change) {
             self.take_slice(key, change)
-        } else if Kind::POD.is_of(change) {
-            self.take_pod(key, change)
         } else {
             Vec::new()
         }
@@ -140,9 +131,8 @@ impl Controller for Endpoints {
             }
             return plan;
         };
-        let pods =
-            self.pods.range(Key::first_of(&key.namespace)..).take_while(|(pod, _)| pod.namespace == key.namespace);
-        let pods = pods.map(|(_, pod)| &**pod).filter(|pod| selects(&selector, pod)).collect::<Vec<_>>();
+        let pods = self.pods.selected(&key.namespace, &selector);
+        let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let mut plan = Plan::of(&SERVICE, service);
         let groups = address::groups(service, &pods);
         self.write_slices(service, &slices, &groups, &mut plan);

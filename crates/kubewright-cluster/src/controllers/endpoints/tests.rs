@@ -22,10 +22,10 @@ fn pod(name: &str, ip: &str, port: u16, ready: bool) -> Value {
 }
 
 fn known(service: &Value, pods: &[Value]) -> Endpoints {
-    let mut endpoints = Endpoints::new(Random::seeded(1));
+    let mut endpoints = Endpoints::new(Random::seeded(1), Objects::default());
     let key = |object: &Value| Key::of(object).expect("a key");
     endpoints.services.insert(key(service), Arc::new(service.clone()));
-    endpoints.pods.extend(pods.iter().map(|pod| (key(pod), Arc::new(pod.clone()))));
+    pods.iter().for_each(|pod| endpoints.pods.insert(pod, pod.clone().into()));
     endpoints
 }
 

@@ -24,6 +24,7 @@ use self::uncounted_pods::PodCounts;
 use super::{
     controller_refs::ControllerRefs,
     kind::Kind,
+    objects::Objects,
     pod::{has_ended, is_active},
     reconcile::{Controller, Key, Plan, Step},
     value::{condition, controller_of, flag, holds, int, is_deleting, list, number, text, time},
@@ -41,9 +42,10 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 #[derive(Debug)]
 pub(crate) struct Jobs(ControllerRefs);
 
-impl Default for Jobs {
-    fn default() -> Self {
-        Self(ControllerRefs::new(JOB, Kind::POD))
+impl Jobs {
+    /// Creates the controller. `pods` include each pod before its change is taken.
+    pub(crate) fn new(pods: Objects) -> Self {
+        Self(ControllerRefs::of_pods(JOB, pods))
     }
 }
 
@@ -61,7 +63,7 @@ impl Controller for Jobs {
         let uid = job.map_or(&Value::Null, |job| &job["metadata"]["uid"]);
         let mut plan = job.map_or_else(Plan::default, |job| Plan::of(&JOB, job));
         let strangers = self.0.named(key).filter(|pod| controller_of(pod).is_none_or(|owner| owner["uid"] != *uid));
-        plan.steps.extend(strangers.filter(|pod| is_tracked(pod)).map(|pod| release(pod)));
+        plan.steps.extend(strangers.filter(|pod| is_tracked(pod)).map(|pod| release(&pod)));
         if let Some(job) = job
             && matches!(text(job, "/spec/managedBy"), "" | MANAGER)
         {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     controller_refs::ControllerRefs,
     kind::Kind,
+    objects::Objects,
     pod::{from_template, has_ended, is_active, is_ready, until_available},
     reconcile::{Controller, Key, Plan, Step, StepKind},
     value::{condition, int, is_deleting, list, stamp, text},
@@ -38,9 +39,9 @@ pub(crate) struct ReplicaSets {
 }
 
 impl ReplicaSets {
-    /// Creates the controller of a kind.
-    pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, refs: ControllerRefs::new(kind, Kind::POD), failures: BTreeMap::new() }
+    /// Creates the controller of a kind. `pods` include each pod before its change is taken.
+    pub(crate) fn new(kind: Kind, pods: Objects) -> Self {
+        Self { kind, refs: ControllerRefs::of_pods(kind, pods), failures: BTreeMap::new() }
     }
 }
 

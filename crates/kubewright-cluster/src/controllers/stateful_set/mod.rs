@@ -23,6 +23,7 @@ use super::{
     controller_refs::ControllerRefs,
     history::{CONTROLLER_REVISION, History, Latest},
     kind::Kind,
+    objects::Objects,
     reconcile::{Controller, Key, Plan, Step},
     value::{is_deleting, text},
 };
@@ -43,10 +44,11 @@ pub(crate) struct StatefulSets {
     claims: BTreeMap<Key, Arc<Value>>,
 }
 
-impl Default for StatefulSets {
-    fn default() -> Self {
+impl StatefulSets {
+    /// Creates the controller. `pods` include each pod before its change is taken.
+    pub(crate) fn new(pods: Objects) -> Self {
         Self {
-            pods: ControllerRefs::new(STATEFUL_SET, Kind::POD),
+            pods: ControllerRefs::of_pods(STATEFUL_SET, pods),
             revisions: ControllerRefs::new(STATEFUL_SET, CONTROLLER_REVISION),
             claims: BTreeMap::new(),
         }
@@ -55,7 +57,9 @@ impl Default for StatefulSets {
 
 impl Controller for StatefulSets {
     fn reset(&mut self) {
-        *self = Self::default();
+        self.pods.reset();
+        self.revisions.reset();
+        self.claims.clear();
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
@@ -80,7 +84,7 @@ impl Controller for StatefulSets {
             return plan;
         }
         let claim = |name: &str| self.claims.get(&Key { name: name.into(), ..key.clone() }).map(|claim| &**claim);
-        let taken = |name: &str| self.revisions.child(&Key { name: name.into(), ..key.clone() }).is_some();
+        let taken = |name: &str| self.revisions.has_child(&Key { name: name.into(), ..key.clone() });
         let pods: BTreeMap<i64, &Value> =
             pods.children.iter().filter_map(|pod| Some((identity::ordinal(name, pod)?, &**pod))).collect();
         let revisions = revisions.children.iter().map(|revision| &**revision).collect();
