@@ -62,6 +62,8 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
     let mut command = match &line.view {
+        // The tools find a program by the same variable, and so it gets its name as it was given.
+        Some(view) if !name.contains('/') => view.command(Path::new(name), &line.directory),
         Some(view) => view.command(&program, &line.directory),
         None => {
             let mut command = Command::new(program);
