@@ -66,12 +66,11 @@ impl Reinvocation {
         self.required = true;
     }
 
-    /// Begins the second round. Returns false if there is none.
+    /// Begins the second round, in which only repeated invocations are made. Returns false if nothing has changed, so that
+    /// there is none.
     pub(super) fn begin_second_round(&mut self) -> bool {
-        let repeated = std::mem::take(&mut self.repeatable);
-        let begins = self.required && !repeated.is_empty();
-        self.second = Some(repeated);
-        begins
+        self.second = Some(std::mem::take(&mut self.repeatable));
+        self.required
     }
 }
 
@@ -287,14 +286,14 @@ impl Review {
         Status::forbidden(&resource.group, &resource.plural, name, message)
     }
 
-    /// Evaluates the mutating policies one after the other. Returns whether any of them changed the object.
+    /// Evaluates the mutating policies one after the other.
     pub(super) async fn mutate_by_policies(
         &self,
         object: &mut Option<Value>,
         old: Option<&Value>,
         reinvocation: &mut Reinvocation,
-    ) -> Result<bool, Status> {
-        let Some(before) = object.clone() else { return Ok(false) };
+    ) -> Result<(), Status> {
+        let Some(before) = object.clone() else { return Ok(()) };
         let mut denials = Vec::new();
         let objects = Objects { new: Some(&before), old };
         for one in &self.mutating_policies {
@@ -321,11 +320,7 @@ impl Review {
                 }
             }
         }
-        if denials.is_empty() {
-            Ok(object.as_ref() != Some(&before))
-        } else {
-            Err(self.denied_by_mutation(&before, &denials))
-        }
+        if denials.is_empty() { Ok(()) } else { Err(self.denied_by_mutation(&before, &denials)) }
     }
 
     /// Evaluates one mutating policy for a parameter.

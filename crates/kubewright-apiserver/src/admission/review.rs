@@ -39,6 +39,22 @@ pub(crate) struct Review {
     deadline: Duration,
 }
 
+/// The webhooks that may be called again, by their place among the mutating ones.
+#[derive(Debug, Default)]
+struct ReinvokedWebhooks {
+    /// Those that were called since the object has last changed.
+    called: BTreeSet<usize>,
+    /// Those to call in the second round, because the object has changed after them.
+    required: BTreeSet<usize>,
+}
+
+impl ReinvokedWebhooks {
+    /// Records that the object has changed.
+    fn require_called(&mut self) {
+        self.required.append(&mut self.called);
+    }
+}
+
 #[derive(Serialize)]
 struct AdmissionReview<'a> {
     kind: &'static str,
@@ -107,9 +123,16 @@ impl Review {
     }
 
     /// Evaluates the mutating policies and calls the mutating webhooks, one after the other, and returns the changed
-    /// object. Those with a reinvocation policy run again if others changed the object after them. A deletion has no
-    /// object.
-    pub(crate) async fn mutate(&self, object: Option<Value>, old: Option<&Value>) -> Result<Option<Value>, Status> {
+    /// object. A deletion has no object.
+    ///
+    /// If the object was changed, there is a second round, as in Kubernetes: `plugins`, which the caller has already run
+    /// once, and then the policies and webhooks with a reinvocation policy if the object has changed after them.
+    pub(crate) async fn mutate(
+        &self,
+        object: Option<Value>,
+        old: Option<&Value>,
+        plugins: impl Fn(Value) -> Result<Value, Status>,
+    ) -> Result<Option<Value>, Status> {
         if self.mutating.is_empty() && self.mutating_policies.is_empty() {
             return Ok(object);
         }
@@ -119,25 +142,51 @@ impl Review {
         }
         let mut policies = Reinvocation::default();
         self.mutate_by_policies(&mut object, old, &mut policies).await?;
-        let mut called = Vec::new();
-        let mut reinvoked = BTreeSet::new();
-        for (index, one) in self.mutating.iter().enumerate() {
-            let Some(changed) = self.mutate_by(one, &mut object, old).await? else { continue };
-            if changed {
-                reinvoked.extend(called.iter().copied());
+        let mut webhooks = ReinvokedWebhooks::default();
+        for index in 0..self.mutating.len() {
+            if self.mutate_in_round(index, &mut object, old, &mut webhooks).await? {
                 policies.require();
             }
-            if one.webhook.reinvoked {
-                called.push(index);
+        }
+        if !policies.begin_second_round() {
+            return Ok(object);
+        }
+        let first = object.clone();
+        if let Some(admitted) = object.take() {
+            let mut admitted = plugins(admitted)?;
+            self.normalize(&mut admitted)?;
+            object = Some(admitted);
+        }
+        self.mutate_by_policies(&mut object, old, &mut policies).await?;
+        if object != first {
+            webhooks.require_called();
+        }
+        for index in 0..self.mutating.len() {
+            if webhooks.required.contains(&index) {
+                self.mutate_in_round(index, &mut object, old, &mut webhooks).await?;
             }
         }
-        if policies.begin_second_round() && self.mutate_by_policies(&mut object, old, &mut policies).await? {
-            reinvoked.extend(called);
-        }
-        for index in reinvoked {
-            self.mutate_by(&self.mutating[index], &mut object, old).await?;
-        }
         Ok(object)
+    }
+
+    /// Calls one mutating webhook. If it changes the object, those that were called before it are required again.
+    /// Returns whether it changed the object.
+    async fn mutate_in_round(
+        &self,
+        index: usize,
+        object: &mut Option<Value>,
+        old: Option<&Value>,
+        webhooks: &mut ReinvokedWebhooks,
+    ) -> Result<bool, Status> {
+        let one = &self.mutating[index];
+        let Some(is_changed) = self.mutate_by(one, object, old).await? else { return Ok(false) };
+        if is_changed {
+            webhooks.require_called();
+        }
+        if one.webhook.reinvoked {
+            webhooks.called.insert(index);
+        }
+        Ok(is_changed)
     }
 
     /// Calls one mutating webhook. Returns whether it changed the object, or `None` if it wasn't called.

@@ -54,9 +54,11 @@ pub(super) async fn create_admitted(
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);
     object = call.complete(None, object, manager);
+    call.await_controllers(&object).await;
+    object = call.admit(None, object)?;
     if let Some(review) = &review {
         let managed = object["metadata"].get("managedFields").cloned();
-        object = review.mutate(Some(object), None).await?.unwrap_or_default();
+        object = review.mutate(Some(object), None, |object| call.admit(None, object)).await?.unwrap_or_default();
         warnings.extend(managed_fields::repair(managed, &mut object));
     }
     let stored = insert(call, object, manager, review.as_ref(), options.dry_run).await?;

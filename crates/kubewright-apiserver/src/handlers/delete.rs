@@ -263,7 +263,7 @@ pub(super) async fn remove(
         let present = call.load(present()?).await?.value();
         options.check(resource, &present)?;
         let served = codec::to_served(resource, &present);
-        review.mutate(None, Some(&served)).await?;
+        review.mutate(None, Some(&served), Ok).await?;
         review.validate(None, Some(&served)).await?;
         let mut conflict = false;
         let committed = remove_directly(call, key, options, |now| {

@@ -27,6 +27,11 @@ pub(super) trait Edit: Sync {
     /// Returns the object that the client requests, given the current one, with its defaults and the owners of its fields.
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status>;
 
+    /// Changes the requested object as the mutating plugins of its kind do. `old` is in stored form.
+    fn admit(&self, _old: &Value, desired: Value) -> Result<Value, Status> {
+        Ok(desired)
+    }
+
     /// Returns the object to store for the requested one, in stored form. Yields to other tasks if its validation takes
     /// long.
     fn prepare(
@@ -60,6 +65,10 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for PartEdit<'_, 
         let mut body = (self.desired)(served)?;
         body.object = self.call.complete(Some(served), body.object, self.manager);
         Ok(body)
+    }
+
+    fn admit(&self, old: &Value, desired: Value) -> Result<Value, Status> {
+        if self.part == Part::Main { self.call.admit(Some(old), desired) } else { Ok(desired) }
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
@@ -131,7 +140,7 @@ impl Call {
         };
         let review = self.review(operation, &self.name, subresource.name, Some(kind), options, dry_run);
         let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
-        let object = review.mutate(Some(sent), None).await?.unwrap_or_default();
+        let object = review.mutate(Some(sent), None, Ok).await?.unwrap_or_default();
         review.validate(Some(&object), None).await?;
         Ok(Admitted { object, warnings: review.warnings() })
     }
@@ -161,11 +170,13 @@ impl Call {
             let old = self.load(self.present()?).await?.value();
             let served = codec::to_served(&self.resource, &old);
             let DecodedBody { object, mut warnings } = self.decide(|| ready(edit.desired(&served))).await?;
+            let object = edit.admit(&old, object)?;
             let new = match &review {
                 Some(review) => {
                     let before = edit.view(served.clone())?;
                     let managed = object["metadata"].get("managedFields").cloned();
-                    let mut desired = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+                    let desired = review.mutate(Some(object), Some(&before), |object| edit.admit(&old, object)).await?;
+                    let mut desired = desired.unwrap_or_default();
                     warnings.extend(managed_fields::repair(managed, &mut desired));
                     let new = self.prepare(edit, &old, &served, desired).await?;
                     let after = edit.view(codec::to_served(&self.resource, &Arc::new(new.clone())))?;
@@ -221,7 +232,8 @@ impl Call {
             let served = codec::to_served(&self.resource, old);
             let incoming = edit.desired(&served)?;
             warnings = incoming.warnings;
-            let new = edit.prepare(old, &served, incoming.object).now_or_never();
+            let desired = edit.admit(old, incoming.object)?;
+            let new = edit.prepare(old, &served, desired).now_or_never();
             yielded = new.is_none();
             // Other managers own fields in other versions, so a webhook has to convert first. The caller detects this
             // and drops the error.

@@ -211,8 +211,6 @@ impl Call {
         let mut causes = object_meta::check_name(resource, &object);
         causes.extend(schema_rules::validate(resource, &object, None).await);
         codec::to_stored(resource, &mut object);
-        self.await_controllers(&object).await;
-        resource.strategy.admit(None, &mut object).map_err(|why| self.forbidden(&object, &why))?;
         resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
         decoding::complete(resource, &mut object);
@@ -225,8 +223,20 @@ impl Call {
         Ok(object)
     }
 
+    /// Changes an object as the mutating admission plugins of Kubernetes do, which precede policies and webhooks, and follow
+    /// them if those changed the object. `old` is in stored form, the object in served form.
+    pub(super) fn admit(&self, old: Option<&Value>, mut object: Value) -> Result<Value, Status> {
+        let resource = &*self.resource;
+        codec::to_stored(resource, &mut object);
+        resource.strategy.admit(old, &mut object).map_err(|why| self.forbidden(&object, &why))?;
+        if codec::is_stored_form(resource) {
+            return Ok(object);
+        }
+        Ok(Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object))))
+    }
+
     /// Waits for what a controller is about to create, and a new object needs.
-    async fn await_controllers(&self, object: &Value) {
+    pub(super) async fn await_controllers(&self, object: &Value) {
         let State { store, .. } = &*self.state;
         let ready = async {
             loop {
@@ -268,7 +278,6 @@ impl Call {
         let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await;
         codec::to_stored(resource, &mut object);
         if part == Part::Main {
-            resource.strategy.admit(Some(old), &mut object).map_err(|why| self.forbidden(&object, &why))?;
             resource.strategy.prepare_update(old, &mut object);
         }
         if let Part::Other(subresource) = part {
@@ -323,12 +332,11 @@ impl Call {
         self.manager("kube-apiserver", "status").track(resource, Some(&object), settled)
     }
 
-    /// Returns 403 for an object that a rule of its kind doesn't admit.
+    /// Returns 403 for an object that a rule of its kind doesn't admit. Before its name is generated, an object is identified
+    /// by the name's prefix.
     fn forbidden(&self, object: &Value, why: &str) -> Status {
-        // Kubernetes admits an object before it generates a name, and then identifies it by the prefix.
-        let (name, prefix) = (meta::text(object, "name"), meta::text(object, "generateName"));
-        let generated = self.name.is_empty() && !prefix.is_empty() && name.starts_with(prefix);
-        let name = if generated { prefix } else { name };
+        let names = ["name", "generateName"].map(|field| meta::text(object, field));
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
         Status::forbidden(&self.resource.group, &self.resource.plural, name, why)
     }
 

@@ -13,7 +13,8 @@ use crate::auth::{UserInfo, requester::Requester};
 /// The rules of a kind. The default methods are suitable for most custom kinds.
 ///
 /// On create, the handlers call `decode`, schema defaulting, `default`, `admit`, `prepare_create`, schema validation
-/// and `validate`, in this order. On update, they call `prepare_update` instead of `prepare_create`. The handlers also
+/// and `validate`, in this order. Mutating policies and webhooks follow `admit`, which is called again if they changed the object.
+/// On update, they call `prepare_update` instead of `prepare_create`. The handlers also
 /// manage metadata (UID, creation time, generation, managed fields, finalizers) and isolate the status: if
 /// `Resource::status` is set, create drops and update preserves the status, and a status update preserves everything
 /// except the status and the mutable metadata.
@@ -27,8 +28,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Completes an object by what other objects of the cluster determine, such as the priority of a pod. `old` is set
-    /// on update.
+    /// Completes an object by what other objects of the cluster determine, such as the priority of a pod, before policies and
+    /// webhooks see it. `old` is set on update. Called again with its own result, it changes nothing.
     ///
     /// Returns the reason why the object is forbidden, as an admission plugin of Kubernetes would.
     fn admit(&self, _old: Option<&Value>, _object: &mut Value) -> Result<(), String> {

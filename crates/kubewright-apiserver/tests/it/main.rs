@@ -2,6 +2,7 @@
 
 mod admission;
 mod admission_beyond;
+mod admission_order;
 mod bad_input;
 mod builtin_kinds;
 mod conversion;

@@ -72,7 +72,6 @@ impl Strategy for PodStrategy {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        within(object, "spec", defaults::tolerate_failing_nodes);
         defaults::label_keys(object);
         let class = quality_of_service(object);
         set(object, "status", json!({"phase": "Pending", "qosClass": class}));
@@ -88,6 +87,7 @@ impl Strategy for PodStrategy {
             self.limits.admit(object);
             self.accounts.admit(object)?;
             self.priorities.admit(object)?;
+            within(object, "spec", defaults::tolerate_failing_nodes);
             return self.runtimes.admit(object);
         };
         within(object, "spec", |spec| {
@@ -96,12 +96,12 @@ impl Strategy for PodStrategy {
                     fill(spec, field, value.clone());
                 }
             }
+            defaults::tolerate_failing_nodes(spec);
         });
         Ok(())
     }
 
     fn prepare_update(&self, _old: &Value, new: &mut Value) {
-        within(new, "spec", defaults::tolerate_failing_nodes);
         let class = quality_of_service(new);
         within(new, "status", |status| fill(status, "qosClass", class));
     }
