@@ -1,0 +1,74 @@
+//! A deletion that nobody saw.
+//!
+//! The operator takes an address from a pool for each object, and gives it back when it is told that the object is gone. Objects
+//! that are deleted while the operator isn't running are gone without a word, and their addresses are never given back.
+//!
+//! The mended operator holds its objects by a finalizer until the address is back.
+
+use crate::kit::*;
+
+bug!("deletion missed while down", [
+    "https://github.com/antrea-io/antrea/issues/829",
+    "https://github.com/antrea-io/antrea/issues/3384",
+    "https://github.com/zalando/postgres-operator/pull/941",
+]);
+
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "bugs.kubewright.dev", version = "v1", kind = "Address", namespaced)]
+pub(crate) struct AddressSpec {
+    pool: String,
+}
+
+struct Operator<const MENDED: bool>;
+
+/// The entry of the pool that an object takes. Entries aren't children, since they are kept with the pool.
+fn lease(key: &ObjectKey) -> ObjectKey {
+    ObjectKey::namespaced("pool", &format!("lease-{}", key.name()))
+}
+
+impl<const MENDED: bool> Reconciler<Address> for Operator<MENDED> {
+    const FINALIZER: Option<&'static str> = if MENDED { Some("bugs.kubewright.dev/address") } else { None };
+
+    type Error = ClientError;
+
+    async fn reconcile(&self, address: &Address, ctx: &Context<Address>) -> Result<Action, ClientError> {
+        let key = lease(ctx.key());
+        if ctx.get::<ConfigMap>(&key)?.is_none() && is_current(address, ctx).await? {
+            let metadata = ObjectMeta { namespace: Some("pool".into()), ..named(key.name()) };
+            ctx.apply(&config_map(metadata, "holder", &address.name_any())).await?;
+        }
+        Ok(Action::await_change())
+    }
+
+    async fn cleanup(&self, _: &Address, ctx: &Context<Address>) -> Result<Action, ClientError> {
+        if MENDED {
+            ctx.client().kind::<ConfigMap>().delete(&lease(ctx.key())).await?;
+        }
+        Ok(Action::await_change())
+    }
+
+    async fn deleted(&self, key: &ObjectKey, ctx: &Context<Address>) -> Result<(), ClientError> {
+        if MENDED { Ok(()) } else { ctx.client().kind::<ConfigMap>().delete(&lease(key)).await }
+    }
+}
+
+fn add<const MENDED: bool>(manager: Manager) -> Manager {
+    manager.kind::<Address>().controller(Controller::<Address>::new(Operator::<MENDED>).owns::<ConfigMap>())
+}
+
+pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+    if mended { add::<true>(manager) } else { add::<false>(manager) }
+}
+
+pub(crate) async fn scenario(sim: &Sim) {
+    let has_lease = |world: &World| world.list::<ConfigMap>().iter().any(|map| map.name_any() == "lease-web");
+    sim.apply(&namespace("pool")).await;
+    sim.apply(&manifest("Address", "web", json!({"pool": "public"}))).await;
+    sim.until("it has an address", has_lease).await;
+    sim.advance(5.minutes()).await;
+    sim.delete::<Address>("web").await;
+    sim.finally("an address that is gone is back in the pool", move |world| {
+        world.get::<Address>("web").is_some() || !has_lease(world)
+    });
+    sim.advance(1.hours()).await;
+}

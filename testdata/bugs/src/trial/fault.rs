@@ -1,0 +1,58 @@
+//! What may go wrong in a trial.
+
+use kubewright_cluster::faults::{Fault as Injected, Faults, Verb};
+
+/// A fault. Writes are those of the operator, counted from 0; steps those of the user, `apply`, `edit` and `delete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The operator dies before a write takes effect, and is restarted.
+    CrashBefore(usize),
+    /// The operator dies after a write took effect, and is restarted.
+    CrashAfter(usize),
+    /// A write doesn't reach the API server.
+    LostRequest(usize),
+    /// A write takes effect, and its answer is lost.
+    LostAnswer(usize),
+    /// A write is answered by 500.
+    ServerError(usize),
+    /// A write is answered by 409.
+    Conflict(usize),
+    /// The operator is stopped before a step of the user, and started a minute after it.
+    DownAt(usize),
+    /// The operator is restarted a while after the last step, and sees its own kinds as they were before this step, for a while.
+    ParentsBehind(usize),
+    /// The operator is restarted a while after the last step, and sees built-in kinds as they were before this step, for a while.
+    ChildrenBehind(usize),
+    /// The clock goes back by an hour, a while after the last step, if there is this step.
+    ClockBack(usize),
+    /// For ten minutes from a step on, all pods fail as soon as they run.
+    PodsFail(usize),
+}
+
+impl Fault {
+    /// The faults at one write.
+    pub const AT_WRITES: [fn(usize) -> Self; 6] =
+        [Self::CrashBefore, Self::CrashAfter, Self::LostRequest, Self::LostAnswer, Self::ServerError, Self::Conflict];
+
+    /// The faults at one step of the user.
+    pub const AT_STEPS: [fn(usize) -> Self; 5] =
+        [Self::DownAt, Self::ParentsBehind, Self::ChildrenBehind, Self::ClockBack, Self::PodsFail];
+
+    /// Returns whether the operator dies at a write.
+    pub(super) fn is_crash(self) -> bool {
+        matches!(self, Self::CrashBefore(_) | Self::CrashAfter(_))
+    }
+
+    /// Adds the rules for a fault at a write.
+    pub(super) fn inject(self, faults: &Faults) -> Option<Injected> {
+        let at = |nth: usize| faults.on(Verb::WRITES, "*").skip(nth);
+        match self {
+            Self::CrashBefore(nth) | Self::LostRequest(nth) => Some(at(nth).lose_request()),
+            Self::CrashAfter(nth) | Self::LostAnswer(nth) => Some(at(nth).lose_response()),
+            Self::ServerError(nth) => Some(at(nth).refuse(500, "InternalError")),
+            Self::Conflict(nth) => Some(at(nth).refuse(409, "Conflict")),
+            _ => None,
+        }
+    }
+}
