@@ -109,8 +109,8 @@ async fn creates_per_second(count: usize, durability: Option<Durability>, clock:
 }
 
 /// The duration of many requests.
-struct Requests {
-    took: Duration,
+pub(crate) struct Requests {
+    pub(crate) took: Duration,
     latencies: Vec<Duration>,
 }
 
@@ -132,7 +132,7 @@ impl Requests {
 }
 
 /// Sends a request for each of so many pods, from concurrent callers.
-async fn concurrently<F>(
+pub(crate) async fn concurrently<F>(
     count: usize,
     client: &Client,
     clock: &SharedClock,
@@ -171,7 +171,7 @@ pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
 }
 
 /// Returns a pod as an operator would create it.
-fn pod() -> Pod {
+pub(crate) fn pod() -> Pod {
     serde_json::from_value(serde_json::json!({
         "metadata": { "labels": { "app": "bench", "version": "v0.1" } },
         "spec": { "containers": [{

@@ -24,35 +24,7 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = client(&listener.kubeconfig()).await?;
 
-    let (seen, mut arrivals) = mpsc::unbounded_channel();
-    let mut watchers = JoinSet::new();
-    let opened = try_join_all((0..sizes.watchers).map(|_| open(&client))).await.context("open the watches")?;
-    for mut body in opened {
-        let (seen, clock) = (seen.clone(), clock.clone());
-        watchers.spawn(async move {
-            // One event consists of one or more frames, and ends with a newline.
-            while let Some(Ok(frame)) = body.frame().await {
-                let ended = frame.data_ref().is_some_and(|data| data.ends_with(b"\n"));
-                if ended && seen.send(clock.monotonic()).is_err() {
-                    return;
-                }
-            }
-        });
-    }
-
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    let mut delays = Vec::with_capacity(sizes.watchers * sizes.watched_writes);
-    for number in 0..sizes.watched_writes {
-        let mut map = ConfigMap::default();
-        map.metadata.name = Some(format!("write-{number}"));
-        let written = clock.monotonic();
-        maps.create(&PostParams::default(), &map).await.context("create a config map")?;
-        for _ in 0..sizes.watchers {
-            let arrived = arrivals.recv().await.context("a watch ended early")?;
-            delays.push(arrived.saturating_sub(written));
-        }
-    }
-    watchers.shutdown().await;
+    let mut delays = delays(&client, sizes.watchers, sizes.watched_writes, &clock).await?;
     cluster.shutdown().await;
     let figure = milliseconds(percentile(&mut delays, 99));
     Ok(Outcome {
@@ -69,6 +41,45 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
                  sending the create until a watcher has read the last byte of the event. The figure is the 99th percentile of all \
                  50,000.",
     })
+}
+
+/// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them.
+pub(crate) async fn delays(
+    client: &Client,
+    watchers: usize,
+    writes: usize,
+    clock: &SharedClock,
+) -> Result<Vec<Duration>> {
+    let (seen, mut arrivals) = mpsc::unbounded_channel();
+    let mut readers = JoinSet::new();
+    let opened = try_join_all((0..watchers).map(|_| open(client))).await.context("open the watches")?;
+    for mut body in opened {
+        let (seen, clock) = (seen.clone(), clock.clone());
+        readers.spawn(async move {
+            // One event consists of one or more frames, and ends with a newline.
+            while let Some(Ok(frame)) = body.frame().await {
+                let ended = frame.data_ref().is_some_and(|data| data.ends_with(b"\n"));
+                if ended && seen.send(clock.monotonic()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
+    let mut delays = Vec::with_capacity(watchers * writes);
+    for number in 0..writes {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(format!("write-{number}"));
+        let written = clock.monotonic();
+        maps.create(&PostParams::default(), &map).await.context("create a config map")?;
+        for _ in 0..watchers {
+            let arrived = arrivals.recv().await.context("a watch ended early")?;
+            delays.push(arrived.saturating_sub(written));
+        }
+    }
+    readers.shutdown().await;
+    Ok(delays)
 }
 
 async fn open(client: &Client) -> Result<Body> {

@@ -11,6 +11,7 @@ mod cronjob;
 mod dev;
 mod fanout;
 mod idle;
+mod kubernetes;
 mod memory;
 mod overhead;
 mod podset;
@@ -69,6 +70,10 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     shipped: Option<PathBuf>,
 
+    /// Directory with `kube-apiserver` and `etcd`, with which the embedded API server is compared [default: target/control-plane]
+    #[arg(long, value_name = "FOLDER")]
+    control_plane: Option<PathBuf>,
+
     /// Number of PodSets that have to converge; use the default for results [default: 10000; with --smoke, 20]
     #[arg(long, value_name = "NUMBER")]
     podsets: Option<usize>,
@@ -110,6 +115,8 @@ struct Programs {
     podset_kube_rs: PathBuf,
     /// The five operators in one program.
     five_operators: PathBuf,
+    kube_apiserver: PathBuf,
+    etcd: PathBuf,
 }
 
 impl Programs {
@@ -122,7 +129,10 @@ impl Programs {
             ("target/release".into(), "target/dist".into())
         };
         let operators = arguments.operators.as_ref().unwrap_or(&built);
+        let peers = arguments.control_plane.clone().unwrap_or_else(|| "target/control-plane".into());
         Ok(Self {
+            kube_apiserver: peers.join("kube-apiserver"),
+            etcd: peers.join("etcd"),
             podset: operators.join("podset-operator"),
             podset_kube_rs: operators.join("podset-kube-rs"),
             kubewright: arguments.kubewright.clone().unwrap_or_else(|| built.join("kubewright")),
@@ -201,6 +211,17 @@ impl Runner<'_> {
         self.run("watch-fanout", &[], async { fanout::to_watchers(sizes, clock.clone()).await.map(one) }).await;
     }
 
+    async fn beside_kubernetes(&mut self, programs: &Programs) {
+        let Programs { kubewright, kube_apiserver, etcd, .. } = programs;
+        let name = "beside-kubernetes";
+        if self.selects(name) && !(kube_apiserver.is_file() && etcd.is_file()) {
+            return Report::skip(name, "kube-apiserver and etcd aren't built, which needs Go");
+        }
+        let contest =
+            kubernetes::Contest { kubewright, kube_apiserver, etcd, sizes: self.sizes, clock: self.clock.clone() };
+        self.run(name, &[kubewright], contest.hold()).await;
+    }
+
     async fn runtime(&mut self) {
         let (sizes, clock) = (self.sizes, self.clock.clone());
         self.run("podset", &[], async { podset::zero_to_five(sizes, clock.clone()).await.map(one) }).await;
@@ -248,6 +269,7 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     runner.start(&programs).await;
     runner.commands(&programs).await;
     runner.server().await;
+    runner.beside_kubernetes(&programs).await;
     runner.runtime().await;
     runner.operators(&programs, arguments.podsets.unwrap_or(sizes.podsets)).await;
     let report = runner.report;

@@ -16,6 +16,8 @@ pub(crate) struct Sizes {
     pub(crate) creates: usize,
     /// The number of writes with and without an admission webhook.
     pub(crate) admission_writes: usize,
+    /// The number of objects of each kind that are created in the embedded and in a real API server.
+    pub(crate) compared: usize,
     pub(crate) watchers: usize,
     /// The number of writes that each watcher receives.
     pub(crate) watched_writes: usize,
@@ -57,6 +59,7 @@ static WHOLE: Sizes = Sizes {
     edits: 10,
     creates: 30_000,
     admission_writes: 1_000,
+    compared: 10_000,
     watchers: 1_000,
     watched_writes: 50,
     podset_rounds: 10,
@@ -85,6 +88,7 @@ static SMOKE: Sizes = Sizes {
     edits: 1,
     creates: 100,
     admission_writes: 10,
+    compared: 100,
     watchers: 20,
     watched_writes: 5,
     podset_rounds: 1,

@@ -160,6 +160,7 @@ fn run(chore: Chore) -> Result<()> {
 }
 
 fn bench(steps: &mut Steps, filter: Option<String>) {
+    build_peers(steps);
     // Some benchmarks measure programs from outside.
     let mut build = cargo(&["build", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
     build.args(["-p", "podset-operator", "-p", "podset-kube-rs"]);
@@ -169,6 +170,22 @@ fn bench(steps: &mut Steps, filter: Option<String>) {
         let mut bench = Command::new("target/release/kubewright-bench");
         bench.args(["--results", "bench/RESULTS.md"]).args(filter);
         steps.run("benchmarks", bench);
+    }
+}
+
+/// Builds kube-apiserver and etcd where Go is installed, which takes some minutes the first time.
+fn build_peers(steps: &mut Steps) {
+    if Command::new("go").arg("version").output().is_err() {
+        return steps.skip("build of the peers in Go", "Go isn't installed");
+    }
+    let folder = root().join("target/control-plane");
+    for (module, package) in
+        [("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"), ("etcd", "kubewright.example/bench/etcd")]
+    {
+        let mut build = Command::new("go");
+        build.args(["build", "-ldflags", "-s -w", "-o"]).arg(folder.join(module)).arg(package);
+        build.current_dir(root().join("bench/peers").join(module));
+        steps.run(&format!("build of {module}"), build);
     }
 }
 

@@ -1,0 +1,247 @@
+//! The embedded API server beside kube-apiserver and etcd: the same requests of the same client to both, in turns.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{Api, Client, Config, api::PostParams, client::Body};
+use kubewright_apimachinery::clock::SharedClock;
+use rcgen::KeyPair;
+use tempfile::TempDir;
+
+use crate::{
+    creates::{Requests, concurrently, pod},
+    fanout,
+    process::{self, Process},
+    report::{Limit, Outcome, milliseconds, percentile},
+    sizes::Sizes,
+};
+
+/// The token of an administrator of kube-apiserver.
+const TOKEN: &str = "benchmark";
+const ROUNDS: usize = 3;
+/// The timeout for kube-apiserver to become ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The programs to compare.
+pub(crate) struct Contest<'a> {
+    pub(crate) kubewright: &'a Path,
+    pub(crate) kube_apiserver: &'a Path,
+    pub(crate) etcd: &'a Path,
+    pub(crate) sizes: &'a Sizes,
+    pub(crate) clock: SharedClock,
+}
+
+/// The measurements of one server: a value for each round.
+#[derive(Default)]
+struct Series {
+    config_map_creates: Vec<f64>,
+    pod_creates: Vec<f64>,
+    gets: Vec<f64>,
+    lists: Vec<f64>,
+    fanout: Vec<f64>,
+}
+
+impl Contest<'_> {
+    /// Measures both servers in turns. Each has processes of its own, and the other one is idle meanwhile.
+    pub(crate) async fn hold(self) -> Result<Vec<Outcome>> {
+        let peer = ControlPlane::start(self.kube_apiserver, self.etcd).await?;
+        let (cluster, kubeconfig) = process::cluster(self.kubewright, &["--api-only"])?;
+        let clients = [process::client(&kubeconfig).await?, peer.client.clone()];
+        let mut series = [Series::default(), Series::default()];
+        for round in 0..if self.sizes.smoke { 1 } else { ROUNDS } {
+            let mut order = [0, 1];
+            order.rotate_left(round % 2);
+            for server in order {
+                self.round(round, &clients[server], &mut series[server]).await?;
+            }
+        }
+        let memory =
+            [cluster.resident_mebibytes()?, peer.server.resident_mebibytes()? + peer.etcd.resident_mebibytes()?];
+        peer.end()?;
+        cluster.end()?;
+        Ok(outcomes(series, memory))
+    }
+
+    async fn round(&self, round: usize, client: &Client, series: &mut Series) -> Result<()> {
+        let (count, clock) = (self.sizes.compared, &self.clock);
+        let rate = |requests: Requests| count as f64 / requests.took.as_secs_f64();
+        let create_map = {
+            let client = client.clone();
+            move |_: Api<Pod>, name: String| {
+                let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+                async move {
+                    let mut map = ConfigMap::default();
+                    map.metadata.name = Some(format!("{name}-{round}"));
+                    map.data = Some([("greeting".to_owned(), "hello".repeat(20))].into());
+                    maps.create(&PostParams::default(), &map).await.map(drop)
+                }
+            }
+        };
+        let maps = concurrently(count, client, clock, create_map).await.context("create config maps")?;
+        series.config_map_creates.push(rate(maps));
+        let template = Arc::new(pod());
+        let create_pod = move |pods: Api<Pod>, name: String| {
+            let mut pod = Pod::clone(&template);
+            async move {
+                pod.metadata.name = Some(name);
+                pod.metadata.labels.get_or_insert_default().insert("round".into(), round.to_string());
+                pods.create(&PostParams::default(), &pod).await.map(drop)
+            }
+        };
+        series.pod_creates.push(rate(concurrently(count, client, clock, create_pod).await.context("create pods")?));
+        let get = |pods: Api<Pod>, name: String| async move { pods.get(&name).await.map(drop) };
+        series.gets.push(rate(concurrently(count, client, clock, get).await.context("get pods")?));
+
+        let begun = clock.monotonic();
+        send(client, http::Method::GET, "/api/v1/namespaces/default/pods").await.context("list the pods")?;
+        series.lists.push(milliseconds(clock.monotonic().saturating_sub(begun)));
+        send(client, http::Method::DELETE, "/api/v1/namespaces/default/pods?gracePeriodSeconds=0").await?;
+
+        let (watchers, writes) = (self.sizes.watchers, self.sizes.watched_writes);
+        send(client, http::Method::DELETE, "/api/v1/namespaces/kube-public/configmaps").await?;
+        let mut delays = fanout::delays(client, watchers, writes, clock).await?;
+        series.fanout.push(milliseconds(percentile(&mut delays, 99)));
+        Ok(())
+    }
+}
+
+/// Sends a request, and reads the response to its end.
+async fn send(client: &Client, method: http::Method, path: &str) -> Result<()> {
+    let request = http::Request::builder().method(method).uri(path).body(Body::empty()).context("make a request")?;
+    let response = client.send(request).await?;
+    anyhow::ensure!(response.status().is_success(), "{path} was answered with {}", response.status());
+    response.into_body().collect().await.context("read the response")?;
+    Ok(())
+}
+
+fn outcomes(series: [Series; 2], memory: [f64; 2]) -> Vec<Outcome> {
+    let [ours, theirs] = series;
+    let outcome = |name, unit, limit, ours: Vec<f64>, theirs: Vec<f64>, is_rate: bool, method| {
+        let [ours, theirs] = [ours, theirs].map(median);
+        let figure = if is_rate { ours / theirs } else { theirs / ours };
+        let details = format!("{ours:.1} {unit}; kube-apiserver {theirs:.1} {unit}");
+        Outcome { name, figure, unit: "times", limit: Limit::AtLeast(limit), details, method }
+    };
+    let mut outcomes = vec![
+        outcome(
+            "beside-config-map-creates",
+            "a second",
+            10.0,
+            ours.config_map_creates,
+            theirs.config_map_creates,
+            true,
+            CREATES,
+        ),
+        outcome("beside-pod-creates", "a second", 10.0, ours.pod_creates, theirs.pod_creates, true, PODS),
+        outcome(
+            "beside-gets",
+            "a second",
+            8.0,
+            ours.gets,
+            theirs.gets,
+            true,
+            "The same callers get each of these pods.",
+        ),
+        outcome("beside-list", "ms", 5.0, ours.lists, theirs.lists, false, LIST),
+        outcome("beside-fanout", "ms at p99", 10.0, ours.fanout, theirs.fanout, false, FANOUT),
+    ];
+    let [ours, theirs] = memory;
+    outcomes[0].details += &format!("; at the end {ours:.0} MiB resident, {theirs:.0} with etcd");
+    outcomes
+}
+
+const CREATES: &str = "`kubewright cluster --api-only`, and kube-apiserver 1.36.3 with etcd 3.6.8 (without the admission plugin \
+    ServiceAccount, which needs a controller), run as processes of their own on the same two cores; one is idle while the other is \
+    measured, in turns. 32 concurrent callers of kube's typed client create 10,000 ConfigMaps over TLS on loopback. The figure is the \
+    quotient of the medians of three rounds. The client's own work, which is the same for both, is part of it: it makes the quotient \
+    smaller.";
+const PODS: &str = "The same callers create 10,000 pods, as `pod-creates` does.";
+const LIST: &str = "The time of one list of these 10,000 pods as JSON, until its last byte. The figure is the time of kube-apiserver divided \
+    by that of the embedded API server.";
+const FANOUT: &str = "`watch-fanout` on both; the quotient of the 99th percentiles.";
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A running kube-apiserver with its etcd.
+struct ControlPlane {
+    // Dropped in this order: the server is killed before its store.
+    server: Process,
+    etcd: Process,
+    client: Client,
+    _directory: TempDir,
+}
+
+impl ControlPlane {
+    async fn start(kube_apiserver: &Path, etcd: &Path) -> Result<Self> {
+        let directory = tempfile::tempdir().context("make a directory")?;
+        let file = |name: &str| directory.path().join(name);
+        let key = KeyPair::generate().context("make a key")?;
+        fs::write(file("signing.pem"), key.serialize_pem()).context("write a key")?;
+        fs::write(file("verifying.pem"), key.public_key_pem()).context("write a key")?;
+        fs::write(file("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n")).context("write a token")?;
+        let [store, peers, port] = [free_port()?, free_port()?, free_port()?];
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let mut command = Command::new(etcd);
+        command.arg("--data-dir").arg(file("etcd")).args(["--log-level", "error"]);
+        for flag in ["--listen-client-urls", "--advertise-client-urls"] {
+            command.args([flag, &url(store)]);
+        }
+        command.args(["--listen-peer-urls", &url(peers)]);
+        let etcd = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        let mut command = Command::new(kube_apiserver);
+        command.args(["--etcd-servers", &url(store), "--secure-port", &port.to_string()]);
+        command.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"]);
+        command.args(["--service-cluster-ip-range=198.18.0.0/16", "--authorization-mode=RBAC"]);
+        command.args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--disable-admission-plugins=ServiceAccount",
+        ]);
+        command.arg("--service-account-key-file").arg(file("verifying.pem"));
+        command.arg("--service-account-signing-key-file").arg(file("signing.pem"));
+        command.arg("--token-auth-file").arg(file("tokens.csv")).arg("--cert-dir").arg(file("certificates"));
+        let mut server = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().context("make a URL")?);
+        // The server signs its certificate itself.
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(TOKEN.to_owned().into());
+        let client = Client::try_from(config).context("make a client")?;
+        let ready = async {
+            loop {
+                server.check()?;
+                if send(&client, http::Method::GET, "/api/v1/namespaces/default").await.is_ok()
+                    && send(&client, http::Method::GET, "/api/v1/namespaces/kube-public").await.is_ok()
+                    && send(&client, http::Method::GET, "/readyz").await.is_ok()
+                {
+                    return Ok::<_, anyhow::Error>(());
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ready).await.context("kube-apiserver doesn't become ready")??;
+        Ok(Self { server, etcd, client, _directory: directory })
+    }
+
+    fn end(self) -> Result<()> {
+        self.server.end().context("end kube-apiserver")?;
+        // etcd ends itself with the signal.
+        drop(self.etcd);
+        Ok(())
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?;
+    Ok(listener.local_addr().context("find a free port")?.port())
+}
