@@ -1,13 +1,15 @@
 //! Discovery documents, in plain and in aggregated form
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>).
 //!
-//! These are pure functions of the registry. The handlers negotiate the format.
+//! These are pure functions of the registry, and of the versions that other API servers serve. The handlers negotiate the
+//! format.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
 use crate::{
+    aggregation::RemoteVersion,
     digest::{self, hash},
     group_version::{group_version, version_priority},
     registry::{Registry, Resource},
@@ -15,7 +17,7 @@ use crate::{
 
 /// The version of an aggregated document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregated {
+pub(crate) enum Aggregated {
     /// `apidiscovery.k8s.io/v2`
     V2,
     /// `apidiscovery.k8s.io/v2beta1`, for kubectl before 1.30.
@@ -24,7 +26,7 @@ pub enum Aggregated {
 
 impl Aggregated {
     /// Returns the version's name, the value of `v=` in `Accept` and `Content-Type`.
-    pub fn version(self) -> &'static str {
+    pub(crate) fn version(self) -> &'static str {
         match self {
             Self::V2 => "v2",
             Self::V2Beta1 => "v2beta1",
@@ -32,7 +34,7 @@ impl Aggregated {
     }
 
     /// Returns the content type of the document.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
             Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
@@ -43,14 +45,31 @@ impl Aggregated {
 /// The resources of one version by plural name.
 type Version = BTreeMap<Arc<str>, Arc<Resource>>;
 
+/// What discovery depends on beside the resources of this server.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// The versions that other API servers serve.
+    pub(crate) versions: Vec<RemoteVersion>,
+    /// The priorities of groups and versions, by group and version.
+    pub(crate) priorities: BTreeMap<(String, String), (i64, i64)>,
+}
+
+/// The resources of a version.
+enum Resources {
+    /// Those of this server.
+    Local(Version),
+    /// The aggregated document of another server.
+    Remote(Value),
+}
+
 /// A group with its versions, preferred first.
 struct Group {
     name: Arc<str>,
-    versions: Vec<(Arc<str>, Version)>,
+    versions: Vec<(Arc<str>, Resources)>,
 }
 
 /// Returns `/api`, the versions of the core group. `address` is the `host:port` at which the client reached the server.
-pub fn core_versions(address: &str) -> Value {
+pub(crate) fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -59,14 +78,15 @@ pub fn core_versions(address: &str) -> Value {
 }
 
 /// Returns `/apis`, all other groups.
-pub fn group_list(registry: &Registry) -> Value {
-    let groups: Vec<_> = groups(registry).iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+pub(crate) fn group_list(registry: &Registry, others: &Others) -> Value {
+    let groups: Vec<_> =
+        groups(registry, others).iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// Returns `/apis/G`, one group, or `None` if it has no resources.
-pub fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let groups = groups(registry);
+pub(crate) fn group(registry: &Registry, others: &Others, name: &str) -> Option<Value> {
+    let groups = groups(registry, others);
     let mut document = group_value(groups.iter().find(|group| &*group.name == name && !name.is_empty())?);
     document["kind"] = "APIGroup".into();
     document["apiVersion"] = "v1".into();
@@ -74,7 +94,7 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
 }
 
 /// Returns `/api/v1` or `/apis/G/V`, the resources of one version, or `None` if it has none.
-pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+pub(crate) fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let all = registry.all();
     let mut resources: Vec<_> =
         all.iter().filter(|entry| &*entry.group == group && &*entry.version == version).collect();
@@ -89,8 +109,8 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
 }
 
 /// Returns the aggregated document of `/api` (for `core`) or `/apis`, and its quoted entity tag.
-pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, String) {
-    let items: Vec<_> = groups(registry)
+pub(crate) fn aggregated(registry: &Registry, others: &Others, core: bool, form: Aggregated) -> (Value, String) {
+    let items: Vec<_> = groups(registry, others)
         .iter()
         .filter(|group| group.name.is_empty() == core)
         .map(|group| {
@@ -134,23 +154,52 @@ const GROUP_ORDER: &[&str] = &[
     "flowcontrol.apiserver.k8s.io",
 ];
 
-fn groups(registry: &Registry) -> Vec<Group> {
+/// The priority of groups and versions without an APIService, which are those of custom kinds.
+const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
+/// The greatest priority of a group with an APIService.
+const MAX_PRIORITY: i64 = 20_000;
+
+fn groups(registry: &Registry, others: &Others) -> Vec<Group> {
     let mut by_name: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Version>> = BTreeMap::new();
     for entry in registry.all().iter() {
         let versions = by_name.entry(entry.group.clone()).or_default();
         versions.entry(entry.version.clone()).or_default().insert(entry.plural.clone(), entry.clone());
     }
-    let mut groups: Vec<_> = by_name
+    let mut all: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Resources>> = BTreeMap::new();
+    for (group, versions) in by_name {
+        all.insert(group, versions.into_iter().map(|(name, version)| (name, Resources::Local(version))).collect());
+    }
+    for RemoteVersion { group, version, document, .. } in &others.versions {
+        let versions = all.entry(group.as_str().into()).or_default();
+        versions.insert(version.as_str().into(), Resources::Remote(document.clone()));
+    }
+    let mut groups: Vec<_> = all
         .into_iter()
         .map(|(name, versions)| {
             let mut versions: Vec<_> = versions.into_iter().collect();
-            versions.sort_by_cached_key(|(version, _)| version_priority(version));
+            versions.sort_by_cached_key(|(version, _)| {
+                (Reverse(priorities(others, &name, version).1), version_priority(version))
+            });
             Group { name, versions }
         })
         .collect();
     // The sort is stable, and the groups are already sorted by name.
-    groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| *known == &*group.name).unwrap_or(usize::MAX));
+    groups.sort_by_cached_key(|Group { name, versions }| {
+        Reverse(versions.iter().map(|(version, _)| priorities(others, name, version).0).max())
+    });
     groups
+}
+
+/// Returns the priorities of a group and of one of its versions.
+fn priorities(others: &Others, group: &str, version: &str) -> (i64, i64) {
+    let known = others.priorities.get(&(group.to_owned(), version.to_owned())).copied();
+    known.unwrap_or_else(|| match GROUP_ORDER.iter().position(|known| *known == group) {
+        // The server of APIServices isn't one of them, and comes first.
+        Some(place) => {
+            (MAX_PRIORITY + i64::from(place < 2) - i64::try_from(place).unwrap_or_default(), CUSTOM_PRIORITIES.1)
+        }
+        None => CUSTOM_PRIORITIES,
+    })
 }
 
 fn group_value(group: &Group) -> Value {
@@ -227,7 +276,11 @@ fn add_names(entry: &mut Value, resource: &Resource) {
     }
 }
 
-fn aggregated_version((version, resources): &(Arc<str>, Version)) -> Value {
+fn aggregated_version((version, resources): &(Arc<str>, Resources)) -> Value {
+    let resources = match resources {
+        Resources::Local(resources) => resources,
+        Resources::Remote(document) => return document.clone(),
+    };
     let resources: Vec<_> = resources.values().map(|resource| aggregated_entry(resource)).collect();
     json!({"version": &**version, "resources": resources, "freshness": "Current"})
 }
@@ -274,17 +327,49 @@ mod tests {
 
     #[test]
     fn groups_are_in_lookup_order() {
-        let list = group_list(&registry());
+        let list = group_list(&registry(), &Others::default());
         let names: Vec<_> = list["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
         assert_eq!(names[..4], ["apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io"]);
         assert_eq!(list["groups"][1]["preferredVersion"]["groupVersion"], "apps/v1");
     }
 
     #[test]
+    fn groups_and_versions_follow_their_priorities() {
+        let remote = |group: &str, version: &str| RemoteVersion {
+            group: group.into(),
+            version: version.into(),
+            document: json!({"version": version, "resources": [], "freshness": "Current"}),
+            open_api: None,
+        };
+        let key = |group: &str, version: &str| (group.to_owned(), version.to_owned());
+        let others = Others {
+            versions: vec![remote("low", "v1"), remote("high", "v1"), remote("high", "v2"), remote("apps", "v9")],
+            priorities: [
+                (key("low", "v1"), (1, 1)),
+                (key("high", "v1"), (19_999, 20)),
+                (key("high", "v2"), (5, 10)),
+                (key("apps", "v1"), (17_800, 15)),
+                (key("apps", "v9"), (100, 1)),
+            ]
+            .into(),
+        };
+        let list = group_list(&registry(), &others);
+        let groups = list["groups"].as_array().unwrap();
+        let names: Vec<_> = groups.iter().map(|group| group["name"].as_str().unwrap()).collect();
+        assert_eq!((&names[..2], names.last()), (&["apiregistration.k8s.io", "high"][..], Some(&"low")));
+        assert_eq!(groups[1]["preferredVersion"]["version"], "v1");
+        let apps = group(&registry(), &others, "apps").unwrap();
+        let versions: Vec<_> = apps["versions"].as_array().unwrap().iter().map(|one| one["version"].clone()).collect();
+        assert_eq!(versions, ["v1", "v9"]);
+        let (document, _) = aggregated(&registry(), &others, false, Aggregated::V2);
+        assert_eq!(document["items"][1]["versions"][1], others.versions[2].document);
+    }
+
+    #[test]
     fn a_named_group_is_found_and_the_core_group_is_not() {
-        assert_eq!(group(&registry(), "batch").unwrap()["kind"], "APIGroup");
-        assert!(group(&registry(), "").is_none());
-        assert!(group(&registry(), "none.example.com").is_none());
+        assert_eq!(group(&registry(), &Others::default(), "batch").unwrap()["kind"], "APIGroup");
+        assert!(group(&registry(), &Others::default(), "").is_none());
+        assert!(group(&registry(), &Others::default(), "none.example.com").is_none());
     }
 
     #[test]
@@ -306,7 +391,7 @@ mod tests {
 
     #[test]
     fn aggregated_documents_nest_subresources() {
-        let (document, tag) = aggregated(&registry(), false, Aggregated::V2);
+        let (document, tag) = aggregated(&registry(), &Others::default(), false, Aggregated::V2);
         assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
         let apps = &document["items"][1];
         assert_eq!(apps["metadata"]["name"], "apps");
@@ -318,8 +403,8 @@ mod tests {
         let [scale, status] = [0, 1].map(|index| &deployments["subresources"][index]["responseKind"]);
         assert_eq!(*scale, json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
         assert_eq!(*status, deployments["responseKind"]);
-        assert_eq!(aggregated(&registry(), false, Aggregated::V2).1, tag);
-        let (core, other) = aggregated(&registry(), true, Aggregated::V2Beta1);
+        assert_eq!(aggregated(&registry(), &Others::default(), false, Aggregated::V2).1, tag);
+        let (core, other) = aggregated(&registry(), &Others::default(), true, Aggregated::V2Beta1);
         assert_eq!(core["items"].as_array().unwrap().len(), 1);
         assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2beta1");
         assert_ne!(tag, other);

@@ -14,9 +14,11 @@
 
 mod action;
 mod admission;
+mod aggregation;
 mod amounts;
 mod audit;
 mod auth;
+mod authentication_config;
 mod body;
 mod certificate_authority;
 mod certificate_verifier;
@@ -25,7 +27,7 @@ mod conversion;
 pub mod cron;
 mod decoding;
 mod digest;
-pub mod discovery;
+mod discovery;
 mod feed;
 mod fields;
 mod flow_control;
@@ -63,6 +65,7 @@ mod websocket;
 
 pub use self::{
     action::{Action, ActionRequest},
+    aggregation::{Aggregation, Availability},
     audit::Usage,
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},

@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::{ClientCertificates, InvalidCertificate, UserInfo},
+    authentication_config,
     handlers::{self, ServerShutdown},
     idle::{OpenBody, OpenRequests},
     response::Response,
@@ -150,7 +151,11 @@ impl Listener {
         if !client_authorities.is_empty() && ClientCertificates::new(&client_authorities).is_empty() {
             return Err(TlsError::ClientAuthorities.into());
         }
-        let clients = ClientCertificates::new(&(ca.certificate().map_err(TlsError::from)? + &client_authorities));
+        let authorities = ca.certificate().map_err(TlsError::from)? + &client_authorities;
+        let clients = ClientCertificates::new(&authorities);
+        if let Err(error) = authentication_config::publish(&state, &authorities) {
+            tracing::error!(%error, "failed to publish how users are identified to aggregated API servers");
+        }
         state.authenticator.add_token(credentials.token(), UserInfo::admin());
         let listener = Self {
             address,

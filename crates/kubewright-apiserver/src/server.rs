@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     action::{Action, Actions},
     admission::Admission,
+    aggregation::Aggregation,
     audit::Usage,
     auth::{Authenticator, Authorization, Issuer, UserInfo},
     body::BoxError,
@@ -240,8 +241,11 @@ impl ApiServerBuilder {
             registry: registry.clone(),
             authorizer: indexes.authorizer.clone(),
         });
+        let aggregation =
+            Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
         let mut state = State {
             registry,
+            aggregation,
             credentials: self.credentials,
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
@@ -324,6 +328,11 @@ impl ApiServer {
     /// Returns the authority whose client certificates all listeners accept.
     pub fn certificate_authority(&self) -> Arc<CertificateAuthority> {
         self.state.certificate_authority.clone()
+    }
+
+    /// Returns access to the API servers behind the APIServices that name a Service.
+    pub fn aggregation(&self) -> Aggregation {
+        self.state.aggregation.clone()
     }
 
     /// Returns the served resources.

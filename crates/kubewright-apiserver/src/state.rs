@@ -7,6 +7,7 @@ use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use crate::{
     action::Actions,
     admission::Admission,
+    aggregation::Aggregation,
     auth::{Authenticator, Authorization},
     certificate_authority::CertificateAuthority,
     flow_control::FlowControl,
@@ -33,6 +34,8 @@ pub(crate) struct State {
     pub(crate) certificate_authority: Arc<CertificateAuthority>,
     /// The admission webhooks and policies.
     pub(crate) admission: Arc<Admission>,
+    /// The API servers of other versions.
+    pub(crate) aggregation: Aggregation,
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,

@@ -151,7 +151,7 @@ impl Endpoint {
         if servers.is_empty() && self.authority.is_some() {
             return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
         }
-        let time = Arc::new(ServerTime(webhooks.clock.clone()));
+        let time = Arc::new(ServerTime::new(webhooks.clock.clone()));
         let config = ClientConfig::builder_with_details(Arc::new(provider), time)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -170,7 +170,13 @@ impl Endpoint {
 
 /// The server's clock, which determines the validity of certificates.
 #[derive(Debug)]
-struct ServerTime(SharedClock);
+pub(crate) struct ServerTime(SharedClock);
+
+impl ServerTime {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        Self(clock)
+    }
+}
 
 impl TimeProvider for ServerTime {
     fn current_time(&self) -> Option<UnixTime> {
@@ -241,7 +247,7 @@ async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 }
 
 /// Returns the innermost cause of an error, in the wording of Go's client.
-fn describe(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut at = Some(error);
     let mut innermost = error;
     while let Some(error) = at {

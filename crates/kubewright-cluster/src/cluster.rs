@@ -27,6 +27,7 @@ use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
     controllers::{
         aggregation::Aggregation,
+        api_services,
         cron_job::CronJobs,
         daemon_set::DaemonSets,
         deletion,
@@ -406,6 +407,9 @@ impl Cluster {
         let namespaces = selected.contains("namespace-controller");
         self.spawn(deletion::run(api.clone(), client.clone(), clock.clone(), namespaces));
         self.spawn(event_ttl::run(self.api.client_as(MANAGER), clock.clone()));
+        let server = self.component_client("kube-apiserver");
+        self.spawn(api_services::register(api.clone(), server.clone(), clock.clone()));
+        self.spawn(api_services::check(api.clone(), server, clock.clone()));
         self.spawn(kubernetes_service::run(
             api.clone(),
             self.component_client("kube-apiserver"),

@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::{query::Query, route::Route};
 use crate::{
+    aggregation::RemoteVersion,
     body::Body,
-    discovery::{self, Aggregated},
+    discovery::{self, Aggregated, Others},
     openapi::Document,
     registry::Registry,
     response::{self, Accept, Response},
@@ -17,8 +18,9 @@ use crate::{
     version::{MAJOR, MIN_COMPATIBILITY_MINOR, MINOR, VERSION},
 };
 
-pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
-    if !exists(&state.registry, &route) {
+pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
+    let others = others(state, parts, &route).await;
+    if !exists(&state.registry, &others, &route) {
         return not_found(&state.registry, parts);
     }
     if !has_method(&state.registry, &route, &parts.method) {
@@ -26,12 +28,12 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
     }
     if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
         let core = matches!(route, Route::CoreVersions);
-        let (document, tag) = discovery::aggregated(&state.registry, core, form);
+        let (document, tag) = discovery::aggregated(&state.registry, &others, core, form);
         let mut response = tagged(parts, form.content_type(), &tag, document.to_string());
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
         return Ok(response);
     }
-    if let Some((document, content_type)) = open_api(state, parts, &route) {
+    if let Some((document, content_type)) = open_api(state, &others, parts, &route) {
         let tag = format!("\"{}\"", document.hash);
         return Ok(tagged(parts, content_type, &tag, document.body));
     }
@@ -45,8 +47,10 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
         Route::Index => index(&state.registry),
         Route::Version => version(),
         Route::CoreVersions => discovery::core_versions(address(parts)),
-        Route::Groups => discovery::group_list(&state.registry),
-        Route::Group(group) => discovery::group(&state.registry, &group).ok_or_else(Status::no_such_resource)?,
+        Route::Groups => discovery::group_list(&state.registry, &others),
+        Route::Group(group) => {
+            discovery::group(&state.registry, &others, &group).ok_or_else(Status::no_such_resource)?
+        }
         Route::GroupVersion(group, version) => {
             discovery::resource_list(&state.registry, &group, &version).ok_or_else(Status::no_such_resource)?
         }
@@ -55,10 +59,27 @@ pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Resp
     Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
 }
 
+/// Returns what the document of a route contains beside the resources of this server. Their servers are only asked for
+/// documents that contain their resources.
+async fn others(state: &State, parts: &Parts, route: &Route) -> Others {
+    let aggregation = &state.aggregation;
+    let versions = match route {
+        Route::Groups if aggregated_form(&parts.headers).is_some() => aggregation.versions().await,
+        Route::OpenApiV3Index => aggregation.versions().await,
+        Route::Groups | Route::Group(_) => aggregation.known_versions(),
+        _ => return Others::default(),
+    };
+    Others { versions, priorities: aggregation.services.priorities() }
+}
+
 /// Returns whether a route leads to something.
-fn exists(registry: &Registry, route: &Route) -> bool {
+fn exists(registry: &Registry, others: &Others, route: &Route) -> bool {
     match route {
-        Route::Group(group) => !group.is_empty() && registry.first(|entry| *entry.group == **group).is_some(),
+        Route::Group(group) => {
+            !group.is_empty()
+                && (registry.first(|entry| *entry.group == **group).is_some()
+                    || others.versions.iter().any(|version| version.group == *group))
+        }
         Route::GroupVersion(group, version) => {
             registry.first(|entry| *entry.group == **group && *entry.version == **version).is_some()
         }
@@ -165,11 +186,15 @@ fn open_id(content_type: &'static str, document: &serde_json::Value) -> Response
 }
 
 /// Returns the OpenAPI document of a route, and its content type.
-fn open_api(state: &State, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
+fn open_api(state: &State, others: &Others, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
     const JSON: &str = "application/json";
     let (api, registry) = (&state.openapi, &state.registry);
     match route {
-        Route::OpenApiV3Index => Some((api.v3_index(registry), JSON)),
+        Route::OpenApiV3Index => {
+            let path = |version: &RemoteVersion| format!("apis/{}/{}", version.group, version.version);
+            let others = others.versions.iter().filter_map(|one| Some((path(one), one.open_api.clone()?)));
+            Some((api.v3_index(registry, others), JSON))
+        }
         Route::OpenApiV3(path) => Some((api.v3(registry, path)?, JSON)),
         Route::OpenApiV2 => {
             let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -79,10 +79,19 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let route = Route::parse(&parts.uri, &state.registry);
+    let mut route = Route::parse(&parts.uri, &state.registry);
+    let remote = state.aggregation.services.remote_of(parts.uri.path());
+    if remote.is_some() {
+        // Its resources are known only to its server, even if this one has some of the same version.
+        route = Route::of_unknown(&parts.uri);
+    }
     let user = filters::filter(&state, &parts, &route, exchange)?;
     exchange.count(&parts, &route);
-    let Route::Resource(target) = route else { return info::respond(&state, &parts, route) };
+    if let Some(service) = remote {
+        let body = read_body(body).await?;
+        return Ok(state.aggregation.forward(&service, &user, parts, body).await);
+    }
+    let Route::Resource(target) = route else { return info::respond(&state, &parts, route).await };
     // Custom resources are served by another handler in Kubernetes. It takes HEAD for GET, and knows no path without a
     // namespace but that of the list.
     let is_custom = target.resource.schema.custom;

@@ -75,13 +75,13 @@ impl Route {
         }
     }
 
+    /// Returns the route of a path whose resource isn't known to this server.
+    pub(crate) fn of_unknown(uri: &Uri) -> Self {
+        Self::Unknown(segments(uri))
+    }
+
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
-        let segments: Vec<String> = uri
-            .path()
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
-            .collect();
+        let segments = segments(uri);
         let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         let found = match path.as_slice() {
             ["healthz"] | ["healthz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/healthz" }),
@@ -106,6 +106,12 @@ impl Route {
         };
         found.unwrap_or(Self::Unknown(segments))
     }
+}
+
+/// Returns the decoded segments of a path.
+fn segments(uri: &Uri) -> Vec<String> {
+    let segments = uri.path().split('/').filter(|segment| !segment.is_empty());
+    segments.map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).collect()
 }
 
 impl Target {

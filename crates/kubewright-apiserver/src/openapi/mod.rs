@@ -73,8 +73,9 @@ struct Cache {
 }
 
 impl OpenApi {
-    /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions.
-    pub fn v3_index(&self, registry: &Registry) -> Document {
+    /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions. `others` are the paths and entries of
+    /// those that other servers serve.
+    pub fn v3_index(&self, registry: &Registry, others: impl IntoIterator<Item = (String, Value)>) -> Document {
         let mut paths = Map::new();
         let documents = by_path(registry).into_iter().map(|(path, entries)| {
             let hash = self.v3_of(&path, entries).hash;
@@ -84,6 +85,7 @@ impl OpenApi {
             let address = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": address}));
         }
+        paths.extend(others);
         Document::new(json!({"paths": paths}).to_string())
     }
 

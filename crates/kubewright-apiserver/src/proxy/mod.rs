@@ -74,7 +74,8 @@ pub(crate) struct ProxyRequest {
     pub(crate) body: Bytes,
     /// The path and query at the backend.
     pub(crate) target: String,
-    /// The path up to that of the backend, such as `/api/v1/namespaces/default/pods/web/proxy`.
+    /// The path up to that of the backend, such as `/api/v1/namespaces/default/pods/web/proxy`. Empty if the backend has the
+    /// same paths as this server.
     pub(crate) prefix: String,
 }
 
@@ -83,7 +84,14 @@ pub(crate) struct ProxyRequest {
 /// # Errors
 /// Returns 503 if the backend can't be reached or doesn't speak HTTP.
 pub(crate) async fn forward(request: ProxyRequest, backend: &Backend) -> Result<Response, Status> {
-    let stream = connect(backend).await?;
+    send(request, connect(backend).await?).await
+}
+
+/// Sends a request over a connection that was made for it, and returns its response.
+///
+/// # Errors
+/// Returns 503 if the other side doesn't speak HTTP.
+pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> Result<Response, Status> {
     let ProxyRequest { mut parts, body, target, prefix } = request;
     let upgrade = upgrade_protocol(&parts.headers);
     let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<ConnectionTasks>());
@@ -131,7 +139,7 @@ pub(crate) async fn forward(request: ProxyRequest, backend: &Backend) -> Result<
 }
 
 /// A connection to a backend.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
@@ -187,7 +195,9 @@ fn prepare(headers: &mut HeaderMap, prefix: &str, path: &str, upgrade: Option<&H
     for name in impersonation {
         headers.remove(name);
     }
-    if let Ok(original) = HeaderValue::try_from(format!("{prefix}{path}")) {
+    if !prefix.is_empty()
+        && let Ok(original) = HeaderValue::try_from(format!("{prefix}{path}"))
+    {
         headers.insert("x-forwarded-uri", original);
     }
     if let Some(protocol) = upgrade {

@@ -63,7 +63,7 @@ impl Registry {
     }
 
     /// Returns a receiver that is notified of every change of the served resources.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+    pub fn changes(&self) -> watch::Receiver<()> {
         self.custom.changes()
     }
 }

@@ -3,6 +3,7 @@
 mod admission;
 mod admission_beyond;
 mod admission_order;
+mod aggregation;
 mod bad_input;
 mod builtin_kinds;
 mod conversion;

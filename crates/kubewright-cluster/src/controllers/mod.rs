@@ -4,6 +4,7 @@
 //! * [`deletion`]: the deletion of namespaces and of custom kinds
 //! * [`namespace_defaults`]: the objects that every namespace has
 //! * [`aggregation`]: aggregated cluster roles
+//! * [`api_services`]: the availability of aggregated API servers, and the APIServices of custom kinds
 //! * [`signing`]: the certificates of signing requests, and the removal of old requests
 //! * [`event_ttl`]: the expiry of events
 //! * [`scheduler`]: the binding of pods to the one node
@@ -25,6 +26,7 @@
 //! them in batches ([`batch`]). All of them retry failed requests ([`retry`]).
 
 pub(crate) mod aggregation;
+pub(crate) mod api_services;
 pub(crate) mod batch;
 mod controller_refs;
 pub(crate) mod cron_job;

@@ -1,7 +1,9 @@
 //! `APIService`s: the versions of groups that the server serves
 //! (<https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/>).
 //!
-//! Those that name a Service are stored, but requests aren't passed on to it.
+//! Requests are sent to the Services of those that name one by [`aggregation`](crate::aggregation).
+
+use std::sync::Arc;
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
@@ -14,6 +16,7 @@ use super::{
     },
 };
 use crate::{
+    aggregation::ApiServices,
     fields::{fill, list, present, set, text, within},
     registry::{Column, Strategy},
 };
@@ -79,7 +82,10 @@ fn local_service(group: &str, version: &str) -> Value {
 
 /// The strategy of API services.
 #[derive(Debug)]
-pub(super) struct ApiServiceStrategy;
+pub(super) struct ApiServiceStrategy {
+    /// The APIServices by which requests are routed, which this strategy keeps up to date.
+    pub(super) services: Arc<ApiServices>,
+}
 
 impl Strategy for ApiServiceStrategy {
     fn default(&self, object: &mut Value) {
@@ -122,6 +128,10 @@ impl Strategy for ApiServiceStrategy {
 
     fn has_generation(&self) -> bool {
         false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.services.replace(before, after);
     }
 }
 
@@ -204,15 +214,19 @@ pub(super) fn columns() -> Vec<Column> {
 mod tests {
     use super::*;
 
+    fn strategy() -> ApiServiceStrategy {
+        ApiServiceStrategy { services: Arc::default() }
+    }
+
     #[test]
     fn local_services_are_valid_and_available() {
         let services = local_services();
         let names: Vec<_> = services.iter().map(|service| text(service, "/metadata/name")).collect();
         assert!(names.contains(&"v1.") && names.contains(&"v2.autoscaling") && names.contains(&"v1.apps"));
         for mut service in services {
-            assert_eq!(ApiServiceStrategy.validate(None, &service), [], "{service}");
+            assert_eq!(strategy().validate(None, &service), [], "{service}");
             assert!(GROUPS.iter().any(|(group, _)| *group == text(&service, "/spec/group")), "{service}");
-            ApiServiceStrategy.prepare_create(&mut service);
+            strategy().prepare_create(&mut service);
             assert_eq!(service["status"]["conditions"][0]["status"], "True");
         }
     }
@@ -223,7 +237,7 @@ mod tests {
             "metadata": {"name": "x"},
             "spec": {"group": "g", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 0, "caBundle": "aGVsbG8="},
         });
-        let found: Vec<_> = ApiServiceStrategy.validate(None, &service).iter().map(ToString::to_string).collect();
+        let found: Vec<_> = strategy().validate(None, &service).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [

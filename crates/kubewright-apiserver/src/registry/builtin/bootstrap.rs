@@ -59,7 +59,11 @@ pub(crate) fn bootstrap_objects() -> Vec<BootstrapObject> {
     let levels = flow_control::default_levels().map(|level| (FLOW_CONTROL, "prioritylevelconfigurations", level));
     let schemas = flow_control::default_schemas().into_iter().map(|schema| (FLOW_CONTROL, "flowschemas", schema));
     let objects = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings);
-    let objects = objects.chain(services).map(BootstrapObject::new);
+    let reader = [
+        (ACCESS, "roles", roles::authentication_reader()),
+        (ACCESS, "rolebindings", roles::authentication_reader_binding()),
+    ];
+    let objects = objects.chain(services).chain(reader).map(BootstrapObject::new);
     let flow_control = levels.chain(schemas).map(BootstrapObject::new);
     objects.chain(flow_control.map(|object| BootstrapObject { manager: FLOW_CONTROLLER, ..object })).collect()
 }

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     admission::{Policies, Webhooks},
+    aggregation::ApiServices,
     object_type::ObjectType,
     rbac::Authorizer,
     registry::{
@@ -36,6 +37,8 @@ pub(crate) struct Indexes {
     pub(crate) webhooks: Arc<Webhooks>,
     /// Admission policies and their bindings.
     pub(crate) policies: Arc<Policies>,
+    /// APIServices.
+    pub(crate) api_services: Arc<ApiServices>,
     /// Priority classes.
     pub(crate) priorities: Arc<PriorityClasses>,
     /// Priority levels of requests.

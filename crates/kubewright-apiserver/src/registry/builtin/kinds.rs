@@ -304,7 +304,7 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .strategy(CrdStrategy::new(indexes.custom.clone())),
         Entry::of::<apiregistration::APIService>()
             .in_categories(&["api-extensions"])
-            .strategy(ApiServiceStrategy)
+            .strategy(ApiServiceStrategy { services: indexes.api_services.clone() })
             .columns(api_service::columns()),
         Entry::of::<certificates::CertificateSigningRequest>()
             .short(&["csr"])

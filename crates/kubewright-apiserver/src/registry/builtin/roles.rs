@@ -223,6 +223,39 @@ pub(super) fn roles() -> Vec<Value> {
     ]
 }
 
+/// The role that may read how this server identifies users to aggregated API servers.
+const AUTHENTICATION_READER: &str = "extension-apiserver-authentication-reader";
+
+fn reader_metadata(name: &str) -> Value {
+    json!({
+        "name": name, "namespace": "kube-system", "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+    })
+}
+
+/// Returns the role by which aggregated API servers find out how this server identifies users to them.
+pub(super) fn authentication_reader() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": reader_metadata(AUTHENTICATION_READER),
+        "rules": [{
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"],
+            "verbs": READ,
+        }],
+    })
+}
+
+/// Returns the binding of [`authentication_reader`] to Kubernetes' own components.
+pub(super) fn authentication_reader_binding() -> Value {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let user = |name: &str| json!({"apiGroup": GROUP, "kind": "User", "name": name});
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": reader_metadata(&format!("system::{AUTHENTICATION_READER}")),
+        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": AUTHENTICATION_READER},
+        "subjects": [user("system:kube-controller-manager"), user("system:kube-scheduler")],
+    })
+}
+
 /// Returns the bindings of the default cluster roles.
 pub(super) fn bindings() -> Vec<Value> {
     vec![
