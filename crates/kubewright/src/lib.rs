@@ -61,6 +61,8 @@ pub use kubewright_runtime::{
     view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
+#[cfg(feature = "simulation")]
+pub use kubewright_simulation as simulation;
 
 pub mod conversion {
     //! Conversion between versions of a kind: the runtime's module, and the derive macro [`Convert`].

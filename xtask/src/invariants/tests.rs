@@ -91,10 +91,14 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-connect", &[]);
     check("crates/kubewright-packed", &[]);
     check("crates/kubewright-runtime", &["kubewright-apimachinery", "kubewright-connect", "kubewright-packed"]);
-    check("crates/kubewright", &["kubewright-macros", "kubewright-runtime"]);
+    check("crates/kubewright", &["kubewright-macros", "kubewright-runtime", "kubewright-simulation"]);
     check("crates/kubewright-macros", &[]);
     check("crates/kubewright-scaffold", &["kubewright-apimachinery"]);
     check("crates/kubewright-manifests", &["kubewright-apimachinery"]);
+    check(
+        "crates/kubewright-simulation",
+        &["kubewright-apimachinery", "kubewright-apiserver", "kubewright-cluster", "kubewright-runtime"],
+    );
     check("crates/kubewright-browser", &[]);
     check("crates/kubewright-corpus", &[]);
     check("operators/at", &["kubewright"]);

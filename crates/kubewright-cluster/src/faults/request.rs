@@ -57,7 +57,7 @@ pub struct ApiRequest {
 
 impl ApiRequest {
     /// Parses a request. Returns `None` for requests that aren't for a resource, such as discovery, health and version.
-    pub(super) fn parse(method: &Method, uri: &Uri, body: &Bytes) -> Option<Self> {
+    pub fn parse(method: &Method, uri: &Uri, body: &Bytes) -> Option<Self> {
         let mut path = uri.path().split('/').filter(|part| !part.is_empty());
         let group = match path.next()? {
             "api" => String::new(),

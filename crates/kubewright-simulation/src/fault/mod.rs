@@ -1,0 +1,17 @@
+//! What goes wrong, in the form in which Kubernetes shows it. There is one file for each thing that it is done to.
+
+mod write;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::write::Refusal;
+pub use self::write::WriteFault;
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// At a write of the operator.
+    Write(WriteFault),
+}

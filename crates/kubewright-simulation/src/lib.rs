@@ -1,0 +1,68 @@
+//! Simulation of an operator: on an embedded cluster, on virtual time, with faults at chosen moments.
+//!
+//! A [`Scenario`] is an operator with a function that plays its user. [`Scenario::run`] executes it once, with the faults of a
+//! [`Schedule`]. [`Scenario::search`] executes it without faults, and then once for each fault at each write of the operator.
+//! [`Scenario::test`] searches in a test, and panics with the story of the first run that failed:
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kubewright_runtime::manager::Manager;
+//! use kubewright_simulation::{Scenario, Sim};
+//!
+//! # fn register(manager: Manager) -> Manager { manager }
+//! async fn creates_a_copy(sim: &Sim) {
+//!     sim.finally("there is a copy", |world| world.get::<ConfigMap>("copy").is_some());
+//!     sim.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: original}}").await;
+//!     sim.until("it is copied", |world| world.get::<ConfigMap>("copy").is_some()).await;
+//! }
+//!
+//! // #[test]
+//! fn simulation() {
+//!     Scenario::new("creates_a_copy", register, creates_a_copy).test();
+//! }
+//! ```
+//!
+//! A run has a tokio runtime of its own, with one thread and paused time, a seeded random source and a new cluster. It needs no
+//! word from the author to find what no operator should do; see [`oracle`].
+//!
+//! # Modules
+//!
+//! * `scenario`, `sim`, `world`: what an author uses.
+//! * `run`: one run from its start to its [`Outcome`].
+//! * [`schedule`] and [`fault`]: what goes wrong, and when.
+//! * `network`: the client of the operator, which records requests and events and applies faults.
+//! * `process`: the operator's process, which dies and is started again.
+//! * [`history`]: what happened, in order.
+//! * [`oracle`]: what must not happen.
+//! * `search`: which schedules are run.
+//! * [`story`]: the account of a run that failed.
+
+pub mod fault;
+pub mod history;
+mod network;
+pub mod oracle;
+mod panics;
+mod process;
+mod run;
+mod scenario;
+pub mod schedule;
+mod search;
+mod settings;
+mod sim;
+mod state;
+pub mod story;
+mod test;
+mod world;
+
+pub use self::{
+    fault::Fault,
+    history::History,
+    oracle::Finding,
+    run::{Outcome, SimulationError},
+    scenario::{Options, Register, Scenario},
+    schedule::{Injection, Point, Schedule},
+    search::{Budget, Failure, Search},
+    settings::{Settings, VARIABLE},
+    sim::{Sim, Span},
+    world::World,
+};

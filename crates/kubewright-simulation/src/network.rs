@@ -1,0 +1,216 @@
+//! The client of an operator: it records requests and events, and applies the faults of the schedule.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::{Client, client::Body};
+use kubewright_cluster::faults::{ApiRequest, Verb};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep};
+use tower::{BoxError, service_fn};
+
+use crate::{
+    fault::{Refusal, WriteFault},
+    history::Entry,
+    state::State,
+};
+
+/// How long a request takes, so that other things can happen meanwhile.
+const LATENCY: Duration = Duration::from_millis(2);
+
+type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The connection of one process.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) state: Arc<State>,
+    /// The client of the user, with all permissions.
+    pub(crate) server: Client,
+    pub(crate) process: u64,
+    /// Set when the process has died: none of its requests reaches the server, and it receives nothing.
+    pub(crate) is_dead: Arc<AtomicBool>,
+    /// Where to report that the process dies.
+    pub(crate) deaths: mpsc::UnboundedSender<u64>,
+}
+
+impl Connection {
+    /// Returns the client for the process.
+    pub(crate) fn client(self) -> Client {
+        let namespace = self.server.default_namespace().to_owned();
+        let service = service_fn(move |request: Request<Body>| {
+            let connection = self.clone();
+            async move { connection.send(request).await }
+        });
+        Client::new(service, namespace)
+    }
+
+    async fn send(self, request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect_bytes().await?;
+        let about = ApiRequest::parse(&head.method, &head.uri, &body);
+        let request = Request::from_parts(head, Body::from(body.to_vec()));
+        sleep(LATENCY).await;
+        self.alive().await;
+        let Some(about) = about else {
+            let response = self.server.send(request).await?;
+            return Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+        };
+        let (number, fault) = self.state.admit(self.process, &about, &body);
+        self.alive().await;
+        let response = self.execute(&about, request, fault, number).await;
+        self.alive().await;
+        self.state.answered(number, response.as_ref().ok().map(|response| response.status().as_u16()));
+        response
+    }
+
+    async fn execute(
+        &self,
+        about: &ApiRequest,
+        request: Request<Body>,
+        fault: Option<WriteFault>,
+        number: u64,
+    ) -> Result<Response<ResponseBody>, BoxError> {
+        if let Some(refusal) = fault.and_then(WriteFault::refusal) {
+            return refuse(refusal).await;
+        }
+        match fault {
+            Some(WriteFault::Lost) => return Err(lost()),
+            Some(WriteFault::DiedBefore) => self.die().await,
+            Some(WriteFault::ConflictByAnother) => self.touch(about, request.uri()).await,
+            _ => {}
+        }
+        let response = self.server.send(request).await?;
+        if about.verb == Verb::Watch {
+            return Ok(response.map(|body| self.clone().watch(number, body)));
+        }
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.state.executed(about, head.status.as_u16(), &body);
+        match fault {
+            Some(WriteFault::AnswerLost) => return Err(lost()),
+            Some(WriteFault::DiedAfter) => self.die().await,
+            _ => {}
+        }
+        Ok(Response::from_parts(head, whole(body)))
+    }
+
+    /// Waits for ever if the process is dead or the run has ended.
+    async fn alive(&self) {
+        if self.is_dead.load(Ordering::Relaxed) || self.state.is_stopped() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn die(&self) {
+        self.is_dead.store(true, Ordering::Relaxed);
+        // Nobody waits for it if the run has ended.
+        let _ = self.deaths.send(self.process);
+        std::future::pending::<()>().await;
+    }
+
+    /// Changes an annotation of the object that a request writes.
+    async fn touch(&self, about: &ApiRequest, uri: &http::Uri) {
+        if matches!(about.verb, Verb::Create | Verb::DeleteCollection) {
+            return;
+        }
+        let path = uri.path();
+        let path = match about.resource.split_once('/') {
+            Some((_, subresource)) => path.strip_suffix(&format!("/{subresource}")).unwrap_or(path),
+            None => path,
+        };
+        let patch = json!({"metadata": {"annotations": {"simulation.kubewright.dev/changed-by": "another client"}}});
+        let request = Request::patch(path)
+            .header("content-type", "application/merge-patch+json")
+            .body(Body::from(patch.to_string().into_bytes()));
+        if let Ok(request) = request {
+            // An object that doesn't exist has no conflict.
+            let _ = self.server.send(request).await;
+        }
+    }
+
+    /// Records the events of a watch.
+    fn watch(self, number: u64, body: Body) -> ResponseBody {
+        let lines = stream::unfold((body.into_data_stream(), BytesMut::new()), move |(mut body, mut buffer)| {
+            let connection = self.clone();
+            async move {
+                loop {
+                    if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                        let line = buffer.split_to(end + 1).freeze();
+                        connection.alive().await;
+                        connection.received(number, &line);
+                        return Some((Ok(line), (body, buffer)));
+                    }
+                    match body.next().await? {
+                        Ok(bytes) => buffer.extend_from_slice(&bytes),
+                        Err(error) => return Some((Err(BoxError::from(error)), (body, buffer))),
+                    }
+                }
+            }
+        });
+        StreamBody::new(lines.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
+    }
+
+    fn received(&self, request: u64, line: &Bytes) {
+        let Ok(event) = serde_json::from_slice::<WatchEvent>(line) else { return };
+        let Metadata { namespace, name, version } = event.object.metadata;
+        let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
+        self.state.record(Entry::Event { request, event: event.event, kind: event.object.kind, object, version });
+    }
+}
+
+#[derive(Deserialize)]
+struct WatchEvent {
+    #[serde(rename = "type")]
+    event: String,
+    object: EventObject,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventObject {
+    kind: String,
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    namespace: String,
+    name: String,
+    #[serde(rename = "resourceVersion")]
+    version: String,
+}
+
+fn whole(body: Bytes) -> ResponseBody {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn lost() -> BoxError {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the connection is lost").into()
+}
+
+async fn refuse(refusal: Refusal) -> Result<Response<ResponseBody>, BoxError> {
+    let Refusal { code, reason, message, retry_after, delay } = refusal;
+    sleep(delay).await;
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+        "details": {"retryAfterSeconds": retry_after.unwrap_or_default()},
+    });
+    let mut response = Response::builder().status(code).header("content-type", "application/json");
+    if let Some(seconds) = retry_after {
+        response = response.header("retry-after", seconds);
+    }
+    Ok(response.body(whole(status.to_string().into()))?)
+}

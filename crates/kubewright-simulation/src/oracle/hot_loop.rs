@@ -1,0 +1,50 @@
+//! The same request again and again.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use super::{Oracle, Seen};
+use crate::history::Request;
+
+/// The time in which requests are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+/// The number of equal requests in this time that is too many. A back-off that begins with 5 ms and doubles allows 14.
+const MOST: usize = 200;
+
+/// Finds more than 200 requests with the same verb for the same object within a minute. Creations with generated names are not
+/// counted, since a set of pods needs many of them.
+#[derive(Default)]
+pub(super) struct HotLoop {
+    recent: BTreeMap<(String, String, String), VecDeque<Duration>>,
+    has_found: bool,
+}
+
+impl Oracle for HotLoop {
+    fn name(&self) -> &'static str {
+        "hot-loop"
+    }
+
+    fn ends_run(&self) -> bool {
+        true
+    }
+
+    fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
+        let is_counted = !self.has_found && request.object.contains(|c| c != '/') && request.verb != "watch";
+        if !is_counted || (request.verb == "create" && request.object.ends_with('-')) || request.resource == "leases" {
+            return Vec::new();
+        }
+        let key = (request.verb.clone(), request.resource.clone(), request.object.clone());
+        let recent = self.recent.entry(key).or_default();
+        recent.push_back(seen.at);
+        while recent.front().is_some_and(|first| seen.at.saturating_sub(*first) > WINDOW) {
+            recent.pop_front();
+        }
+        if recent.len() <= MOST {
+            return Vec::new();
+        }
+        self.has_found = true;
+        vec![format!("{} {} {} more than {MOST} times in a minute", request.verb, request.resource, request.object)]
+    }
+}

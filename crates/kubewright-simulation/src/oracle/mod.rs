@@ -1,0 +1,107 @@
+//! What no operator should do, found without a word from the author. There is one file for each oracle.
+//!
+//! | name | finds |
+//! |---|---|
+//! | `always`, `finally`, `until` | a condition of the scenario that doesn't hold |
+//! | `step` | a step of the user that the API server refuses |
+//! | `panic` | a panic of the operator or the scenario |
+//! | `quiet` | a write after faults have stopped and half an hour has passed |
+//! | `hot-loop` | the same request again and again within a minute |
+//! | `created-twice` | more children at one time than in the run without faults |
+//! | `orphaned` | more objects at the end than in the run without faults |
+//! | `missing` | fewer objects at the end than in the run without faults |
+//! | `bounds` | a run that doesn't end |
+//!
+//! A name is left out by [`Scenario::omit`](crate::Scenario::omit).
+
+mod created_twice;
+mod hot_loop;
+mod objects;
+mod orphaned;
+mod quiet;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use kubewright_apiserver::Change;
+use kubewright_cluster::faults::ApiRequest;
+use serde::Serialize;
+
+pub(crate) use self::objects::{Calm, Created};
+use crate::history::Request;
+
+/// Something that shouldn't have happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The name of the oracle.
+    pub oracle: String,
+    /// What it has found.
+    pub message: String,
+}
+
+impl Finding {
+    pub(crate) fn new(oracle: &str, message: impl Into<String>) -> Self {
+        Self { oracle: oracle.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.oracle, self.message)
+    }
+}
+
+/// What an oracle sees.
+pub(crate) struct Seen<'a> {
+    /// The virtual time since the start.
+    pub(crate) at: Duration,
+    pub(crate) created: &'a Created,
+}
+
+/// An oracle for one run. Each method returns what is wrong.
+pub(crate) trait Oracle: Send {
+    /// Returns the name by which it is left out.
+    fn name(&self) -> &'static str;
+
+    /// Returns whether a finding ends the run, because it would take too long.
+    fn ends_run(&self) -> bool {
+        false
+    }
+
+    /// Looks at a request of the operator, before it is executed.
+    fn request(&mut self, _request: &Request, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Looks at a request that the API server has executed or refused, with the status code.
+    fn executed(&mut self, _request: &ApiRequest, _code: u16, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Looks at a change.
+    fn change(&mut self, _change: &Change, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Looks at the world when faults have stopped and everything should have been done.
+    fn at_rest(&mut self, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Looks at the world after an hour of rest.
+    fn at_end(&mut self, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Returns the oracles of a run, which is compared with one without faults if there is one.
+pub(crate) fn all(calm: Option<&Arc<Calm>>) -> Vec<Box<dyn Oracle>> {
+    let mut oracles: Vec<Box<dyn Oracle>> =
+        vec![Box::new(quiet::Quiet::default()), Box::new(hot_loop::HotLoop::default())];
+    if let Some(calm) = calm {
+        oracles.push(Box::new(created_twice::CreatedTwice::new(calm.clone())));
+        oracles.push(Box::new(orphaned::Orphaned::new(calm.clone())));
+        oracles.push(Box::new(orphaned::Missing::new(calm.clone())));
+    }
+    oracles
+}

@@ -1,0 +1,88 @@
+//! When faults happen.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+
+/// The faults of a run, with the seed of its random numbers. The same schedule makes the same run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Schedule {
+    /// The seed.
+    #[serde(default)]
+    pub seed: u64,
+    /// The faults.
+    #[serde(default)]
+    pub injections: Vec<Injection>,
+}
+
+/// A fault at a point of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Injection {
+    /// When the fault happens.
+    pub point: Point,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// A point of a run, counted by what happens in each run in the same order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Point {
+    /// The operator's write of this number, counted from 0. Writes of leases don't count.
+    Write(usize),
+}
+
+impl Schedule {
+    /// Returns a schedule without faults.
+    pub fn calm(seed: u64) -> Self {
+        Self { seed, injections: Vec::new() }
+    }
+
+    /// Adds a fault.
+    pub fn with(mut self, point: Point, fault: Fault) -> Self {
+        self.injections.push(Injection { point, fault });
+        self
+    }
+}
+
+/// Writes the schedule as one line of JSON, which [`Schedule::from_str`] reads.
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+impl fmt::Display for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.point, &self.fault) {
+            (Point::Write(nth), Fault::Write(fault)) => write!(f, "at write {nth} of the operator, {fault}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::WriteFault;
+
+    #[test]
+    fn a_schedule_is_a_line() {
+        let schedule = Schedule::calm(7).with(Point::Write(3), Fault::Write(WriteFault::AnswerLost));
+        let line = schedule.to_string();
+        assert_eq!(line, r#"{"seed":7,"injections":[{"point":{"write":3},"fault":{"write":"answer-lost"}}]}"#);
+        assert_eq!(line.parse::<Schedule>().unwrap(), schedule);
+    }
+}

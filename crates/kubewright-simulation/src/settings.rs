@@ -1,0 +1,55 @@
+//! The settings of a search that come from outside of the test.
+
+use std::{env, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    run::SimulationError,
+    scenario::Scenario,
+    schedule::Schedule,
+    search::{self, Budget, Search},
+};
+
+/// The environment variable with the [`Settings`], as one object of JSON.
+pub const VARIABLE: &str = "KUBEWRIGHT_SIMULATION";
+
+/// The settings of a search.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The seconds of real time that the search may take. The run in progress is finished.
+    pub seconds: Option<u64>,
+    /// The maximum number of runs.
+    pub runs: Option<usize>,
+    /// The seed.
+    pub seed: u64,
+    /// The schedule of the only run.
+    pub replay: Option<Schedule>,
+}
+
+impl Settings {
+    /// Reads the environment variable. If it isn't set, these are the defaults.
+    ///
+    /// # Errors
+    /// If the value is malformed.
+    pub fn from_env() -> Result<Self, serde_json::Error> {
+        match env::var(VARIABLE) {
+            Ok(text) if !text.is_empty() => serde_json::from_str(&text),
+            _ => Ok(Self::default()),
+        }
+    }
+
+    /// Searches, or repeats the run of a schedule.
+    ///
+    /// # Errors
+    /// If a cluster can't be started.
+    pub fn search(&self, scenario: &Scenario) -> Result<Search, SimulationError> {
+        if let Some(schedule) = &self.replay {
+            return search::replay(scenario, schedule);
+        }
+        let time = self.seconds.map(Duration::from_secs);
+        search::search(scenario, &Budget { time, runs: self.runs, seed: self.seed, ..Budget::default() })
+    }
+}

@@ -1,0 +1,298 @@
+//! The state of a run, which the user, the network and the processes share.
+
+use std::{sync::Arc, time::Duration};
+
+use kubewright_apimachinery::clock::{Clock, VirtualClock};
+use kubewright_apiserver::{ChangeKind, Feed};
+use kubewright_cluster::faults::{ApiRequest, Verb};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::{
+    fault::{Fault, WriteFault},
+    history::{Entry, History, Request},
+    oracle::{Calm, Created, Finding, Oracle, Seen},
+    panics,
+    schedule::{Injection, Point},
+    world::{World, text},
+};
+
+/// The number of requests after which a run is stopped.
+const MOST_REQUESTS: u64 = 30_000;
+
+type Holds = Box<dyn Fn(&World) -> bool + Send>;
+
+/// A condition of the scenario.
+pub(crate) struct Condition {
+    pub(crate) name: String,
+    pub(crate) holds: Holds,
+}
+
+/// The shared state of a run.
+pub(crate) struct State {
+    clock: Arc<VirtualClock>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    feed: Feed,
+    world: World,
+    history: History,
+    injections: Vec<(Injection, bool)>,
+    always: Vec<Condition>,
+    finally: Vec<Condition>,
+    oracles: Vec<Box<dyn Oracle>>,
+    findings: Vec<Finding>,
+    created: Created,
+    requests: u64,
+    writes: usize,
+    is_stopped: bool,
+    /// Notified when the run has to end.
+    stopped: Arc<Notify>,
+}
+
+impl State {
+    /// Begins to record the changes of a feed. What exists already isn't recorded.
+    pub(crate) fn new(
+        clock: Arc<VirtualClock>,
+        mut feed: Feed,
+        injections: Vec<Injection>,
+        oracles: Vec<Box<dyn Oracle>>,
+    ) -> Arc<Self> {
+        let mut world = World::default();
+        while let Ok(Some(change)) = feed.try_next() {
+            world.apply(&change);
+        }
+        let inner = Inner {
+            feed,
+            world,
+            history: History::default(),
+            injections: injections.into_iter().map(|injection| (injection, false)).collect(),
+            always: Vec::new(),
+            finally: Vec::new(),
+            oracles,
+            findings: Vec::new(),
+            created: Created::default(),
+            requests: 0,
+            writes: 0,
+            is_stopped: false,
+            stopped: Arc::default(),
+        };
+        Arc::new(Self { clock, inner: Mutex::new(inner) })
+    }
+
+    pub(crate) fn record(&self, entry: Entry) {
+        self.inner.lock().history.push(self.clock.monotonic(), entry);
+    }
+
+    /// Reads all changes, and checks after each what must always hold.
+    pub(crate) fn follow(&self) {
+        self.inner.lock().follow(self.clock.monotonic());
+    }
+
+    /// Calls a function with the world as it is.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&World) -> T) -> T {
+        let mut inner = self.inner.lock();
+        inner.follow(self.clock.monotonic());
+        read(&inner.world)
+    }
+
+    pub(crate) fn always(&self, condition: Condition) {
+        let mut inner = self.inner.lock();
+        inner.always.push(condition);
+        inner.check_always(self.clock.monotonic());
+    }
+
+    pub(crate) fn finally(&self, condition: Condition) {
+        self.inner.lock().finally.push(condition);
+    }
+
+    /// Checks what must hold once faults have stopped.
+    pub(crate) fn check_finally(&self) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        inner.follow(at);
+        let failed: Vec<_> =
+            inner.finally.iter().filter(|it| !(it.holds)(&inner.world)).map(|it| it.name.clone()).collect();
+        for name in failed {
+            inner.found(at, Finding::new("finally", name));
+        }
+    }
+
+    pub(crate) fn found(&self, finding: Finding) {
+        self.inner.lock().found(self.clock.monotonic(), finding);
+    }
+
+    /// Lets each oracle look.
+    pub(crate) fn ask(&self, ask: impl Fn(&mut dyn Oracle, &Seen<'_>) -> Vec<String>) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        inner.follow(at);
+        inner.ask(at, ask);
+    }
+
+    /// Ends the run: nothing of the operator or the user continues.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.inner.lock();
+        inner.is_stopped = true;
+        inner.stopped.notify_waiters();
+    }
+
+    /// Completes when the run has to end.
+    pub(crate) async fn stopped(&self) {
+        let stopped = self.inner.lock().stopped.clone().notified_owned();
+        if !self.inner.lock().is_stopped {
+            stopped.await;
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.inner.lock().is_stopped
+    }
+
+    /// Records a request, and returns its number and the fault that happens to it.
+    pub(crate) fn admit(&self, process: u64, request: &ApiRequest, body: &[u8]) -> (u64, Option<WriteFault>) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        inner.follow(at);
+        let number = inner.requests;
+        inner.requests += 1;
+        let is_counted = request.verb.is_write() && request.resource != "leases";
+        let write = is_counted.then_some(inner.writes);
+        inner.writes += usize::from(is_counted);
+        let record = Request {
+            number,
+            process,
+            write,
+            verb: format!("{:?}", request.verb).to_lowercase(),
+            resource: request.resource.clone(),
+            object: path(request.namespace.as_deref(), request.name.as_deref()),
+            body: serde_json::from_slice(body).ok().filter(|_| request.verb.is_write()),
+        };
+        inner.history.push(at, Entry::Request(record.clone()));
+        inner.ask(at, |oracle, seen| oracle.request(&record, seen));
+        if number == MOST_REQUESTS {
+            inner.found(at, Finding::new("bounds", format!("the operator has sent {MOST_REQUESTS} requests")));
+            inner.is_stopped = true;
+            inner.stopped.notify_waiters();
+        }
+        let due = inner.injections.iter_mut().find(|(it, has_happened)| match it.point {
+            Point::Write(nth) => !has_happened && Some(nth) == write,
+        });
+        let Some((injection, has_happened)) = due else { return (number, None) };
+        *has_happened = true;
+        let injection = injection.clone();
+        inner.history.push(at, Entry::Fault(injection.to_string()));
+        let Fault::Write(fault) = injection.fault;
+        (number, Some(fault))
+    }
+
+    /// Records what the API server has made of a write, whether or not the operator receives it.
+    pub(crate) fn executed(&self, request: &ApiRequest, code: u16, body: &[u8]) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        let is_creation = code == 201 && matches!(request.verb, Verb::Create | Verb::Patch);
+        if is_creation && let Ok(object) = serde_json::from_slice::<Value>(body) {
+            inner.created.add(&request.resource, &object);
+        }
+        inner.follow(at);
+        inner.ask(at, |oracle, seen| oracle.executed(request, code, seen));
+    }
+
+    pub(crate) fn answered(&self, number: u64, code: Option<u16>) {
+        let mut inner = self.inner.lock();
+        inner.history.push(self.clock.monotonic(), Entry::Response { request: number, code });
+        inner.follow(self.clock.monotonic());
+    }
+
+    /// Ends the recording.
+    pub(crate) fn finish(&self) -> (History, Vec<Finding>, Calm, usize) {
+        let mut inner = self.inner.lock();
+        inner.follow(self.clock.monotonic());
+        let calm = inner.created.calm();
+        let (history, findings) = (std::mem::take(&mut inner.history), std::mem::take(&mut inner.findings));
+        (history, findings, calm, inner.writes)
+    }
+}
+
+impl Inner {
+    fn follow(&mut self, at: Duration) {
+        self.collect_panics(at);
+        loop {
+            let change = match self.feed.try_next() {
+                Ok(Some(change)) => change,
+                Ok(None) => return,
+                // The feed begins again with all objects.
+                Err(_) => {
+                    self.world.clear();
+                    continue;
+                }
+            };
+            self.world.apply(&change);
+            self.created.follow(&change);
+            // Nobody reacts to the heartbeat of a node or the holder of a lease.
+            if &*change.resource.kind == "Lease" {
+                continue;
+            }
+            let name = path(Some(text(&change.object, "namespace")), Some(text(&change.object, "name")));
+            let (kind, object) = (change.resource.kind.to_string(), change.object.clone());
+            let what = match change.kind {
+                ChangeKind::Added => "Added",
+                ChangeKind::Modified => "Modified",
+                ChangeKind::Deleted => "Deleted",
+            };
+            self.history.push(at, Entry::Change { change: what.into(), kind, name, object });
+            self.check_always(at);
+            self.ask(at, |oracle, seen| oracle.change(&change, seen));
+        }
+    }
+
+    fn check_always(&mut self, at: Duration) {
+        let failed: Vec<_> =
+            self.always.iter().filter(|it| !(it.holds)(&self.world)).map(|it| it.name.clone()).collect();
+        for name in failed {
+            self.found(at, Finding::new("always", name));
+        }
+    }
+
+    fn collect_panics(&mut self, at: Duration) {
+        for panic in panics::take() {
+            self.found(at, Finding::new("panic", panic));
+        }
+    }
+
+    fn ask(&mut self, at: Duration, ask: impl Fn(&mut dyn Oracle, &Seen<'_>) -> Vec<String>) {
+        let mut oracles = std::mem::take(&mut self.oracles);
+        for oracle in &mut oracles {
+            let seen = Seen { at, created: &self.created };
+            for message in ask(oracle.as_mut(), &seen) {
+                self.found(at, Finding::new(oracle.name(), message));
+                if oracle.ends_run() {
+                    self.is_stopped = true;
+                    self.stopped.notify_waiters();
+                }
+            }
+        }
+        self.oracles = oracles;
+    }
+
+    fn found(&mut self, at: Duration, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.history.push(at, Entry::Finding(finding.to_string()));
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// Returns `namespace/name`, or what there is of it.
+fn path(namespace: Option<&str>, name: Option<&str>) -> String {
+    let parts = [namespace, name].into_iter().flatten().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("/")
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,38 @@
+//! The account of a run that failed.
+
+use serde_json::json;
+
+use crate::{history::Entry, search::Failure, settings::VARIABLE};
+
+/// The number of records before the first finding that are told.
+const LINES: usize = 60;
+
+/// Returns the findings of a run, what happened before the first of them, and the command that repeats it.
+pub fn text(scenario: &str, failure: &Failure) -> String {
+    let mut text = format!("the simulation {scenario:?} has found:\n");
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    for finding in &failure.outcome.findings {
+        line(format!("  {finding}"));
+    }
+    match failure.schedule.injections.as_slice() {
+        [] => line("\nwithout a fault".into()),
+        injections => {
+            line("\nwith these faults:".into());
+            injections.iter().for_each(|injection| line(format!("  {injection}")));
+        }
+    }
+    let records = failure.outcome.history.records();
+    let end = records.iter().position(|it| matches!(it.entry, Entry::Finding(_))).map_or(records.len(), |at| at + 1);
+    let begin = end.saturating_sub(LINES);
+    line("\nwhat happened:".into());
+    if begin > 0 {
+        line(format!("  ({begin} records before)"));
+    }
+    records[begin..end].iter().for_each(|record| line(format!("  {record}")));
+    let settings = json!({"replay": failure.schedule});
+    line(format!("\nrepeat it with\n  {VARIABLE}='{settings}' cargo test {scenario}"));
+    text
+}

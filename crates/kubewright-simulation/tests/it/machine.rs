@@ -1,0 +1,164 @@
+//! An operator that creates an instance with a generated name and notes the name. If it dies in between, there are two.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{CustomResource, api::ObjectMeta};
+use kubewright::prelude::*;
+use kubewright_simulation::{Budget, Fault, Point, Scenario, Schedule, Sim, fault::WriteFault};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "simulation.kubewright.dev", version = "v1", kind = "Machine", namespaced, status = "MachineStatus")]
+struct MachineSpec {}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+struct MachineStatus {
+    instance: Option<String>,
+}
+
+/// What an operator does.
+#[derive(Clone, Copy, PartialEq)]
+enum Behavior {
+    Forgets,
+    Mended,
+    Panics,
+    Spins,
+    WritesAgain,
+}
+
+struct Operator(Behavior);
+
+impl Reconciler<Machine> for Operator {
+    type Error = ClientError;
+
+    async fn reconcile(&self, machine: &Machine, ctx: &Context<Machine>) -> Result<Action, ClientError> {
+        if machine.status.as_ref().is_some_and(|status| status.instance.is_some()) {
+            return match self.0 {
+                Behavior::Panics => panic!("it is noted"),
+                Behavior::Spins => {
+                    ctx.live().get::<Machine>(ctx.key()).await?;
+                    Ok(Action::requeue_after(std::time::Duration::from_millis(1)))
+                }
+                Behavior::WritesAgain => {
+                    let period = ctx.now().as_second() / 600;
+                    ctx.set_status(MachineStatus { instance: Some(period.to_string()) }).await?;
+                    Ok(Action::requeue_after(std::time::Duration::from_secs(600)))
+                }
+                Behavior::Forgets | Behavior::Mended => Ok(Action::await_change()),
+            };
+        }
+        let instance = match self.0 {
+            Behavior::Forgets => {
+                let metadata = ObjectMeta { generate_name: Some("instance-".into()), ..ObjectMeta::default() };
+                ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?
+            }
+            _ => {
+                let metadata = ObjectMeta { name: Some(machine.name_any()), ..ObjectMeta::default() };
+                ctx.get_or_create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?
+            }
+        };
+        ctx.set_status(MachineStatus { instance: Some(instance.name_any()) }).await?;
+        Ok(Action::await_change())
+    }
+}
+
+fn register(manager: Manager, behavior: Behavior) -> Manager {
+    manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator(behavior)).owns::<ConfigMap>())
+}
+
+async fn notes_its_instance(sim: &Sim) {
+    sim.create(&Machine::new("build", MachineSpec {})).await;
+    sim.until("the instance is noted", |world| {
+        world.get::<Machine>("build").is_some_and(|it| it.status.is_some_and(|status| status.instance.is_some()))
+    })
+    .await;
+}
+
+/// What a user does.
+type Boxed<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+fn oracles(scenario: &Scenario) -> Vec<String> {
+    let search = scenario.search(&Budget::default()).unwrap();
+    let findings = search.failures.into_iter().flat_map(|failure| failure.outcome.findings);
+    findings.map(|finding| finding.oracle).collect()
+}
+
+#[test]
+fn a_crash_between_two_writes_is_found_and_replayed() {
+    let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Forgets), notes_its_instance);
+    let search = scenario.search(&Budget::default()).unwrap();
+    let failure = &search.failures[0];
+    assert_eq!(failure.schedule, Schedule::calm(0).with(Point::Write(0), Fault::Write(WriteFault::DiedAfter)));
+    let found: Vec<_> = failure.outcome.findings.iter().map(ToString::to_string).collect();
+    let twice =
+        "created-twice: there are 2 configmaps of Machine build in namespace \"default\"; without faults at most 1";
+    let left = "orphaned: 2 configmaps of Machine build in namespace \"default\" are left; without faults 1";
+    assert_eq!(found, [twice, left]);
+    let story = kubewright_simulation::story::text("notes", failure);
+    assert!(story.contains("at write 0 of the operator, the operator dies after the write"), "{story}");
+    assert!(story.contains("user        creates Machine build"), "{story}");
+    assert!(story.contains(r#"KUBEWRIGHT_SIMULATION='{"replay":{"#), "{story}");
+}
+
+#[test]
+fn a_mended_operator_is_not_blamed() {
+    let scenario = Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance);
+    let search = scenario.search(&Budget::default()).unwrap();
+    let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
+    assert_eq!(story, None);
+    assert!(search.is_complete && search.writes >= 2 && search.runs == 1 + search.writes * WriteFault::ALL.len());
+    scenario.test();
+}
+
+#[test]
+fn a_panic_is_found() {
+    let scenario = Scenario::new("panics", |manager| register(manager, Behavior::Panics), notes_its_instance);
+    assert_eq!(oracles(&scenario)[0], "panic");
+    assert_eq!(oracles(&scenario.omit("panic", "it is what is tested")), Vec::<String>::new());
+}
+
+#[test]
+fn a_hot_loop_is_found() {
+    let scenario = Scenario::new("spins", |manager| register(manager, Behavior::Spins), notes_its_instance);
+    assert_eq!(oracles(&scenario)[0], "hot-loop");
+}
+
+#[test]
+fn writes_at_rest_are_found() {
+    let scenario = Scenario::new("writes", |manager| register(manager, Behavior::WritesAgain), notes_its_instance);
+    assert_eq!(oracles(&scenario)[0], "quiet");
+}
+
+#[test]
+fn conditions_are_checked() {
+    let run = |user: for<'a> fn(&'a Sim) -> Boxed<'a>| {
+        let scenario = Scenario::new(
+            "conditions",
+            |manager| register(manager, Behavior::Mended),
+            async move |sim: &Sim| user(sim).await,
+        );
+        let findings = scenario.run(&Schedule::calm(0)).unwrap().findings;
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let found = run(|sim| {
+        Box::pin(async move {
+            sim.always("there is nothing", |world| world.list::<ConfigMap>().iter().all(|it| it.name_any() != "build"));
+            sim.finally("there is a pod", |world| !world.list::<Pod>().is_empty());
+            notes_its_instance(sim).await;
+            sim.edit::<Machine>("build", json!({"metadata": {"labels": {"a": "b"}}})).await;
+        })
+    });
+    assert_eq!(found, ["always: there is nothing", "finally: there is a pod"]);
+    let found = run(|sim| {
+        Box::pin(async move {
+            sim.until("there is a pod", |world| !world.list::<Pod>().is_empty()).await;
+        })
+    });
+    assert_eq!(found, ["until: there is a pod"]);
+    let found = run(|sim| Box::pin(async move { sim.delete::<Pod>("web").await }));
+    assert!(found[0].starts_with("step: delete web:") && found.len() == 1, "{found:?}");
+    let found =
+        run(|sim| Box::pin(async move { assert!(sim.read(|world| world.get::<Pod>("web").is_some()), "no pod") }));
+    assert!(found[0].starts_with("panic: no pod at ") && found.len() == 1, "{found:?}");
+}

@@ -1,0 +1,5 @@
+//! Tests of the simulator: on a small operator with a bug, on the mended one, and on PodSet.
+
+mod determinism;
+mod machine;
+mod podset;
