@@ -1,6 +1,6 @@
 //! The condition `Available` of APIServices.
 
-use futures::future::select_ok;
+use futures::future::join_all;
 use serde_json::Value;
 
 use super::{
@@ -92,14 +92,14 @@ impl Aggregation {
             Ok((code, ..)) => Err(format!("bad status from {url}: {}", code.as_u16())),
             Err(why) => Err(format!("Get {url:?}: {why}")),
         };
-        let attempts = (0..ATTEMPTS).map(|_| Box::pin(attempt()));
-        match select_ok(attempts).await {
-            Ok(_) => Ok(()),
-            Err(why) => {
-                let message = format!("failing or missing response from {url}: {why}");
-                Err(Availability::missing("FailedDiscoveryCheck", message))
-            }
+        // None of them is broken off, which the other server would log as an error.
+        let results = join_all((0..ATTEMPTS).map(|_| attempt())).await;
+        let Some(why) = results.iter().find_map(|result| result.as_ref().err()) else { return Ok(()) };
+        if results.iter().any(Result::is_ok) {
+            return Ok(());
         }
+        let message = format!("failing or missing response from {url}: {why}");
+        Err(Availability::missing("FailedDiscoveryCheck", message))
     }
 
     /// Returns the cluster IP of a service, for messages.
