@@ -49,7 +49,10 @@ impl Reconciler<Queue> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, queue: &Queue, ctx: &Context<Queue>) -> Result<Action, ClientError> {
-        self.create(queue, ctx).await?;
+        // Children of an object that is gone would be collected, and made again, until the cache has caught up.
+        if is_current(queue, ctx).await? {
+            self.create(queue, ctx).await?;
+        }
         Ok(Action::await_change())
     }
 

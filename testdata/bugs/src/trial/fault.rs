@@ -1,5 +1,7 @@
 //! What may go wrong in a trial.
 
+use std::time::Duration;
+
 use kubewright_cluster::faults::{Fault as Injected, Faults, Verb};
 
 /// A fault. Writes are those of the operator, counted from 0; steps those of the user, `apply`, `edit` and `delete`.
@@ -18,6 +20,10 @@ pub enum Fault {
     ServerError(usize),
     /// A write is answered by 409.
     Conflict(usize),
+    /// All events of its own kinds reach the operator half a minute late.
+    ParentsLate,
+    /// All events of built-in kinds reach the operator half a minute late.
+    ChildrenLate,
     /// The operator is stopped before a step of the user, and started a minute after it.
     DownAt(usize),
     /// The operator is restarted a while after the last step, and sees its own kinds as they were before this step, for a while.
@@ -31,6 +37,9 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The faults of a whole run.
+    pub const WHOLE: [Self; 2] = [Self::ParentsLate, Self::ChildrenLate];
+
     /// The faults at one write.
     pub const AT_WRITES: [fn(usize) -> Self; 6] =
         [Self::CrashBefore, Self::CrashAfter, Self::LostRequest, Self::LostAnswer, Self::ServerError, Self::Conflict];
@@ -44,7 +53,15 @@ impl Fault {
         matches!(self, Self::CrashBefore(_) | Self::CrashAfter(_))
     }
 
-    /// Adds the rules for a fault at a write.
+    /// Adds the rule for late events of a resource.
+    pub(super) fn delay(self, faults: &Faults, resource: &str, is_built_in: bool) {
+        const LATE: Duration = Duration::from_secs(30);
+        if (self == Self::ParentsLate && !is_built_in) || (self == Self::ChildrenLate && is_built_in) {
+            drop(faults.on(&[Verb::Watch], resource).always().delay(LATE));
+        }
+    }
+
+    /// Adds the rule for a fault at a write.
     pub(super) fn inject(self, faults: &Faults) -> Option<Injected> {
         let at = |nth: usize| faults.on(Verb::WRITES, "*").skip(nth);
         match self {

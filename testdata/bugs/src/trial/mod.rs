@@ -72,8 +72,8 @@ impl Bug {
         })
     }
 
-    /// Returns the first fault with which there are findings, and their number of runs: without a fault, then with each fault at
-    /// each step and at each write.
+    /// Returns the first fault with which there are findings, and their number of runs: without a fault, then with each fault
+    /// at each write, at each step, and of a whole run.
     ///
     /// # Errors
     /// If a cluster can't be started.
@@ -83,7 +83,7 @@ impl Bug {
         let steps = (0..calm.steps).flat_map(|step| Fault::AT_STEPS.map(|fault| fault(step)));
         let writes = (0..calm.writes).flat_map(|nth| Fault::AT_WRITES.map(|fault| fault(nth)));
         search.findings = calm.findings;
-        for fault in writes.chain(steps) {
+        for fault in writes.chain(steps).chain(Fault::WHOLE) {
             if !search.findings.is_empty() {
                 break;
             }

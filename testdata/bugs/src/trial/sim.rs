@@ -121,6 +121,9 @@ impl Sim {
         sleep(Duration::from_secs(10)).await;
         let (faults, operator) = (Faults::new(), Operator::new(clock.clone(), replicas));
         let injected = Mutex::new(fault.and_then(|fault| fault.inject(&faults)));
+        for (index, kind) in kinds.iter().enumerate() {
+            fault.inspect(|fault| fault.delay(&faults, &kind.plural, index < BUILT_IN.len()));
+        }
         if let Some(Fault::CrashBefore(nth) | Fault::CrashAfter(nth)) = fault {
             // None of its further writes reaches the server.
             drop(faults.on(Verb::WRITES, "*").skip(nth).always().lose_request());
