@@ -9,6 +9,8 @@
 //! | [`Controller::watches`], [`Controller::reads`] | `get`, `list`, `watch` |
 //! | [`Permissions::workspace`] | `get`, `create`, `patch`, `delete` of config maps |
 //! | any controller | `create`, `patch` of events |
+//! | [`Manager::cached`], [`Manager::on_change`], [`Manager::index`] | `get`, `list`, `watch` |
+//! | [`Manager::recorder`] | `create`, `patch` of events |
 //! | [`Migrator::runnable`] | [`Migrator::policy_rules`] |
 //!
 //! [`Controller::rbac`] adds rules, and omits rules for what a controller never does:
@@ -36,7 +38,11 @@
 //! [`Controller::rbac`]: crate::controller::Controller::rbac
 //! [`Migrator::runnable`]: crate::conversion::Migrator::runnable
 //! [`Migrator::policy_rules`]: crate::conversion::Migrator::policy_rules
+//! [`Manager::cached`]: crate::manager::Manager::cached
+//! [`Manager::index`]: crate::manager::Manager::index
+//! [`Manager::on_change`]: crate::manager::Manager::on_change
 //! [`Manager::policy_rule`]: crate::manager::Manager::policy_rule
+//! [`Manager::recorder`]: crate::manager::Manager::recorder
 
 use std::fmt;
 

@@ -7,6 +7,7 @@
 //! The cache writes nothing and waits for nothing but its own watches: the read-your-writes barrier
 //! ([`crate::controller`]) compares the expected states with its content.
 
+mod cached;
 mod codec;
 mod decoded;
 mod delta;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::informers::Start;
 pub(crate) use self::{
+    cached::CacheSender,
     delta::{Cause, Delta},
     expected::{ExpectedState, ObjectSet},
     informers::InformerSet,
@@ -51,6 +53,7 @@ pub(crate) use self::{
     sync_check::SyncCheck,
 };
 pub use self::{
+    cached::Cached,
     options::{CacheOptions, KindOptions, NamespaceOptions},
     reader::Reader,
     sync::Unsynced,
@@ -61,17 +64,17 @@ use crate::object::{AnyObject, KindName, Object};
 #[derive(Clone)]
 pub(crate) struct Cache(Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     namespaces: BTreeSet<String>,
     options: CacheOptions,
-    kinds: Mutex<IndexMap<Arc<KindName>, Cached>>,
+    kinds: Mutex<IndexMap<Arc<KindName>, CachedKind>>,
     starts: mpsc::UnboundedSender<Start>,
     /// The receiver of `starts`, until the cache is started.
     started: Mutex<Option<mpsc::UnboundedReceiver<Start>>>,
 }
 
 /// A kind in the cache.
-struct Cached {
+struct CachedKind {
     kind: Arc<Kind>,
     /// Whether a controller declared the kind, which then stays.
     is_declared: bool,
@@ -137,7 +140,7 @@ impl Cache {
         &self,
         kind: &K::DynamicType,
         is_namespaced: bool,
-        enter: impl FnOnce(&mut Cached),
+        enter: impl FnOnce(&mut CachedKind),
     ) -> Arc<Kind> {
         let name = KindName::named::<K>(kind);
         let mut kinds = self.0.kinds.lock();
@@ -151,7 +154,7 @@ impl Cache {
         kind.declare::<K>();
         // Fails when the cache has ended.
         let _ = self.0.starts.send(Start { kind: kind.clone(), until: until.clone() });
-        let mut cached = Cached { kind: kind.clone(), is_declared: false, watchers: 0, until };
+        let mut cached = CachedKind { kind: kind.clone(), is_declared: false, watchers: 0, until };
         enter(&mut cached);
         kinds.insert(kind.name().clone(), cached);
         kind

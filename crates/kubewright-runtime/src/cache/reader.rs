@@ -77,7 +77,8 @@ impl<K: AnyObject> Reader<K> {
     /// Returns the objects with this value in the index with this name.
     ///
     /// # Panics
-    /// If no controller declared an index with this name ([`crate::controller::Controller::index`]).
+    /// If nothing declares an index with this name ([`Controller::index`](crate::controller::Controller::index),
+    /// [`Manager::index`](crate::manager::Manager::index)).
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         self.decode(self.found(index, value))
     }

@@ -247,8 +247,24 @@ impl<K: Object> Context<K> {
     /// # }
     /// ```
     pub fn record(&self, event: Event) {
+        self.record_about(&self.reference(), event);
+    }
+
+    /// Records an event about another object, such as the node on which a child runs, by its
+    /// [`object_ref`](kube::Resource::object_ref). The event is written to that object's namespace.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{Node, Pod};
+    /// # use kube::Resource;
+    /// # use kubewright_runtime::{context::Context, event::Event};
+    /// # fn example(ctx: &Context<Pod>, pod: &Pod, node: &Node) {
+    /// let event = Event::warning("Cordoned", "too many of its pods failed").related(pod.object_ref(&()));
+    /// ctx.record_about(&node.object_ref(&()), event);
+    /// # }
+    /// ```
+    pub fn record_about(&self, object: &ObjectReference, event: Event) {
         self.tracker.recorder().event(&event);
-        self.services.recorder.record(&self.reference(), event);
+        self.services.recorder.record(object, event);
     }
 
     fn reference(&self) -> ObjectReference {

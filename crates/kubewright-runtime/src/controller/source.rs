@@ -47,7 +47,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    fn new<F: 'static>(name: &'static str, _: &F) -> Self {
+    pub(crate) fn new<F: 'static>(name: &'static str, _: &F) -> Self {
         Self { name, function: (size_of::<F>() == 0).then(TypeId::of::<F>) }
     }
 

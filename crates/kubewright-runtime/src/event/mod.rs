@@ -10,6 +10,7 @@ mod tests;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
+pub(crate) use self::recorder::LateQueue;
 pub use self::recorder::{Broadcaster, Recorder};
 
 /// The type of an event.
@@ -31,7 +32,8 @@ impl EventType {
     }
 }
 
-/// An event about an object, for [`Context::record`](crate::context::Context::record) or [`Recorder::record`].
+/// An event about an object, for [`Context::record`](crate::context::Context::record),
+/// [`Context::record_about`](crate::context::Context::record_about) or [`Recorder::record`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{Node, Service};

@@ -1,6 +1,9 @@
 //! Recording events: a bounded channel, and one task that writes to the API server.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::ObjectReference, events::v1};
@@ -41,25 +44,51 @@ pub(super) struct PendingEvent {
     pub(super) time: Timestamp,
 }
 
-/// Records the events of one controller. Clones are cheap.
+/// Records the events of one controller, or of another part of a manager
+/// ([`Manager::recorder`](crate::manager::Manager::recorder)). Clones are cheap.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::Node;
+/// # use kube::Resource;
+/// # use kubewright_runtime::event::{Event, Recorder};
+/// # fn example(recorder: &Recorder, node: &Node) {
+/// recorder.record(&node.object_ref(&()), Event::warning("DiskFull", "the disk has no space left"));
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    sender: mpsc::Sender<PendingEvent>,
+    queue: LateQueue,
     controller: Arc<str>,
+}
+
+/// The queue of a manager's events, which exists once the manager runs.
+pub(crate) type LateQueue = Arc<OnceLock<EventQueue>>;
+
+/// The sending side of a [`Broadcaster`].
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    sender: mpsc::Sender<PendingEvent>,
     clock: SharedClock,
     metrics: Metrics,
 }
 
 impl Recorder {
+    pub(crate) fn new(queue: LateQueue, controller: &str) -> Self {
+        Self { queue, controller: controller.into() }
+    }
+
     /// Queues an event to be written. It never waits: while a thousand events are queued, further ones are discarded and
-    /// counted (`kubewright_events_discarded_total`).
+    /// counted (`kubewright_events_discarded_total`). Events that are recorded before the manager runs are discarded.
     pub fn record(&self, regarding: &ObjectReference, event: Event) {
-        let (controller, time) = (self.controller.clone(), self.clock.now());
+        let Some(EventQueue { sender, clock, metrics }) = self.queue.get() else {
+            return tracing::warn!(event.reason, "discarding an event that was recorded before the manager runs");
+        };
+        let (controller, time) = (self.controller.clone(), clock.now());
         let event = PendingEvent { regarding: regarding.clone(), event, controller, time };
-        match self.sender.try_send(event) {
+        match sender.try_send(event) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.metrics.event_discarded("queue_full"),
-            Err(TrySendError::Closed(_)) => self.metrics.event_discarded("shut_down"),
+            Err(TrySendError::Full(_)) => metrics.event_discarded("queue_full"),
+            Err(TrySendError::Closed(_)) => metrics.event_discarded("shut_down"),
         }
     }
 }
@@ -67,9 +96,7 @@ impl Recorder {
 /// Owns the task that writes the events of all controllers of a manager. Dropping it ends the task at once.
 #[derive(Debug)]
 pub struct Broadcaster {
-    sender: mpsc::Sender<PendingEvent>,
-    clock: SharedClock,
-    metrics: Metrics,
+    queue: LateQueue,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -77,18 +104,29 @@ pub struct Broadcaster {
 impl Broadcaster {
     /// Starts the task. `instance` names this process among its replicas (usually the pod's name).
     pub fn start(client: Client, instance: &str, clock: SharedClock, metrics: Metrics) -> Self {
+        Self::start_for(LateQueue::default(), client, instance, clock, metrics)
+    }
+
+    /// [`Broadcaster::start`] for recorders that were made before.
+    pub(crate) fn start_for(
+        queue: LateQueue,
+        client: Client,
+        instance: &str,
+        clock: SharedClock,
+        metrics: Metrics,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         let stop = CancellationToken::new();
         let correlator = Correlator::new(if instance.is_empty() { "unknown" } else { instance });
         let writer = Writer { client, correlator, clock: clock.clone(), metrics: metrics.clone() };
         let task = tokio::spawn(writer.run(receiver, stop.clone()));
-        Self { sender, clock, metrics, stop, task }
+        queue.get_or_init(|| EventQueue { sender, clock, metrics });
+        Self { queue, stop, task }
     }
 
     /// Returns the recorder of a controller. `kubectl describe` shows its name under `From`, such as `at-controller`.
     pub fn recorder(&self, controller: &str) -> Recorder {
-        let (sender, clock, metrics) = (self.sender.clone(), self.clock.clone(), self.metrics.clone());
-        Recorder { sender, controller: controller.into(), clock, metrics }
+        Recorder::new(self.queue.clone(), controller)
     }
 
     /// Writes the queued events, for at most `deadline`, and ends the task. Events recorded from now on are discarded.

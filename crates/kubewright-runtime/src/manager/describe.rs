@@ -35,7 +35,8 @@ pub struct Description {
     /// The kinds with conversion between versions.
     pub conversions: Vec<ConversionDescription>,
     /// The RBAC rules needed in addition to those of the controllers ([`Manager::policy_rule`],
-    /// [`Runnable::policy_rule`](super::Runnable::policy_rule)).
+    /// [`Runnable::policy_rule`](super::Runnable::policy_rule), [`Manager::cached`], [`Manager::on_change`],
+    /// [`Manager::recorder`]).
     pub policy_rules: Vec<PolicyRule>,
     /// The ports that the manager listens on: `metrics`, `probes`, `webhook`. Ports chosen by the system are omitted.
     pub ports: Vec<Port>,
@@ -124,6 +125,7 @@ impl Manager {
                 .iter()
                 .chain(self.runnables.iter().flat_map(|runnable| &runnable.policy_rules))
                 .cloned()
+                .chain(self.handles.policy_rules())
                 .collect(),
             ports: self.ports(),
         }

@@ -6,6 +6,7 @@
 
 mod describe;
 mod features;
+mod handles;
 mod lifecycle;
 
 use std::{
@@ -35,6 +36,7 @@ use tracing::{info, warn};
 pub use self::describe::{Description, KindDescription, Port};
 use self::{
     describe::DeclaredVersion,
+    handles::Handles,
     lifecycle::{LeaseHold, Lifecycle, Task},
 };
 pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
@@ -216,6 +218,7 @@ pub struct Manager {
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Registrations,
+    handles: Handles,
 }
 
 /// The coordination mode of this process with other replicas.
@@ -348,6 +351,7 @@ impl Manager {
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Registrations::default(),
+            handles: Handles::default(),
         }
     }
 
@@ -583,7 +587,8 @@ impl Manager {
         };
         let client = client::logging_warnings(&client);
         let cache = Cache::new(self.namespaces, self.cache);
-        let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
+        let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
+        let events = Broadcaster::start_for(queue, client.clone(), &hostname(), clock, metrics.clone());
         let fence = Fence::default();
         let mut environment = Environment {
             fenced: client.clone(),
@@ -612,6 +617,7 @@ impl Manager {
                 environment.share = Share::of_a_group(environment.clock.clone());
             }
         }
+        self.handles.connect(&environment.cache);
         let (mut everywhere, mut elected) = (Vec::new(), Vec::new());
         for controller in self.controllers {
             let group = if controller.needs_leader() { &mut elected } else { &mut everywhere };
@@ -662,20 +668,14 @@ impl Manager {
     }
 
     fn check(&self) -> Result<(), ManagerError> {
-        let (mut names, mut indexes) = (BTreeSet::new(), BTreeMap::new());
+        let mut names = BTreeSet::new();
         for controller in &self.controllers {
             let name = controller.describe().name;
             if !names.insert(name.clone()) {
                 return Err(ManagerError::SameName(name));
             }
-            for (kind, index) in controller.indexes() {
-                let (first, known) = indexes.entry((kind.clone(), index.name)).or_insert_with(|| (name.clone(), None));
-                if known.replace(index).is_some_and(|known: Index| !known.is(&index)) {
-                    let (kind, index, first) = (kind.to_string(), index.name.into(), first.clone());
-                    return Err(ManagerError::SameIndex { kind, index, first, second: name });
-                }
-            }
         }
+        self.check_indexes()?;
         describe::check_kinds(&self.kinds)?;
         if let Some((path, _)) = self.metrics_handlers.iter().find(|(path, _)| !is_plain(path)) {
             return Err(ManagerError::BadMetricsPath(path.clone()));

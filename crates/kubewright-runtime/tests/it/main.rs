@@ -7,6 +7,7 @@ mod controller;
 mod endurance;
 mod event;
 mod faults;
+mod handles;
 mod leader;
 mod lifecycle;
 mod manager;

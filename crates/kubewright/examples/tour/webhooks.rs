@@ -1,9 +1,12 @@
-//! Webhooks: names are trimmed before a greeting is stored, and a greeting without names is rejected.
+//! Webhooks: names are trimmed before a greeting is stored, and a greeting without names is rejected, or of somebody who is
+//! greeted already. The validator reads the manager's cache and records an event about the earlier greeting.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use kube::Api;
+use kube::{Api, Resource};
 use kubewright::{
+    cache::Cached,
     client::Client,
+    event::Recorder,
     prelude::*,
     webhook::{Denied, Request, ValidationErrors, WebhookServer},
 };
@@ -31,10 +34,38 @@ impl Validator<Greeting> for Somebody {
     }
 }
 
+/// Nobody is greeted twice.
+struct Once {
+    greetings: Cached<Greeting>,
+    recorder: Recorder,
+}
+
+impl Validator<Greeting> for Once {
+    async fn validate_create(&self, greeting: &Greeting, request: &Request) -> Result<ValidationErrors, Denied> {
+        let mut errors = ValidationErrors::default();
+        let others = self.greetings.reader()?.list(request.namespace.as_deref(), &Selector::default());
+        for (index, name) in greeting.spec.names.iter().enumerate() {
+            let Some(other) = others.iter().find(|other| other.spec.names.contains(name)) else { continue };
+            errors.duplicate(format!("spec.names[{index}]"), name);
+            if !request.dry_run {
+                self.recorder.record(
+                    &other.object_ref(&()),
+                    Event::warning("GreetedTwice", format!("also by {}", request.name)),
+                );
+            }
+        }
+        Ok(errors)
+    }
+}
+
 pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
-    let manager = Manager::new(cluster.client())
-        .webhook(Webhook::<Greeting>::new().defaulting(Tidy).validating(Somebody))
+    let manager = Manager::new(cluster.client());
+    // Handles to what exists while the manager runs. They declare what they use.
+    let known = manager.cached::<Greeting>();
+    let once = Once { greetings: known.clone(), recorder: manager.recorder("greetings-webhook") };
+    let manager = manager
+        .webhook(Webhook::<Greeting>::new().defaulting(Tidy).validating(Somebody).validating(once))
         // On a free port of this machine, with a certificate of its own. In a cluster: flags, a Service, a Secret.
         .webhook_server(WebhookServer::local());
     let manager = start(manager);
@@ -47,6 +78,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     until("the webhooks are asked", async || count().await == 2).await?;
 
     let greetings = Client::new(cluster.client()).namespace("default").kind::<Greeting>();
+    known.synced().await?;
     let greeting = |names: &[&str]| {
         Greeting::new("hello", GreetingSpec { names: names.iter().map(ToString::to_string).collect() })
     };
@@ -54,6 +86,11 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     anyhow::ensure!(refused.contains("somebody must be greeted"), "it says why: {refused}");
     let stored = greetings.create(&greeting(&[" Ada "])).await?;
     anyhow::ensure!(stored.spec.names == ["ada"], "it is tidied");
+    until("it is in the cache", async || known.reader().is_ok_and(|known| known.len() == 1)).await?;
+    let mut again = greeting(&["ada"]);
+    again.metadata.name = Some("again".into());
+    let refused = greetings.create(&again).await.err().map(|error| error.to_string()).unwrap_or_default();
+    anyhow::ensure!(refused.contains("Duplicate value: \"ada\""), "it says why: {refused}");
     manager.stop().await?;
     cluster.shutdown().await;
     Ok(())

@@ -269,7 +269,7 @@ impl Kind {
             for delta in steps.iter().filter_map(|step| Delta::new(&self.codec, step)) {
                 // Predicates and mappers belong to the operator: a panic in one must not end the watch.
                 if catch_unwind(AssertUnwindSafe(|| handler(&delta))).is_err() {
-                    error!(kind = %self.name(), "a predicate or mapper panicked: the change triggers no reconcile");
+                    error!(kind = %self.name(), "a predicate, mapper or handler panicked: the change has no effect");
                 }
             }
         }
