@@ -35,6 +35,7 @@
 //! * [`history`]: what happened, in order.
 //! * [`oracle`]: what must not happen.
 //! * `search`: which schedules are run.
+//! * `shrink`: the smallest schedule that still fails.
 //! * [`story`]: the account of a run that failed.
 
 pub mod fault;
@@ -48,6 +49,7 @@ mod scenario;
 pub mod schedule;
 mod search;
 mod settings;
+mod shrink;
 mod sim;
 mod state;
 pub mod story;

@@ -1,6 +1,6 @@
 //! The settings of a search that come from outside of the test.
 
-use std::{env, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ pub struct Settings {
     pub seed: u64,
     /// The schedule of the only run.
     pub replay: Option<Schedule>,
+    /// The directory to which the stories of failures are written. By default none.
+    pub report: Option<PathBuf>,
 }
 
 impl Settings {

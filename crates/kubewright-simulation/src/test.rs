@@ -9,14 +9,22 @@ impl Scenario {
     /// # Panics
     /// If a run has findings, with its story and the line that repeats it; or if a cluster can't be started.
     pub fn test(&self) {
-        let settings = Settings::from_env().map_err(SimulationError::Settings);
-        match settings.and_then(|settings| settings.search(self)) {
-            Ok(search) => {
-                if let Some(failure) = search.failures.first() {
-                    panic!("{}", story::text(&self.name, failure));
-                }
-            }
+        let result = Settings::from_env().map_err(SimulationError::Settings).and_then(|settings| {
+            let search = settings.search(self)?;
+            Ok((search, settings.report))
+        });
+        let (search, report) = match result {
+            Ok(done) => done,
             Err(error) => panic!("the simulation {:?} can't run: {error}", self.name),
+        };
+        let Some(failure) = search.failures.first() else { return };
+        let mut story = story::text(&self.name, failure);
+        if let Some(directory) = report {
+            match story::write(&directory, &self.name, failure) {
+                Ok(files) => files.iter().for_each(|file| story += &format!("\nwritten to {}", file.display())),
+                Err(error) => story += &format!("\nfailed to write to {}: {error}", directory.display()),
+            }
         }
+        panic!("{story}");
     }
 }

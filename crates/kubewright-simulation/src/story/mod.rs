@@ -1,7 +1,8 @@
-//! The account of a run that failed.
+//! The account of a run that failed: as text, as JSON, and as a page.
 
-use serde_json::json;
+mod page;
 
+pub use self::page::{html, json, write};
 use crate::{history::Entry, search::Failure, settings::VARIABLE};
 
 /// The number of records before the first finding that are told.
@@ -32,7 +33,12 @@ pub fn text(scenario: &str, failure: &Failure) -> String {
         line(format!("  ({begin} records before)"));
     }
     records[begin..end].iter().for_each(|record| line(format!("  {record}")));
-    let settings = json!({"replay": failure.schedule});
-    line(format!("\nrepeat it with\n  {VARIABLE}='{settings}' cargo test {scenario}"));
+    line(format!("\nrepeat it with\n  {}", command(scenario, failure)));
     text
+}
+
+/// Returns the command that repeats a run.
+fn command(scenario: &str, failure: &Failure) -> String {
+    let settings = serde_json::json!({"replay": failure.schedule});
+    format!("{VARIABLE}='{settings}' cargo test {scenario}")
 }

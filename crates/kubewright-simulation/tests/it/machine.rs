@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{CustomResource, api::ObjectMeta};
 use kubewright::prelude::*;
-use kubewright_simulation::{Budget, Fault, Point, Scenario, Schedule, Sim, fault::WriteFault};
+use kubewright_simulation::{Budget, Fault, Point, Scenario, Schedule, Settings, Sim, fault::WriteFault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -19,7 +19,7 @@ struct MachineStatus {
 
 /// What an operator does.
 #[derive(Clone, Copy, PartialEq)]
-enum Behavior {
+pub(crate) enum Behavior {
     Forgets,
     Mended,
     Panics,
@@ -63,11 +63,11 @@ impl Reconciler<Machine> for Operator {
     }
 }
 
-fn register(manager: Manager, behavior: Behavior) -> Manager {
+pub(crate) fn register(manager: Manager, behavior: Behavior) -> Manager {
     manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator(behavior)).owns::<ConfigMap>())
 }
 
-async fn notes_its_instance(sim: &Sim) {
+pub(crate) async fn notes_its_instance(sim: &Sim) {
     sim.create(&Machine::new("build", MachineSpec {})).await;
     sim.until("the instance is noted", |world| {
         world.get::<Machine>("build").is_some_and(|it| it.status.is_some_and(|status| status.instance.is_some()))
@@ -99,6 +99,26 @@ fn a_crash_between_two_writes_is_found_and_replayed() {
     assert!(story.contains("at write 0 of the operator, the operator dies after the write"), "{story}");
     assert!(story.contains("user        creates Machine build"), "{story}");
     assert!(story.contains(r#"KUBEWRIGHT_SIMULATION='{"replay":{"#), "{story}");
+}
+
+#[test]
+fn a_failure_is_shrunk_to_the_fault_that_it_needs() {
+    let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Forgets), notes_its_instance);
+    let fault = |nth, fault| (Point::Write(nth), Fault::Write(fault));
+    let faults = [
+        fault(0, WriteFault::Conflict),
+        fault(1, WriteFault::DiedAfter),
+        fault(2, WriteFault::TooManyRequests),
+        fault(3, WriteFault::InternalError),
+    ];
+    let schedule = faults.into_iter().fold(Schedule::calm(0), |schedule, (point, fault)| schedule.with(point, fault));
+    let mut settings = Settings::default();
+    settings.replay = Some(schedule);
+    let failure = settings.search(&scenario).unwrap().failures.remove(0);
+    let found = scenario.shrink(failure, 50).unwrap();
+    // Without the conflict before it, the first instance is created by write 0, and the crash comes after the status.
+    assert_eq!(found.schedule.injections.len(), 2, "{:?}", found.schedule);
+    assert_eq!(found.outcome.findings[0].oracle, "created-twice");
 }
 
 #[test]

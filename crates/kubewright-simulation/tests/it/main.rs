@@ -2,4 +2,5 @@
 
 mod determinism;
 mod machine;
+mod page;
 mod podset;
