@@ -245,8 +245,9 @@ impl Shared {
     async fn accept(self: Arc<Self>, socket: TcpListener) {
         loop {
             let accepted = tokio::select! {
-                accepted = self.next_connection(&socket) => accepted,
+                biased;
                 () = self.shutdown.closing.cancelled() => return,
+                accepted = self.next_connection(&socket) => accepted,
             };
             match accepted {
                 Ok((stream, permit)) => {
@@ -259,6 +260,7 @@ impl Shared {
                     };
                     self.tasks.spawn(async move {
                         tokio::select! {
+                            biased;
                             () = shared.clone().connection(stream, &tasks) => {}
                             () = shared.shutdown.abort.cancelled() => {}
                         }
@@ -303,11 +305,13 @@ impl Shared {
         tokio::pin!(connection);
         let stop = async {
             tokio::select! {
+                biased;
                 () = self.shutdown.closing.cancelled() => {}
                 () = open.idle_for(self.idle_timeout) => {}
             }
         };
         let ended = tokio::select! {
+            biased;
             ended = connection.as_mut() => ended,
             () = stop => {
                 connection.as_mut().graceful_shutdown();
@@ -376,6 +380,7 @@ where
         let abort = self.1.clone();
         self.0.spawn(async move {
             tokio::select! {
+                biased;
                 _ = future => {}
                 () = abort.cancelled() => {}
             }

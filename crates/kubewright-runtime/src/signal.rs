@@ -64,6 +64,7 @@ impl Drop for Signals {
 /// Waits for the next signal. Returns its name, and the exit code that shells report for it.
 async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> (&'static str, i32) {
     tokio::select! {
+        biased;
         _ = terminate.recv() => ("SIGTERM", 143),
         _ = interrupt.recv() => ("SIGINT", 130),
     }

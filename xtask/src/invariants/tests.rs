@@ -59,6 +59,29 @@ fn invariant_3_randomness_is_drawn_in_one_module() {
     assert_eq!(uses(&words, &homes), Vec::<String>::new());
 }
 
+/// Without `biased`, `select!` begins with a branch that tokio's own random source picks, so two simulations with the same seed differ.
+#[test]
+fn invariant_3_select_is_biased() {
+    let is_ours = |path: &Path| {
+        let crates = ["apimachinery", "apiserver", "cluster", "connect", "runtime", "simulation"];
+        crates.iter().any(|name| path.starts_with(format!("crates/kubewright-{name}/src")))
+    };
+    let mut found = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| is_ours(path)) {
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let random = code.match_indices("select! {").filter(|(at, word)| {
+            let rest = code[at + word.len()..].trim_start();
+            !rest.starts_with("biased;") && !path.ends_with("tests.rs")
+        });
+        found.extend(random.map(|(at, _)| format!("{}:{}", path.display(), code[..at].lines().count())));
+    }
+    assert_eq!(
+        found,
+        Vec::<String>::new(),
+        "begin with `biased;`, and put what is rare before what may always be ready"
+    );
+}
+
 /// A crate's dependencies outside its tests, by name.
 fn dependencies(manifest: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -203,6 +203,8 @@ impl Watcher {
         }
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
         tokio::select! {
+            biased;
+            () = self.closing.cancelled() => self.ended = true,
             open = self.cursor.wait() => self.ended |= !open,
             changed = self.served.changed() => {
                 if changed.is_ok() {
@@ -210,7 +212,6 @@ impl Watcher {
                 }
             }
             () = sleep(due.saturating_sub(now)) => {}
-            () = self.closing.cancelled() => self.ended = true,
         }
         None
     }

@@ -262,6 +262,7 @@ fn spawn_tunnel(
             }
         };
         tokio::select! {
+            biased;
             () = tunnel => {}
             () = closing.cancelled() => {}
         }

@@ -168,6 +168,7 @@ async fn serve_pair(data: Stream, error: Stream, forward: Forward<'_>) {
     let Stream { input, output, reset, guard, .. } = data;
     let _guards = (guard, error.guard);
     tokio::select! {
+        biased;
         () = serve_port(PortStreams { port, input, output }, error.output, forward) => {}
         () = reset.cancelled() => {}
     }
@@ -182,6 +183,7 @@ async fn by_spdy(connection: impl AsyncRead + AsyncWrite, forward: Forward<'_>) 
         let mut connections = FuturesUnordered::new();
         loop {
             let stream: Stream = tokio::select! {
+                biased;
                 Some(()) = connections.next() => continue,
                 stream = streams.recv() => match stream {
                     Some(stream) => stream,

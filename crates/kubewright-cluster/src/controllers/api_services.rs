@@ -47,6 +47,7 @@ pub(crate) async fn register(api: ApiServer, client: ObjectClient, clock: Shared
             }
         }
         tokio::select! {
+            biased;
             changed = changes.changed() => if changed.is_err() { return },
             () = until(retries.next(), now) => {}
         }
@@ -138,6 +139,7 @@ async fn check_while_any(api: &ApiServer, client: &ObjectClient, clock: &SharedC
             }
         }
         tokio::select! {
+            biased;
             batch = batch::next(&mut feed) => {
                 if batch.restarted {
                     services = Services::default();

@@ -50,6 +50,7 @@ pub(crate) async fn run(
             }
         }
         tokio::select! {
+            biased;
             batch = batch::next(&mut feed) => {
                 if batch.restarted {
                     kubernetes_service.forget();

@@ -49,6 +49,7 @@ impl InformerSet {
             let mut starts = starts;
             loop {
                 tokio::select! {
+                    biased;
                     () = stopped.cancelled() => break,
                     Some(kind) = starts.recv() => start(&mut watches, kind),
                     Some(_) = watches.join_next() => {}

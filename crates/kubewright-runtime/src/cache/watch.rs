@@ -59,11 +59,20 @@ pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random
         loop {
             let limit = is_listing.then(|| list_timeout(is_urgent, timeouts));
             let event = tokio::select! {
-                event = next(&mut events, limit) => event,
+                biased;
+                // A busy watch has always a next event, so what is rare comes first.
+                () = kind.relist_requested(number), if !is_requested => {
+                    (is_requested, is_urgent) = (true, true);
+                    if is_listing {
+                        continue;
+                    }
+                    break;
+                }
                 () = resync.tick(), if pending.as_slice().is_empty() => {
                     pending = kind.keys_of(number).into_iter();
                     continue;
                 }
+                event = next(&mut events, limit) => event,
                 // In batches, between which events and other tasks get their turn.
                 () = tokio::task::yield_now(), if !pending.as_slice().is_empty() => {
                     kind.resync(&pending.by_ref().take(RESYNC_BATCH).collect::<Vec<_>>());
@@ -73,13 +82,6 @@ pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random
                 () = tokio::task::yield_now(), if kind.is_over_capacity() => {
                     kind.evict();
                     continue;
-                }
-                () = kind.relist_requested(number), if !is_requested => {
-                    (is_requested, is_urgent) = (true, true);
-                    if is_listing {
-                        continue;
-                    }
-                    break;
                 }
                 () = tokio::time::sleep(HEALTHY_AGE), if failures > 0 && !is_listing => {
                     failures = 0;

@@ -157,17 +157,18 @@ impl Writer {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 // Events that were recorded before the shutdown are written before the task ends.
                 () = stop.cancelled(), if !receiver.is_closed() => receiver.close(),
-                event = receiver.recv() => match event {
-                    Some(event) => self.observe(event).await,
-                    None => break,
-                },
                 _ = ticks.tick(), if !self.correlator.is_idle() => {
                     for write in self.correlator.refresh(self.clock.monotonic()) {
                         self.write(write).await;
                     }
                 }
+                event = receiver.recv() => match event {
+                    Some(event) => self.observe(event).await,
+                    None => break,
+                },
             }
         }
         for write in self.correlator.flush(self.clock.monotonic()) {

@@ -168,6 +168,7 @@ async fn serve(listener: TcpListener, router: Router, options: ServerOptions, st
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < options.connections => match accepted {
@@ -196,6 +197,7 @@ async fn connection(stream: TcpStream, router: Router, options: ServerOptions, s
     let Some(config) = options.tls else { return serve.on(stream, stop).await };
     let handshake = timeout(HANDSHAKE_DEADLINE, TlsAcceptor::from(config).accept(stream));
     let accepted = tokio::select! {
+        biased;
         accepted = handshake => accepted,
         () = stop.cancelled() => return,
     };
@@ -225,6 +227,7 @@ impl Requests {
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         tokio::pin!(connection);
         let result: Result<(), hyper::Error> = tokio::select! {
+            biased;
             result = connection.as_mut() => result,
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();

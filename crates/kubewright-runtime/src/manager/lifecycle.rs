@@ -135,6 +135,7 @@ impl Lifecycle {
         let grace = sleep(grace);
         let mut patience = std::pin::pin!(async {
             tokio::select! {
+                biased;
                 () = lost.cancelled() => {}
                 () = grace => {}
             }

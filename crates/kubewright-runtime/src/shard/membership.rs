@@ -255,6 +255,7 @@ impl MembershipTask {
             None => pause,
         };
         tokio::select! {
+            biased;
             () = sleep(pause) => {}
             () = self.share.drained(), if self.draining.is_some() => {}
         }

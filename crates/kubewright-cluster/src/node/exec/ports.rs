@@ -45,6 +45,7 @@ pub(super) async fn forward(address: String, place: String, streams: PortStreams
     let mut sent = false;
     let result: io::Result<()> = loop {
         tokio::select! {
+            biased;
             received = &mut receive => break received,
             result = &mut send, if !sent => match result {
                 Ok(()) => sent = true,

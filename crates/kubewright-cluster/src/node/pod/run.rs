@@ -116,6 +116,7 @@ pub(crate) async fn run_container(
     };
     let mut attended = std::pin::pin!(async {
         tokio::select! {
+            biased;
             code = attend(&process, &log, stdout, stderr) => code,
             never = volumes.follow(&host) => match never {},
         }

@@ -192,6 +192,7 @@ impl ContainerVolumes {
                 }
             };
             tokio::select! {
+                biased;
                 changed = self.changes.changed() => if changed.is_err() {
                     return pending().await;
                 },

@@ -112,6 +112,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
                 return true;
             }
             tokio::select! {
+                biased;
                 changed = self.route.changed() => if changed.is_err() { return false },
                 Some(_) = self.connections.join_next() => {}
             }
