@@ -100,6 +100,22 @@ fn written(amount: Quantity, notation: Notation) -> String {
     if number == 0 { "0".into() } else { format!("{number}{}", suffixes[0]) }
 }
 
+/// Writes an amount with a decimal suffix, such as `250m`.
+pub(crate) fn decimal(amount: Quantity) -> String {
+    written(amount, Notation::Decimal)
+}
+
+/// Writes an amount with a binary suffix, such as `64Mi`, if it is a whole number of at least 1024.
+pub(crate) fn binary(amount: Quantity) -> String {
+    written(amount, Notation::Binary)
+}
+
+/// Writes an amount of thousandths as Kubernetes does: `1500m`, or, with `binary` for a whole number of at least 1024, `64Mi`.
+pub fn milli_quantity(thousandths: i64, binary: bool) -> String {
+    let amount = Quantity::from_billionths(i128::from(thousandths) * 1_000_000);
+    written(amount, if binary { Notation::Binary } else { Notation::Decimal })
+}
+
 /// Returns the amounts of a field such as `requests`.
 pub(crate) fn amounts(resources: &Value, field: &str) -> Amounts {
     let entries = resources.get(field).and_then(Value::as_object).into_iter().flatten();

@@ -66,6 +66,7 @@ mod websocket;
 pub use self::{
     action::{Action, ActionRequest},
     aggregation::{Aggregation, Availability},
+    amounts::milli_quantity,
     audit::Usage,
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
@@ -73,6 +74,7 @@ pub use self::{
     feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
+    registry::builtin::resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},
     server::{ApiServer, ApiServerBuilder},
     storage::{ChangeKind, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},

@@ -40,6 +40,11 @@ impl Quantity {
         Some(Self(if negative { -amount } else { amount }))
     }
 
+    /// Creates an amount of billionths.
+    pub(crate) fn from_billionths(amount: i128) -> Self {
+        Self(amount)
+    }
+
     /// Returns the sum of both amounts.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))

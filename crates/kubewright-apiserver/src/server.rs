@@ -36,7 +36,7 @@ use crate::{
     openapi::OpenApi,
     registry::{
         Registry, Resource,
-        builtin::{self, BootstrapObject},
+        builtin::{self, BootstrapObject, resource_metrics::ResourceMetrics},
     },
     response::Response,
     state::State,
@@ -67,6 +67,7 @@ pub struct ApiServerBuilder {
     service_account_admission: bool,
     certificate_authority: CertificateAuthority,
     credentials: Option<ClientCredentials>,
+    metrics: Option<Arc<dyn ResourceMetrics>>,
 }
 
 /// What a server keeps in its data directory beside the objects.
@@ -132,6 +133,12 @@ impl ApiServerBuilder {
     /// Reports a component of the control plane as healthy in `componentstatuses`: `controller-manager` or `scheduler`.
     pub fn component(mut self, name: &str) -> Self {
         self.components.push(name.into());
+        self
+    }
+
+    /// Serves `metrics.k8s.io`, which `kubectl top` reads, with measurements of a source. By default, the group isn't served.
+    pub fn resource_metrics(mut self, source: Arc<dyn ResourceMetrics>) -> Self {
+        self.metrics = Some(source);
         self
     }
 
@@ -224,6 +231,10 @@ impl ApiServerBuilder {
         for component in self.components {
             indexes.components.add(component);
         }
+        let has_metrics = self.metrics.is_some();
+        if let Some(source) = self.metrics {
+            indexes.metrics.set(source);
+        }
         if self.service_account_admission {
             indexes.accounts.enable(random.clone());
         }
@@ -263,7 +274,7 @@ impl ApiServerBuilder {
         };
         observe_restored(&state);
         let seeded: Result<(), _> =
-            builtin::bootstrap_objects().into_iter().try_for_each(|object| seed(&state, object));
+            builtin::bootstrap_objects(has_metrics).into_iter().try_for_each(|object| seed(&state, object));
         state.flow_control = FlowControl::new(&state.store, &state.random);
         // As behind a compacted etcd, a client can't watch how the server created its own objects.
         let forgotten = if is_new { state.store.forget_history() } else { Ok(()) };

@@ -17,7 +17,8 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use kubewright_apiserver::{
-    ApiServer, ApiServerBuilder, DataDirError, Durability, ListenError, ListenOptions, TlsError,
+    ApiServer, ApiServerBuilder, DataDirError, Durability, ListenError, ListenOptions, ResourceMetrics, ResourceUsage,
+    TlsError,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -38,6 +39,7 @@ use crate::{
         informer::Informer,
         job::Jobs,
         kubernetes_service, namespace_defaults,
+        objects::Objects,
         protection::Protection,
         reconcile::{self, Controller},
         replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
@@ -60,6 +62,7 @@ use crate::{
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
         proxy,
         simulation::{FinishError, Simulation},
+        usage::{self, HostUsage, SimulatedUsage},
     },
     object_client::{ObjectClient, is_conflict},
 };
@@ -238,6 +241,16 @@ impl ClusterBuilder {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.action("", "v1", "pods", "log", action).component("scheduler");
         }
+        let (host_usage, pods) = (HostUsage::default(), Objects::default());
+        let simulated_usage = SimulatedUsage::new(clock.clone(), pods.clone());
+        let metrics: Option<Arc<dyn ResourceMetrics>> = match self.pods {
+            Pods::Run => Some(Arc::new(host_usage.clone())),
+            Pods::Simulate => Some(Arc::new(simulated_usage.clone())),
+            Pods::None => None,
+        };
+        if let Some(metrics) = &metrics {
+            api = api.resource_metrics(metrics.clone());
+        }
         if self.pods == Pods::Run {
             for (name, connection) in
                 [("attach", Connection::Attach), ("exec", Connection::Exec), ("portforward", Connection::PortForward)]
@@ -269,13 +282,14 @@ impl ClusterBuilder {
                 cluster.register(&clock, capacity).await?;
                 let folders = cluster.create_directory()?;
                 cluster.bind_volumes(&self.controllers, &clock, Some(folders)).await?;
+                cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
                 cluster.start_node(&clock, &random, self.images, (logs, containers), capacity);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
                 cluster.bind_volumes(&self.controllers, &clock, Some(SIMULATED_VOLUMES.into())).await?;
                 let client = cluster.component_client("kubelet");
-                let simulation = Simulation::new(client, clock.clone(), self.simulated_start);
+                let simulation = Simulation::new(client, clock.clone(), self.simulated_start, (simulated_usage, pods));
                 cluster.spawn(simulation.clone().run(api.clone()));
                 cluster.simulation = Some(simulation);
                 cluster.spawn(scheduler::run(api, cluster.component_client("kube-scheduler"), clock, None));
@@ -362,6 +376,26 @@ impl Cluster {
         match &self.simulation {
             Some(simulation) => simulation.finish(namespace, name, exit_code).await,
             None => Err(FinishError::NotSimulated),
+        }
+    }
+
+    /// Sets what containers of simulated pods use, by the pod and the name of the container, which `metrics.k8s.io` and autoscalers
+    /// read. It is called at each request, and replaces an earlier one; by default, containers use nothing. The API server
+    /// must not be called in it. Without [`Pods::Simulate`] it has no effect.
+    ///
+    /// ```no_run
+    /// # use kubewright_cluster::{Cluster, ResourceUsage};
+    /// # fn example(cluster: &Cluster) {
+    /// // Each pod of the app uses half a core and 64 MiB.
+    /// cluster.set_usage(|pod, _container| match pod["metadata"]["labels"]["app"].as_str() {
+    ///     Some("web") => ResourceUsage { cpu_nanocores: 500_000_000, memory_bytes: 64 << 20 },
+    ///     _ => ResourceUsage::default(),
+    /// });
+    /// # }
+    /// ```
+    pub fn set_usage(&self, usage: impl Fn(&serde_json::Value, &str) -> ResourceUsage + Send + Sync + 'static) {
+        if let Some(simulation) = &self.simulation {
+            simulation.usage().set(usage);
         }
     }
 

@@ -23,7 +23,8 @@
 //!
 //! The controllers and the node behave like their Kubernetes counterparts, act only through the API, and use the
 //! counterparts' names. Each has a pure core that makes decisions, and a thin loop that feeds the core from
-//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and executes the decisions. Nothing is polled.
+//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and executes the decisions. Nothing is polled but what
+//! processes use of the host.
 //!
 //! Services answer at their node ports on 127.0.0.1, and on Linux also at their cluster IPs, which are addresses of the
 //! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS:
@@ -55,7 +56,9 @@ mod node;
 mod object_client;
 pub mod testing;
 
-pub use kubewright_apiserver::{DataDirError, Durability, ListenError, ListenOptions, ServerCertificate, TlsError};
+pub use kubewright_apiserver::{
+    DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, TlsError,
+};
 
 pub use self::{
     api_endpoints::Endpoint,

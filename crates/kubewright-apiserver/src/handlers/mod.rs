@@ -206,6 +206,9 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
     if let Some(objects) = call.resource.strategy.computed() {
         return computed::respond(&call, objects);
     }
+    if let Some(from) = call.resource.strategy.derived_from() {
+        return computed::derive(&call, from);
+    }
     match verb {
         "list" => list::list(&call).await,
         "watch" => watch::watch(call).await,

@@ -20,7 +20,7 @@ pub use self::{
         Subresource,
     },
     schema::ResourceSchema,
-    strategy::{DefaultStrategy, Strategy},
+    strategy::{DefaultStrategy, DerivedFrom, Strategy},
 };
 pub use crate::conversion::Versions;
 
@@ -45,6 +45,11 @@ impl Registry {
     /// Returns the entry served at `/apis/{group}/{version}/{plural}`.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.first(|entry| &*entry.group == group && &*entry.version == version && &*entry.plural == plural)
+    }
+
+    /// Returns an entry of a kind, in any version.
+    pub fn first_of_kind(&self, group: &str, kind: &str) -> Option<Arc<Resource>> {
+        self.first(|entry| &*entry.group == group && &*entry.kind == kind)
     }
 
     /// Returns whether a group has built-in resources.

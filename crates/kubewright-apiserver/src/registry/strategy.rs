@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use jiff::Timestamp;
 use kubewright_apimachinery::{
     name,
     status::{Cause, Status},
@@ -148,6 +149,23 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the stored resource of whose objects those of this kind are derived at each request, for a kind whose objects
+    /// aren't stored. They can only be read.
+    fn derived_from(&self) -> Option<DerivedFrom> {
+        None
+    }
+
+    /// Returns the object of this kind that is derived from an object of [`Self::derived_from`], if there is one now. It has
+    /// the same name, namespace and labels.
+    fn derive(&self, _object: &Value, _now: Timestamp) -> Option<Value> {
+        None
+    }
+
+    /// Returns the error about an object from which none is derived now.
+    fn underived(&self, object: &Value) -> Status {
+        Status::not_found("", "", object["metadata"]["name"].as_str().unwrap_or_default())
+    }
+
     /// Returns whether the response to a review contains the time of its creation.
     fn stamps_review(&self) -> bool {
         false
@@ -190,6 +208,15 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Observes every committed change, in revision order and before any watcher. `before` is absent for a creation,
     /// `after` for a removal. Kinds that affect how the server works implement it: CRDs, roles, webhook configurations.
     fn committed(&self, _before: Option<&Value>, _after: Option<&Value>) {}
+}
+
+/// The stored resource of [`Strategy::derived_from`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DerivedFrom {
+    /// Where its objects are stored, `group/plural`.
+    pub storage: &'static str,
+    /// Its name in errors about objects that don't exist.
+    pub resource: &'static str,
 }
 
 /// The strategy of a kind without specific rules.

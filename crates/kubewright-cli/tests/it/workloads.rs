@@ -162,3 +162,24 @@ fn programs_have_the_default_actions_of_signals() {
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_else(|| panic!("{output:?}"));
     assert_eq!(u64::from_str_radix(mask.trim(), 16).unwrap() & 0b110, 0, "{mask}");
 }
+
+#[test]
+fn kubectl_prints_what_pods_and_nodes_use() {
+    let cluster = TestCluster::start(&["--pods", "simulate"]);
+    cluster.kubectl(&["create", "deployment", "web", "--image=busybox:1"]);
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=30s"]);
+    let of_pods = cluster.kubectl(&["top", "pods", "--no-headers"]);
+    let words: Vec<_> = of_pods.split_whitespace().skip(1).collect();
+    assert_eq!(words, ["0m", "0Mi"], "{of_pods}");
+    let of_containers = cluster.kubectl(&["top", "pods", "--containers", "--all-namespaces"]);
+    assert!(of_containers.contains("busybox"), "{of_containers}");
+    let of_nodes = cluster.kubectl(&["top", "nodes"]);
+    assert!(of_nodes.lines().any(|line| line.starts_with("kubewright ") && line.contains("0%")), "{of_nodes}");
+    let service = cluster.kubectl(&["get", "apiservice", "v1beta1.metrics.k8s.io"]);
+    assert!(service.contains("True"), "{service}");
+    // Pods are those of the core group.
+    assert!(cluster.kubectl(&["get", "pods"]).contains("1/1"));
+    assert!(cluster.kubectl(&["get", "pods.metrics.k8s.io"]).contains("15s"));
+    let view = ["get", "clusterrole", "view", "-o", "jsonpath={.rules[*].apiGroups}"];
+    cluster.kubectl_until(&view, |groups| groups.contains("metrics.k8s.io"));
+}

@@ -62,6 +62,11 @@ impl Objects {
         Some(self.0.read().get(key)?.value().clone())
     }
 
+    /// Returns all objects.
+    pub(crate) fn all(&self) -> Vec<Arc<Value>> {
+        self.0.read().values().map(|entry| entry.value().clone()).collect()
+    }
+
     /// Returns the objects in a namespace that a selector matches.
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Value>> {
         self.select(namespace, selector, |_| true)

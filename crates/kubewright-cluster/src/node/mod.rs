@@ -12,6 +12,7 @@
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
 //! * [`simulation`]: pods without processes
+//! * [`usage`]: what the node and its containers use
 
 pub(crate) mod address;
 mod backoff;
@@ -29,6 +30,7 @@ pub(crate) mod resource;
 mod service_env;
 pub(crate) mod simulation;
 mod tokens;
+pub(crate) mod usage;
 mod view;
 mod volume;
 mod volume_files;

@@ -221,6 +221,11 @@ impl Processes {
 }
 
 impl Process {
+    /// Returns the ID of the process, which is that of its group.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Sends SIGTERM to the group.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);

@@ -22,8 +22,10 @@ use super::{
         machine::{Effect, Machine},
         status::patch,
     },
+    usage::SimulatedUsage,
 };
 use crate::{
+    controllers::objects::Objects,
     events::whole_seconds,
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -62,13 +64,26 @@ pub(crate) struct Simulation {
     /// The pods' addresses, by UID.
     leases: Arc<Mutex<BTreeMap<String, Lease>>>,
     permits: Arc<Semaphore>,
+    usage: SimulatedUsage,
+    /// The pods of the node.
+    pods: Objects,
 }
 
 impl Simulation {
-    /// Creates a node whose pods are running `start` after they were bound.
-    pub(crate) fn new(client: ObjectClient, clock: SharedClock, start: Duration) -> Self {
+    /// Creates a node whose pods are running `start` after they were bound. It keeps `pods` up to date.
+    pub(crate) fn new(
+        client: ObjectClient,
+        clock: SharedClock,
+        start: Duration,
+        (usage, pods): (SimulatedUsage, Objects),
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(CONCURRENCY));
-        Self { client, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits }
+        Self { client, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits, usage, pods }
+    }
+
+    /// Returns what the pods use.
+    pub(crate) fn usage(&self) -> &SimulatedUsage {
+        &self.usage
     }
 
     /// Simulates the pods that are bound to the node, for as long as it is polled.
@@ -85,6 +100,7 @@ impl Simulation {
                         tracing::info!(%lagged, "the simulated node restarts from a snapshot");
                         // It is unknown which pods are gone. Addresses are only reused after all others have been used.
                         self.leases.lock().clear();
+                        self.pods.clear();
                     }
                 },
             }
@@ -97,6 +113,7 @@ impl Simulation {
         if &*change.resource.storage != "/pods" || !is_here(pod) {
             return None;
         }
+        self.pods.take(change);
         if change.kind == ChangeKind::Deleted {
             self.leases.lock().remove(pod["metadata"]["uid"].as_str()?);
             return None;

@@ -28,6 +28,7 @@ mod probes;
 mod protection;
 mod proxy;
 mod replicaset;
+mod resource_metrics;
 mod resource_quota;
 mod scheduler;
 mod signing;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{api_service, flow_control, priority, roles};
+use super::{api_service, flow_control, priority, resource_metrics, roles};
 use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -47,8 +47,8 @@ impl BootstrapObject {
     }
 }
 
-/// Returns the objects that a new server stores.
-pub(crate) fn bootstrap_objects() -> Vec<BootstrapObject> {
+/// Returns the objects that a new server stores. `has_metrics` adds those of resource metrics.
+pub(crate) fn bootstrap_objects(has_metrics: bool) -> Vec<BootstrapObject> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
     let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
@@ -65,7 +65,15 @@ pub(crate) fn bootstrap_objects() -> Vec<BootstrapObject> {
     ];
     let objects = objects.chain(services).chain(reader).map(BootstrapObject::new);
     let flow_control = levels.chain(schemas).map(BootstrapObject::new);
-    objects.chain(flow_control.map(|object| BootstrapObject { manager: FLOW_CONTROLLER, ..object })).collect()
+    let metrics = [
+        ("apiregistration.k8s.io", "apiservices", resource_metrics::api_service()),
+        (ACCESS, "clusterroles", resource_metrics::reader_role()),
+    ];
+    let metrics = metrics.into_iter().filter(|_| has_metrics).map(BootstrapObject::new);
+    objects
+        .chain(metrics)
+        .chain(flow_control.map(|object| BootstrapObject { manager: FLOW_CONTROLLER, ..object }))
+        .collect()
 }
 
 fn namespace(name: &str) -> Value {

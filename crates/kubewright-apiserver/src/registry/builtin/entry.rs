@@ -13,6 +13,7 @@ use super::{
     limit_ranges::LimitRanges,
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
+    resource_metrics::MetricsSource,
     schemas::{self, definitions},
     service_account::ServiceAccounts,
     types::BuiltinType,
@@ -53,6 +54,8 @@ pub(crate) struct Indexes {
     pub(crate) custom: Arc<CustomResources>,
     /// The running components.
     pub(crate) components: Arc<Components>,
+    /// The source of resource metrics.
+    pub(crate) metrics: Arc<MetricsSource>,
 }
 
 /// A built-in kind, from which a registry entry is created.

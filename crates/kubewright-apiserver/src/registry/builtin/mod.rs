@@ -31,6 +31,7 @@ mod priority;
 mod proxy;
 mod quota;
 pub mod quota_usage;
+pub(crate) mod resource_metrics;
 mod review;
 mod roles;
 mod runtime_class;
@@ -68,6 +69,7 @@ pub(crate) fn registry(random: &Random, indexes: &Indexes) -> Registry {
 
 fn resources(random: &Random, indexes: &Indexes) -> Vec<Resource> {
     let mut resources: Vec<_> = kinds::all(random, indexes).into_iter().filter_map(Entry::into_resource).collect();
+    resources.extend(resource_metrics::resources(&indexes.metrics));
     link_versions(&mut resources);
     resources
 }

@@ -38,6 +38,8 @@ pub(crate) struct RunningContainer {
     pub(crate) processes: Processes,
     /// The container's own command. Other commands share its environment and working directory.
     pub(crate) line: CommandLine,
+    /// The ID of its process, which leads a process group.
+    pub(crate) process: u32,
     /// The address of its pod.
     pub(crate) address: String,
     /// The output, for attached clients.
@@ -88,6 +90,17 @@ impl RunningContainers {
         let first = [namespace.to_owned(), pod.to_owned(), String::new()];
         let of_pod = containers.range(first..).take_while(|(name, _)| name[0] == namespace && name[1] == pod);
         of_pod.map(|(_, container)| container).find(|container| container.uid == uid).map(|one| one.address.clone())
+    }
+}
+
+impl RunningContainers {
+    /// Returns the IDs of the processes of all containers, by the UID of the pod and the name of the container.
+    pub(crate) fn processes(&self) -> Vec<((String, String), u32)> {
+        let containers = self.0.lock();
+        let process = |(name, container): (&ContainerName, &Arc<RunningContainer>)| {
+            ((container.uid.clone(), name[2].clone()), container.process)
+        };
+        containers.iter().map(process).collect()
     }
 }
 

@@ -100,6 +100,7 @@ pub(crate) async fn run_container(
         uid,
         processes: host.processes.clone(),
         line: line.clone(),
+        process: process.id(),
         address: address.clone(),
         output: output.clone(),
         stdin: Mutex::new(streams.stdin),
