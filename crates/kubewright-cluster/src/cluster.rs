@@ -29,6 +29,7 @@ use crate::{
     controllers::{
         aggregation::Aggregation,
         api_services,
+        autoscaler::Autoscalers,
         cron_job::CronJobs,
         daemon_set::DaemonSets,
         deletion,
@@ -274,7 +275,7 @@ impl ClusterBuilder {
             directory: None,
             data_dir: self.data_dir,
         };
-        cluster.start_controllers(&self.controllers, &clock, &random);
+        cluster.start_controllers(&self.controllers, &clock, &random, metrics);
         match self.pods {
             Pods::None => cluster.bind_volumes(&self.controllers, &clock, None).await?,
             Pods::Run => {
@@ -435,7 +436,13 @@ impl Cluster {
     }
 
     /// Starts the selected controllers, and what is a part of every API server.
-    fn start_controllers(&self, selected: &Controllers, clock: &SharedClock, random: &Random) {
+    fn start_controllers(
+        &self,
+        selected: &Controllers,
+        clock: &SharedClock,
+        random: &Random,
+        metrics: Option<Arc<dyn ResourceMetrics>>,
+    ) {
         const MANAGER: &str = "kube-controller-manager";
         let (api, client) = (&self.api, self.component_client(MANAGER));
         let namespaces = selected.contains("namespace-controller");
@@ -470,6 +477,8 @@ impl Cluster {
         self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
         self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone(), pods()));
         self.control(selected, "endpointslicemirroring-controller", clock, Mirroring::default());
+        let autoscalers = Autoscalers::new(api.clone(), pods(), metrics);
+        self.control(selected, "horizontal-pod-autoscaler-controller", clock, autoscalers);
         self.control(selected, "job-controller", clock, Jobs::new(pods()));
         self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
         self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET, pods()));
@@ -490,7 +499,9 @@ impl Cluster {
     ) {
         debug_assert!(Controllers::NAMES.contains(&name), "{name} can't be selected");
         if selected.contains(name) {
-            let events = self.recorder(name, "", clock);
+            // This is the only one whose events don't have its name.
+            let component = name.strip_suffix("-controller").filter(|short| *short == "horizontal-pod-autoscaler");
+            let events = self.recorder(component.unwrap_or(name), "", clock);
             let client = self.component_client("kube-controller-manager");
             if self.informer.is_empty() {
                 self.spawn(self.informer.clone().run());

@@ -10,6 +10,7 @@
 //! * [`scheduler`]: the binding of pods to the one node
 //! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
 //!   [`cron_job`]: the workloads
+//! * [`autoscaler`]: horizontal pod autoscalers
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
@@ -27,6 +28,7 @@
 
 pub(crate) mod aggregation;
 pub(crate) mod api_services;
+pub(crate) mod autoscaler;
 pub(crate) mod batch;
 mod controller_refs;
 pub(crate) mod cron_job;

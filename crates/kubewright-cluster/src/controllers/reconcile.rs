@@ -72,6 +72,8 @@ pub(crate) enum StepKind {
     Create,
     /// The deletion of a pod.
     Delete,
+    /// A change of a scale.
+    Scale,
     /// Any other step.
     Other,
 }
@@ -129,6 +131,8 @@ pub(crate) enum Step {
     CreateReported(ObjectPath, Value, Report),
     /// Merge a patch into an object or its subresource.
     Merge(ObjectPath, &'static str, Value),
+    /// Merge a patch into a scale, and record an event about the result.
+    MergeReported(ObjectPath, &'static str, Value, Report),
     /// Apply a configuration with force, as a field manager.
     Apply(ObjectPath, &'static str, Value),
     /// Delete the object of this UID.
@@ -169,7 +173,12 @@ impl Step {
     }
 
     /// Returns the patch that sets an object's status; `None` if it is the same already.
-    pub(crate) fn status(kind: &Kind, object: &Value, mut status: Value) -> Option<Self> {
+    pub(crate) fn status(kind: &Kind, object: &Value, status: Value) -> Option<Self> {
+        Self::status_at(address(kind, object), object, status)
+    }
+
+    /// Like [`Self::status`], for an object at a path.
+    pub(crate) fn status_at(path: ObjectPath, object: &Value, mut status: Value) -> Option<Self> {
         let before = &object["status"];
         if *before == status {
             return None;
@@ -180,7 +189,7 @@ impl Step {
             }
         }
         let patch = json!({"metadata": {"uid": object["metadata"]["uid"]}, "status": status});
-        Some(Self::Merge(address(kind, object), "/status", patch))
+        Some(Self::Merge(path, "/status", patch))
     }
 
     /// Returns a deletion in the foreground.
@@ -318,6 +327,10 @@ impl Worker {
                 }
                 Step::Merge(address, subresource, patch) => {
                     self.client.merge(address, subresource, patch).await.map_err(|error| (StepKind::Other, error))?;
+                }
+                Step::MergeReported(address, subresource, patch, report) => {
+                    let result = self.client.merge(address, subresource, patch).await.map(drop);
+                    self.report(regarding, report, result).map_err(|error| (StepKind::Scale, error))?;
                 }
                 Step::Apply(address, manager, config) => {
                     self.client.apply(address, manager, config).await.map_err(|error| (StepKind::Other, error))?;

@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 20] = [
+    pub const NAMES: [&'static str; 21] = [
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
@@ -41,6 +41,7 @@ impl Controllers {
         "endpointslice-controller",
         "endpointslicemirroring-controller",
         "garbage-collector-controller",
+        "horizontal-pod-autoscaler-controller",
         "job-controller",
         "namespace-controller",
         "persistentvolume-binder-controller",

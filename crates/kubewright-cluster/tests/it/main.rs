@@ -2,6 +2,7 @@
 
 mod api_services;
 mod attach;
+mod autoscaler;
 mod controllers;
 mod crds;
 mod cron_job;
