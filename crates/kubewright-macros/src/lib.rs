@@ -1,11 +1,12 @@
-//! The derive macros of Kubewright.
+//! The macros of Kubewright.
 //!
 //! Use them through the crate `kubewright`: generated code refers to its paths.
 
 mod convert;
+mod scenario;
 
 use proc_macro::TokenStream;
-use syn::{DeriveInput, Error, parse_macro_input};
+use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 
 /// Implements `kubewright::conversion::Convert`: converts a part of an object to the hub's type and back.
 ///
@@ -38,4 +39,34 @@ use syn::{DeriveInput, Error, parse_macro_input};
 pub fn convert(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     convert::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes a test of a scenario of the simulator, `kubewright::simulation`: an `async fn` that plays the user.
+///
+/// ```ignore
+/// use kubewright::simulation::{Sim, scenario};
+///
+/// #[scenario(operator = crate::register)]
+/// async fn scales(sim: &Sim) {
+///     sim.apply(include_str!("../config/samples/app_v1_podset.yaml")).await;
+///     sim.until("it is ready", |world| world.get::<PodSet>("sample").is_some_and(|set| is_ready(&set))).await;
+/// }
+/// ```
+///
+/// | argument | meaning |
+/// |---|---|
+/// | `operator = path` | the function that `main` passes its manager to; required |
+/// | `pods = none` | the cluster has no node. By default, `simulate`: pods become running without a process |
+/// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
+///
+/// The test is `simulation` in a module with the name of the function. So `cargo test simulation` runs all scenarios of a project, and
+/// `cargo test scales` this one. It panics with the story of the first run in which something is wrong; see
+/// `Scenario::test`.
+#[proc_macro_attribute]
+pub fn scenario(arguments: TokenStream, input: TokenStream) -> TokenStream {
+    let mut read = scenario::Arguments::default();
+    let parser = syn::meta::parser(|meta| read.read(&meta));
+    parse_macro_input!(arguments with parser);
+    let user = parse_macro_input!(input as ItemFn);
+    read.expand(&user).unwrap_or_else(Error::into_compile_error).into()
 }

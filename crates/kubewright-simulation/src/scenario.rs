@@ -62,6 +62,11 @@ impl Scenario {
         self
     }
 
+    /// Leaves out the node: pods stay pending until the user writes their status.
+    pub fn without_pods(self) -> Self {
+        self.pods(Pods::None)
+    }
+
     /// Leaves an [oracle](crate::oracle) out, for a reason.
     pub fn omit(mut self, oracle: &str, reason: &str) -> Self {
         self.options.omitted.insert(oracle.into(), reason.into());

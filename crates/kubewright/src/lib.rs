@@ -61,14 +61,21 @@ pub use kubewright_runtime::{
     view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
-#[cfg(feature = "simulation")]
-pub use kubewright_simulation as simulation;
 
 pub mod conversion {
     //! Conversion between versions of a kind: the runtime's module, and the derive macro [`Convert`].
 
     pub use kubewright_macros::Convert;
     pub use kubewright_runtime::conversion::*;
+}
+
+#[cfg(feature = "simulation")]
+pub mod simulation {
+    //! Simulation of an operator: the crate `kubewright-simulation`, and the attribute [`macro@scenario`], which makes a test of a
+    //! scenario.
+
+    pub use kubewright_macros::scenario;
+    pub use kubewright_simulation::*;
 }
 
 /// The items that most files of an operator use.

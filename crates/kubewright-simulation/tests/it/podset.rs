@@ -20,6 +20,16 @@ fn running(pods: &[Pod]) -> usize {
     pods.iter().filter(|pod| pod.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Running")).count()
 }
 
+/// The attribute makes the test `deletes::simulation`.
+#[kubewright::simulation::scenario(operator = podset_operator::register, omit(quiet = "the attribute is tested"))]
+async fn deletes(sim: &Sim) {
+    sim.apply("{apiVersion: k8stest.justin0u0.com/v1alpha1, kind: PodSet, metadata: {name: web}, spec: {replicas: 1}}")
+        .await;
+    sim.until("a pod runs", |world| running(&world.list()) == 1).await;
+    sim.delete::<PodSet>("web").await;
+    sim.finally("no pod is left", |world| world.list::<Pod>().is_empty());
+}
+
 #[test]
 fn podset_withstands_each_fault_at_each_write() {
     // `cargo xtask test --all` sets the variable.
