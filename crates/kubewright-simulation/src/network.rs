@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tower::{BoxError, service_fn};
 
 use crate::{
-    fault::{Refusal, WriteFault},
+    fault::{DELAY, EventFault, Refusal, WriteFault},
     history::Entry,
     state::State,
 };
@@ -141,19 +141,23 @@ impl Connection {
 
     /// Records the events of a watch.
     fn watch(self, number: u64, body: Body) -> ResponseBody {
-        let lines = stream::unfold((body.into_data_stream(), BytesMut::new()), move |(mut body, mut buffer)| {
+        let start = (body.into_data_stream(), BytesMut::new(), false);
+        let lines = stream::unfold(start, move |(mut body, mut buffer, has_ended)| {
             let connection = self.clone();
             async move {
+                if has_ended {
+                    return None;
+                }
                 loop {
                     if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                         let line = buffer.split_to(end + 1).freeze();
                         connection.alive().await;
-                        connection.received(number, &line);
-                        return Some((Ok(line), (body, buffer)));
+                        let (line, ends) = connection.receive(number, line).await?;
+                        return Some((Ok(line), (body, buffer, ends)));
                     }
                     match body.next().await? {
                         Ok(bytes) => buffer.extend_from_slice(&bytes),
-                        Err(error) => return Some((Err(BoxError::from(error)), (body, buffer))),
+                        Err(error) => return Some((Err(BoxError::from(error)), (body, buffer, true))),
                     }
                 }
             }
@@ -161,11 +165,24 @@ impl Connection {
         StreamBody::new(lines.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
     }
 
-    fn received(&self, request: u64, line: &Bytes) {
-        let Ok(event) = serde_json::from_slice::<WatchEvent>(line) else { return };
+    /// Records an event, and returns what the operator receives and whether the watch ends with it; nothing if it ends before.
+    async fn receive(&self, request: u64, line: Bytes) -> Option<(Bytes, bool)> {
+        let Ok(event) = serde_json::from_slice::<WatchEvent>(&line) else { return Some((line, false)) };
+        let fault = if event.event == "BOOKMARK" { None } else { self.state.arrives() };
+        match fault {
+            Some(EventFault::Delayed) => {
+                sleep(DELAY).await;
+                self.alive().await;
+            }
+            Some(EventFault::Cut) => return None,
+            Some(EventFault::Expired) => return Some((expired(), true)),
+            Some(EventFault::Died) => self.die().await,
+            None => {}
+        }
         let Metadata { namespace, name, version } = event.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         self.state.record(Entry::Event { request, event: event.event, kind: event.object.kind, object, version });
+        Some((line, false))
     }
 }
 
@@ -194,6 +211,15 @@ struct Metadata {
 
 fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns the event that ends the watch of a client that has fallen behind.
+fn expired() -> Bytes {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version", "reason": "Expired", "code": 410,
+    });
+    format!("{}\n", json!({"type": "ERROR", "object": status})).into()
 }
 
 fn lost() -> BoxError {

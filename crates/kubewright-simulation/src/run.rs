@@ -57,6 +57,8 @@ pub struct Outcome {
     pub history: History,
     /// The number of the operator's writes, without those of leases.
     pub writes: usize,
+    /// The number of events that the operator has received, without bookmarks.
+    pub events: usize,
     pub(crate) calm: Calm,
 }
 
@@ -111,9 +113,9 @@ async fn execute(
     }
     operator.abort();
     let _ = operator.await;
-    let (history, mut findings, calm, writes) = state.finish();
+    let (history, mut findings, calm, [writes, events]) = state.finish();
     findings.retain(|finding| !scenario.options.omitted.contains_key(&finding.oracle));
-    Ok(Outcome { findings, history, writes, calm })
+    Ok(Outcome { findings, history, writes, events, calm })
 }
 
 /// Plays the user, and then waits for what must hold at the end.

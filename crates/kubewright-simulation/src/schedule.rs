@@ -29,12 +29,14 @@ pub struct Injection {
 }
 
 /// A point of a run, counted by what happens in each run in the same order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Point {
     /// The operator's write of this number, counted from 0. Writes of leases don't count.
     Write(usize),
+    /// The event of this number that the operator receives, counted from 0 over all watches. Bookmarks don't count.
+    Event(usize),
 }
 
 impl Schedule {
@@ -69,6 +71,11 @@ impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.point, &self.fault) {
             (Point::Write(nth), Fault::Write(fault)) => write!(f, "at write {nth} of the operator, {fault}"),
+            (Point::Event(nth), Fault::Event(fault)) => write!(f, "at event {nth}, {fault}"),
+            (Point::Write(nth), Fault::Event(_)) => {
+                write!(f, "at write {nth} of the operator, nothing: the fault is one of events")
+            }
+            (Point::Event(nth), Fault::Write(_)) => write!(f, "at event {nth}, nothing: the fault is one of writes"),
         }
     }
 }

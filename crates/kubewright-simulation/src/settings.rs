@@ -14,7 +14,11 @@ use crate::{
 /// The environment variable with the [`Settings`], as one object of JSON.
 pub const VARIABLE: &str = "KUBEWRIGHT_SIMULATION";
 
-/// The settings of a search.
+/// The time of a search of single faults without settings.
+const DEFAULT_TIME: Duration = Duration::from_secs(10);
+
+/// The settings of a search. Without seconds and runs, it tries single faults, for at most ten seconds of real time. With one of them, it
+/// goes on with several faults at once until these are used up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -51,7 +55,9 @@ impl Settings {
         if let Some(schedule) = &self.replay {
             return search::replay(scenario, schedule);
         }
-        let time = self.seconds.map(Duration::from_secs);
-        search::search(scenario, &Budget { time, runs: self.runs, seed: self.seed, ..Budget::default() })
+        let has_end = self.seconds.is_some() || self.runs.is_some();
+        let time = if has_end { self.seconds.map(Duration::from_secs) } else { Some(DEFAULT_TIME) };
+        let budget = Budget { time, runs: self.runs, seed: self.seed, combinations: has_end, ..Budget::default() };
+        search::search(scenario, &budget)
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    fault::{Fault, WriteFault},
+    fault::{EventFault, Fault, WriteFault},
     history::{Entry, History, Request},
     oracle::{Calm, Created, Finding, Oracle, Seen},
     panics,
@@ -47,6 +47,8 @@ struct Inner {
     created: Created,
     requests: u64,
     writes: usize,
+    /// The number of events that the operator has received.
+    events: usize,
     is_stopped: bool,
     /// Notified when the run has to end.
     stopped: Arc<Notify>,
@@ -76,6 +78,7 @@ impl State {
             created: Created::default(),
             requests: 0,
             writes: 0,
+            events: 0,
             is_stopped: false,
             stopped: Arc::default(),
         };
@@ -177,15 +180,22 @@ impl State {
             inner.is_stopped = true;
             inner.stopped.notify_waiters();
         }
-        let due = inner.injections.iter_mut().find(|(it, has_happened)| match it.point {
-            Point::Write(nth) => !has_happened && Some(nth) == write,
+        let fault = write.and_then(|nth| match inner.take(at, &Point::Write(nth)) {
+            Some(Fault::Write(fault)) => Some(fault),
+            _ => None,
         });
-        let Some((injection, has_happened)) = due else { return (number, None) };
-        *has_happened = true;
-        let injection = injection.clone();
-        inner.history.push(at, Entry::Fault(injection.to_string()));
-        let Fault::Write(fault) = injection.fault;
-        (number, Some(fault))
+        (number, fault)
+    }
+
+    /// Counts an event that the operator is about to receive, and returns the fault that happens to it.
+    pub(crate) fn arrives(&self) -> Option<EventFault> {
+        let mut inner = self.inner.lock();
+        let nth = inner.events;
+        inner.events += 1;
+        match inner.take(self.clock.monotonic(), &Point::Event(nth)) {
+            Some(Fault::Event(fault)) => Some(fault),
+            _ => None,
+        }
     }
 
     /// Records what the API server has made of a write, whether or not the operator receives it.
@@ -207,16 +217,26 @@ impl State {
     }
 
     /// Ends the recording.
-    pub(crate) fn finish(&self) -> (History, Vec<Finding>, Calm, usize) {
+    pub(crate) fn finish(&self) -> (History, Vec<Finding>, Calm, [usize; 2]) {
         let mut inner = self.inner.lock();
         inner.follow(self.clock.monotonic());
         let calm = inner.created.calm();
         let (history, findings) = (std::mem::take(&mut inner.history), std::mem::take(&mut inner.findings));
-        (history, findings, calm, inner.writes)
+        (history, findings, calm, [inner.writes, inner.events])
     }
 }
 
 impl Inner {
+    /// Returns the fault at a point, which happens once.
+    fn take(&mut self, at: Duration, point: &Point) -> Option<Fault> {
+        let due = self.injections.iter_mut().find(|(it, has_happened)| !has_happened && it.point == *point);
+        let (injection, has_happened) = due?;
+        *has_happened = true;
+        let (text, fault) = (injection.to_string(), injection.fault);
+        self.history.push(at, Entry::Fault(text));
+        Some(fault)
+    }
+
     fn follow(&mut self, at: Duration) {
         self.collect_panics(at);
         loop {

@@ -1,11 +1,13 @@
 //! What goes wrong, in the form in which Kubernetes shows it. There is one file for each thing that it is done to.
 
+mod event;
 mod write;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::event::DELAY;
 pub(crate) use self::write::Refusal;
-pub use self::write::WriteFault;
+pub use self::{event::EventFault, write::WriteFault};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,4 +16,6 @@ pub use self::write::WriteFault;
 pub enum Fault {
     /// At a write of the operator.
     Write(WriteFault),
+    /// At an event that the operator receives.
+    Event(EventFault),
 }

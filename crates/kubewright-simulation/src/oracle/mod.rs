@@ -11,6 +11,7 @@
 //! | `orphaned` | more objects at the end than in the run without faults |
 //! | `missing` | fewer objects at the end than in the run without faults |
 //! | `bounds` | a run that doesn't end |
+//! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
 //! A name is left out by [`Scenario::omit`](crate::Scenario::omit).
 
@@ -28,6 +29,9 @@ use serde::Serialize;
 
 pub(crate) use self::objects::{Calm, Created};
 use crate::history::Request;
+
+/// The name of the comparison of two runs.
+pub(crate) const DETERMINISM: &str = "determinism";
 
 /// Something that shouldn't have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

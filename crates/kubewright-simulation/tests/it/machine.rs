@@ -3,7 +3,11 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{CustomResource, api::ObjectMeta};
 use kubewright::prelude::*;
-use kubewright_simulation::{Budget, Fault, Point, Scenario, Schedule, Settings, Sim, fault::WriteFault};
+use kubewright_simulation::{
+    Budget, Fault, Outcome, Point, Scenario, Schedule, Settings, Sim,
+    fault::{EventFault, WriteFault},
+    history::Entry,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,6 +29,8 @@ pub(crate) enum Behavior {
     Panics,
     Spins,
     WritesAgain,
+    /// Uses the system's clock.
+    Diverges,
 }
 
 struct Operator(Behavior);
@@ -45,7 +51,7 @@ impl Reconciler<Machine> for Operator {
                     ctx.set_status(MachineStatus { instance: Some(period.to_string()) }).await?;
                     Ok(Action::requeue_after(std::time::Duration::from_secs(600)))
                 }
-                Behavior::Forgets | Behavior::Mended => Ok(Action::await_change()),
+                Behavior::Forgets | Behavior::Mended | Behavior::Diverges => Ok(Action::await_change()),
             };
         }
         let instance = match self.0 {
@@ -58,7 +64,13 @@ impl Reconciler<Machine> for Operator {
                 ctx.get_or_create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?
             }
         };
-        ctx.set_status(MachineStatus { instance: Some(instance.name_any()) }).await?;
+        let mut name = instance.name_any();
+        if self.0 == Behavior::Diverges {
+            // The keys of the standard library's hashers are different in each run.
+            let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+            name = format!("{name}-{number}");
+        }
+        ctx.set_status(MachineStatus { instance: Some(name) }).await?;
         Ok(Action::await_change())
     }
 }
@@ -127,8 +139,40 @@ fn a_mended_operator_is_not_blamed() {
     let search = scenario.search(&Budget::default()).unwrap();
     let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
     assert_eq!(story, None);
-    assert!(search.is_complete && search.writes >= 2 && search.runs == 1 + search.writes * WriteFault::ALL.len());
+    let single = search.writes * WriteFault::ALL.len() + search.events * EventFault::ALL.len();
+    assert!(search.is_complete && search.writes >= 2 && search.events >= 2 && search.runs == 2 + single);
+    let several = scenario.search(&Budget::default().runs(search.runs + 30).combinations()).unwrap();
+    let story = several.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
+    assert_eq!(story, None);
+    assert_eq!(several.runs, search.runs + 30);
     scenario.test();
+}
+
+#[test]
+fn faults_of_events_happen_as_told() {
+    let scenario = Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance);
+    let count = |outcome: &Outcome, part: &str| {
+        outcome.history.records().iter().filter(|record| record.to_string().contains(part)).count()
+    };
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
+    for (fault, repeated) in [
+        (EventFault::Cut, "operator    watch "),
+        (EventFault::Expired, "operator    list "),
+        (EventFault::Died, "operator    process 1 starts"),
+        (EventFault::Delayed, ""),
+    ] {
+        let outcome = scenario.run(&Schedule::calm(0).with(Point::Event(1), Fault::Event(fault))).unwrap();
+        assert_eq!(count(&outcome, &format!("at event 1, {fault}")), 1, "{fault}");
+        assert!(repeated.is_empty() || count(&outcome, repeated) > count(&calm, repeated), "{fault}");
+        assert_eq!(outcome.findings, [], "{fault}");
+    }
+    let late = |outcome: &Outcome| {
+        let events = outcome.history.records().iter().filter(|it| matches!(it.entry, Entry::Event { .. }));
+        events.map(|record| record.at).nth(1).unwrap()
+    };
+    let delayed = scenario.run(&Schedule::calm(0).with(Point::Event(1), Fault::Event(EventFault::Delayed))).unwrap();
+    // The cache lists again after five seconds, so the event itself may never arrive.
+    assert!(late(&delayed) >= late(&calm) + 10_000);
 }
 
 #[test]
@@ -142,6 +186,16 @@ fn a_panic_is_found() {
 fn a_hot_loop_is_found() {
     let scenario = Scenario::new("spins", |manager| register(manager, Behavior::Spins), notes_its_instance);
     assert_eq!(oracles(&scenario)[0], "hot-loop");
+}
+
+#[test]
+fn a_random_source_of_the_operator_is_found() {
+    let scenario = Scenario::new("diverges", |manager| register(manager, Behavior::Diverges), notes_its_instance);
+    let findings = scenario.search(&Budget::default()).unwrap().failures.remove(0).outcome.findings;
+    assert_eq!(findings[0].oracle, "determinism");
+    assert!(findings[0].message.contains("patch machines/status default/build"), "{}", findings[0].message);
+    let omitted = scenario.omit("determinism", "it is what is tested").search(&Budget::default().runs(3)).unwrap();
+    assert_eq!(omitted.failures.len(), 0);
 }
 
 #[test]
