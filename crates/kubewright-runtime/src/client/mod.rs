@@ -28,6 +28,7 @@ mod error;
 mod hints;
 mod kind;
 mod observer;
+mod patch_from;
 mod request;
 mod subresource;
 mod transport;
@@ -55,6 +56,7 @@ pub use self::{
     call::{ApiResponse, Call, Next},
     error::{ClientError, FieldConflict},
     kind::KindClient,
+    patch_from::PatchFrom,
     request::{Apply, Delete},
     subresource::SubresourceClient,
     upsert::OperationResult,

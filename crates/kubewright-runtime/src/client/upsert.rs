@@ -76,8 +76,8 @@ impl<K: AnyObject> KindClient<K> {
     /// status is written too.
     ///
     /// # Errors
-    /// As [`KindClient::create_or_update`], except that 409 (`Conflict`) means that the object was replaced by another
-    /// of the same name.
+    /// As [`KindClient::create_or_update`], but 422 (`Invalid`) instead of a conflict, if the object was replaced by
+    /// another of the same name.
     pub async fn create_or_patch(
         &self,
         object: K,

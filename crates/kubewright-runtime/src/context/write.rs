@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::{
-    client::{Apply, Change, Client, ClientError, Delete, OperationResult},
+    client::{Apply, Change, Client, ClientError, Delete, OperationResult, PatchFrom},
     finalizer,
     object::{KindName, Object, ObjectKey},
     owner::{controller_of, is_controlled_by, set_controller_reference},
@@ -183,6 +183,23 @@ impl<K: Object> Context<K> {
     /// If the API server rejects the request or doesn't respond; in the latter case the patch may be in effect.
     pub async fn patch<T: Object, P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<T, ClientError> {
         self.client().kind().patch(key, patch).await
+    }
+
+    /// Changes an object by a merge patch of the difference between two states (controller-runtime: `client.MergeFrom`); see
+    /// [`KindClient::patch_from`](crate::client::KindClient::patch_from). Both states may be from the cache, also as a view.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+    /// # use kubewright_runtime::{client::ClientError, context::Context};
+    /// # async fn example(pod: &Pod, ctx: &Context<Deployment>) -> Result<(), ClientError> {
+    /// let mut changed = pod.clone();
+    /// changed.metadata.labels.get_or_insert_default().insert("retired".into(), "yes".into());
+    /// ctx.patch_from(pod, &changed).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn patch_from<T: Object>(&self, old: &T, new: &T) -> PatchFrom<T> {
+        self.client().kind().patch_from(old, new)
     }
 
     /// Deletes an object if it is unchanged since it was read: the UID and the resource version of `object` are sent as

@@ -446,3 +446,73 @@ async fn the_next_reconcile_sees_writes_of_every_verb() {
         manager.stop().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_is_the_difference_of_two_states() {
+    let world = World::new().await;
+    let maps = Client::new(world.client.clone()).field_owner("test").kind::<ConfigMap>();
+    let old = maps.create(&map("a")).await.expect("created");
+    let changed = |old: &ConfigMap, field: &str, value: &str| {
+        let mut new = old.clone();
+        new.data.get_or_insert_default().insert(field.into(), value.into());
+        new
+    };
+    // Two changes of the same state don't conflict, unless one has a lock.
+    maps.patch_from(&old, &changed(&old, "x", "1")).await.expect("patched");
+    let both = maps.patch_from(&old, &changed(&old, "y", "2")).await.expect("patched");
+    assert_eq!(both.data.as_ref().expect("data").len(), 2);
+    assert_eq!(code(maps.patch_from(&old, &changed(&old, "z", "3")).optimistic_lock().await), 409);
+    maps.patch_from(&both, &changed(&both, "z", "3")).optimistic_lock().await.expect("it is current");
+    let same = maps.patch_from(&old, &old.clone()).await.expect("nothing is sent");
+    assert_eq!(same.resource_version(), old.resource_version());
+    assert!(matches!(maps.patch_from(&old, &map("b")).await, Err(ClientError::Renamed { .. })));
+    maps.delete(&key("a")).await.expect("deleted");
+    maps.create(&map("a")).await.expect("created again");
+    assert_eq!(code(maps.patch_from(&old, &changed(&old, "x", "1")).await), 422, "another object of that name");
+
+    let fleets = Client::new(world.client.clone()).kind::<Fleet>();
+    let old = world.create_fleet("f", 1).await;
+    let mut new = old.clone();
+    (new.spec.size, new.status) = (2, Some(FleetStatus { size: 7, note: None }));
+    assert_eq!(fleets.patch_from(&old, &new).await.expect("patched").status, None);
+    let written = fleets.patch_from(&old, &new).status().await.expect("patched");
+    assert_eq!((written.spec.size, written.status.map(|status| status.size)), (2, Some(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_repeated_after_a_conflict() {
+    let world = World::new().await;
+    let (other, reads) = (world.client.clone(), Arc::new(AtomicUsize::new(0)));
+    let conflicts = Arc::new(AtomicUsize::new(2));
+    let count = reads.clone();
+    let left = conflicts.clone();
+    // Another client is faster, some times.
+    let client = Client::new(world.client.clone()).intercept(move |next| {
+        let (other, reads, left) = (Client::new(other.clone()).kind::<ConfigMap>(), count.clone(), left.clone());
+        async move {
+            match next.call().verb() {
+                Verb::Get => drop(reads.fetch_add(1, Ordering::SeqCst)),
+                _ if left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() => {
+                    let patch = Patch::Merge(json!({"data": {"other": left.load(Ordering::SeqCst).to_string()}}));
+                    other.patch(&key("a"), &patch).await?;
+                }
+                _ => {}
+            }
+            next.send().await
+        }
+    });
+    let maps = client.kind::<ConfigMap>();
+    let none = maps.retry_on_conflict(&key("a"), |_| ()).await.expect("no such map");
+    assert_eq!(none, None);
+    Client::new(world.client.clone()).kind().create(&map("a")).await.expect("created");
+    let add = |map: &mut ConfigMap| drop(map.data.get_or_insert_default().insert("mine".into(), "1".into()));
+    let stored = maps.retry_on_conflict(&key("a"), add).await.expect("stored").expect("it exists");
+    let data = stored.data.expect("data");
+    assert_eq!((data["mine"].as_str(), data["other"].as_str()), ("1", "0"));
+    assert_eq!(reads.load(Ordering::SeqCst), 1 + 3);
+
+    conflicts.store(100, Ordering::SeqCst);
+    let change = |map: &mut ConfigMap| drop(map.data.get_or_insert_default().insert("mine".into(), "2".into()));
+    assert_eq!(code(maps.retry_on_conflict(&key("a"), change).await), 409);
+    assert_eq!(conflicts.load(Ordering::SeqCst), 95, "five attempts");
+}

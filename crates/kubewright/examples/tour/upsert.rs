@@ -1,4 +1,5 @@
-//! `create_or_patch_child`: creates an object, or changes some fields of an existing one.
+//! `create_or_patch_child`: creates an object, or changes some fields of an existing one. Outside of reconciles: a patch of the
+//! difference between two states, and a change that is repeated after a conflict.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
@@ -41,6 +42,19 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         greet(&cluster, names).await?;
         until("they are counted", async || count().await == Some(names.len().to_string())).await?;
     }
+    // Two states of an object: what differs is sent, here only if nobody has changed the object meanwhile.
+    let key = ObjectKey::cluster("count");
+    let old = maps.get(&key).await?.ok_or_else(|| anyhow::anyhow!("the count is gone"))?;
+    let mut new = old.clone();
+    new.metadata.labels.get_or_insert_default().insert("checked".into(), "yes".into());
+    maps.patch_from(&old, &new).optimistic_lock().await?;
+    anyhow::ensure!(
+        maps.patch_from(&old, &new).optimistic_lock().await.is_err_and(|error| error.is_conflict()),
+        "it has changed"
+    );
+    let note = |count: &mut ConfigMap| drop(count.data.get_or_insert_default().insert("note".into(), "by hand".into()));
+    let noted = maps.retry_on_conflict(&key, note).await?.ok_or_else(|| anyhow::anyhow!("the count is gone"))?;
+    anyhow::ensure!(noted.data.is_some_and(|data| data.len() == 2), "the names are still there");
     manager.stop().await?;
     cluster.shutdown().await;
     Ok(())
