@@ -29,7 +29,7 @@ use crate::{
     commands::{
         alpha, build, cluster as cluster_command, completion, create, deploy, dev as dev_command, edit,
         envtest as envtest_command, explain as explain_command, image, init, install, installer, manifests, plugin,
-        run, version,
+        run, simulate, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -95,6 +95,8 @@ enum Command {
     Uninstall(install::UninstallArguments),
     /// Run the operator on this machine against the cluster of the current context
     Run(run::Arguments),
+    /// Search for bugs of the operator with faults on a simulated cluster
+    Simulate(simulate::Arguments),
     /// Deploy the operator to the cluster of the current context
     Deploy(deploy::Arguments),
     /// Delete the operator, its CustomResourceDefinitions, and all objects of its kinds
@@ -144,6 +146,7 @@ async fn main() -> ExitCode {
         Command::Install(arguments) => install::run(arguments, &clock, &shell).await,
         Command::Uninstall(arguments) => install::uninstall(arguments, &clock, &shell).await,
         Command::Run(arguments) => run::run(arguments, &shell).await,
+        Command::Simulate(arguments) => simulate::run(arguments, clock, &shell).await,
         Command::Deploy(arguments) => deploy::run(arguments, &clock, &shell).await,
         Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),

@@ -17,6 +17,10 @@ impl Scenario {
             Ok(done) => done,
             Err(error) => panic!("the simulation {:?} can't run: {error}", self.name),
         };
+        if let Some(Err(error)) = report.as_ref().map(|directory| story::write_summary(directory, &self.name, &search))
+        {
+            panic!("the summary of the simulation {:?} can't be written: {error}", self.name);
+        }
         let Some(failure) = search.failures.first() else { return };
         let mut story = story::text(&self.name, failure);
         if let Some(directory) = report {

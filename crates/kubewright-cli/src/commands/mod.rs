@@ -17,4 +17,5 @@ pub(crate) mod installer;
 pub(crate) mod manifests;
 pub(crate) mod plugin;
 pub(crate) mod run;
+pub(crate) mod simulate;
 pub(crate) mod version;

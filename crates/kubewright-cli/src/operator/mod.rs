@@ -10,6 +10,6 @@ pub(crate) use self::{
     arguments::OperatorArguments,
     build::{build, build_static, built_program, cargo_build, up_to_date},
     describe::describe,
-    package::Package,
+    package::{Package, cargo},
     target::{Target, install_hint},
 };

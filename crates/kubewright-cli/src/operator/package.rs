@@ -147,7 +147,7 @@ impl MetadataPackage {
 }
 
 /// Returns a cargo command. If this process was run by cargo, the same cargo is used.
-pub(super) fn cargo(folder: &Path) -> Command {
+pub(crate) fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // A cargo process that runs this process sets variables about its own package. Build scripts that read them, such
     // as ring's, would run again, and everything that depends on them would be rebuilt, whenever the outer package

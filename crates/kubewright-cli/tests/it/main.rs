@@ -17,5 +17,6 @@ mod manifests;
 mod merge;
 mod operators;
 mod run;
+mod simulate;
 mod workflow;
 mod workloads;

@@ -2,7 +2,7 @@
 
 mod page;
 
-pub use self::page::{html, json, write};
+pub use self::page::{html, json, write, write_summary};
 use crate::{history::Entry, search::Failure, settings::VARIABLE};
 
 /// The number of records before the first finding that are told.

@@ -8,7 +8,10 @@ use std::{
 use serde::Serialize;
 
 use super::command;
-use crate::{history::Record, search::Failure};
+use crate::{
+    history::Record,
+    search::{Failure, Search},
+};
 
 /// The page, which contains everything that it needs.
 const VIEWER: &str = include_str!("viewer.html");
@@ -46,16 +49,20 @@ pub fn html(scenario: &str, failure: &Failure) -> String {
     VIEWER.replacen(DATA, &json(scenario, failure).replace('<', "\\u003c"), 1)
 }
 
-/// Writes the account of a run into a directory, which is created if it doesn't exist: `SCENARIO.txt`, `SCENARIO.json` and
-/// `SCENARIO.html`. Existing files are replaced. Returns their paths.
+/// Writes the account of a run into a directory, which is created if it doesn't exist: `SCENARIO.txt`, `SCENARIO.json`,
+/// `SCENARIO.html`, and `SCENARIO.schedule.json`, which repeats the run. Existing files are replaced. Returns their paths.
 ///
 /// # Errors
 /// If a file can't be written.
 pub fn write(directory: &Path, scenario: &str, failure: &Failure) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(directory)?;
-    let stem: String = scenario.chars().map(|it| if it.is_alphanumeric() { it } else { '_' }).collect();
-    let forms =
-        [("txt", super::text(scenario, failure)), ("json", json(scenario, failure)), ("html", html(scenario, failure))];
+    let stem = stem(scenario);
+    let forms = [
+        ("txt", super::text(scenario, failure)),
+        ("json", json(scenario, failure)),
+        ("html", html(scenario, failure)),
+        ("schedule.json", failure.schedule.to_string()),
+    ];
     let mut written = Vec::new();
     for (extension, text) in forms {
         let path = directory.join(format!("{stem}.{extension}"));
@@ -63,4 +70,37 @@ pub fn write(directory: &Path, scenario: &str, failure: &Failure) -> io::Result<
         written.push(path);
     }
     Ok(written)
+}
+
+/// What a search covered.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    runs: usize,
+    writes: usize,
+    events: usize,
+    is_complete: bool,
+    failures: usize,
+}
+
+/// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, with the number of runs,
+/// the writes and events at which faults were tried, whether each fault was tried at all of them, and the number of failures.
+///
+/// # Errors
+/// If the file can't be written.
+pub fn write_summary(directory: &Path, scenario: &str, search: &Search) -> io::Result<()> {
+    let summary = Summary {
+        runs: search.runs,
+        writes: search.writes,
+        events: search.events,
+        is_complete: search.is_complete,
+        failures: search.failures.len(),
+    };
+    fs::create_dir_all(directory)?;
+    fs::write(directory.join(format!("{}.summary.json", stem(scenario))), serde_json::to_string(&summary)?)
+}
+
+/// Returns the name of a scenario's files, without extension.
+fn stem(scenario: &str) -> String {
+    scenario.chars().map(|it| if it.is_alphanumeric() { it } else { '_' }).collect()
 }

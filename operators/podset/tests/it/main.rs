@@ -13,6 +13,7 @@ mod manifests;
 mod pods;
 mod processes;
 mod program;
+mod simulation;
 mod stale_cache;
 // +kubebuilder:scaffold:modules
 
