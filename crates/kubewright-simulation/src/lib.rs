@@ -1,7 +1,8 @@
 //! Simulation of an operator: on an embedded cluster, on virtual time, with faults at chosen moments.
 //!
 //! A [`Scenario`] is an operator with a function that plays its user. [`Scenario::run`] executes it once, with the faults of a
-//! [`Schedule`]. [`Scenario::search`] executes it without faults, and then once for each fault at each write of the operator.
+//! [`Schedule`]. [`Scenario::search`] executes it without faults, and then once for each fault at each write, event and request
+//! of the operator.
 //! [`Scenario::test`] searches in a test, and panics with the story of the first run that failed:
 //!
 //! ```no_run

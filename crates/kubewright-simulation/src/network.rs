@@ -15,13 +15,14 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use kubewright_cluster::faults::{ApiRequest, Verb};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 use tower::{BoxError, service_fn};
 
 use crate::{
-    fault::{DELAY, EventFault, Refusal, WriteFault},
+    fault::{DELAY, EventFault, PAUSE, ProcessFault, Refusal, WriteFault},
     history::Entry,
     state::State,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Connection {
     pub(crate) process: u64,
     /// Set when the process has died: none of its requests reaches the server, and it receives nothing.
     pub(crate) is_dead: Arc<AtomicBool>,
+    /// Until when the process is paused, as virtual time since the start.
+    pub(crate) pause: Arc<Mutex<Option<Duration>>>,
     /// Where to report that the process dies.
     pub(crate) deaths: mpsc::UnboundedSender<u64>,
 }
@@ -67,6 +70,11 @@ impl Connection {
             return Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()));
         };
         let (number, fault) = self.state.admit(self.process, &about, &body);
+        match self.state.process_fault(number) {
+            Some(ProcessFault::Killed) => self.die().await,
+            Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
+            None => {}
+        }
         self.alive().await;
         let response = self.execute(&about, request, fault, number).await;
         self.alive().await;
@@ -105,8 +113,12 @@ impl Connection {
         Ok(Response::from_parts(head, whole(body)))
     }
 
-    /// Waits for ever if the process is dead or the run has ended.
+    /// Waits while the process is paused, and for ever if it is dead or the run has ended.
     async fn alive(&self) {
+        let pause = *self.pause.lock();
+        if let Some(left) = pause.and_then(|end| end.checked_sub(self.state.elapsed())) {
+            sleep(left).await;
+        }
         if self.is_dead.load(Ordering::Relaxed) || self.state.is_stopped() {
             std::future::pending::<()>().await;
         }

@@ -73,8 +73,8 @@ impl Launcher {
     ) -> Process {
         let is_dead = Arc::new(AtomicBool::new(false));
         let (state, server) = (self.state.clone(), self.server.clone());
-        let connection =
-            Connection { state, server, process: number, is_dead: is_dead.clone(), deaths: deaths.clone() };
+        let (is_dead_too, deaths, pause) = (is_dead.clone(), deaths.clone(), Arc::default());
+        let connection = Connection { state, server, process: number, is_dead: is_dead_too, pause, deaths };
         let random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
         let manager = (self.register)(Manager::new(connection.client()).clock(self.clock.clone()).random(random));
         self.state.record(Entry::Process { process: number, what: "starts".into() });

@@ -37,6 +37,8 @@ pub enum Point {
     Write(usize),
     /// The event of this number that the operator receives, counted from 0 over all watches. Bookmarks don't count.
     Event(usize),
+    /// The operator's request of this number, counted from 0 over reads, watches and writes: the number that stories tell.
+    Request(u64),
 }
 
 impl Schedule {
@@ -72,10 +74,20 @@ impl fmt::Display for Injection {
         match (&self.point, &self.fault) {
             (Point::Write(nth), Fault::Write(fault)) => write!(f, "at write {nth} of the operator, {fault}"),
             (Point::Event(nth), Fault::Event(fault)) => write!(f, "at event {nth}, {fault}"),
-            (Point::Write(nth), Fault::Event(_)) => {
-                write!(f, "at write {nth} of the operator, nothing: the fault is one of events")
+            (Point::Request(nth), Fault::Process(fault)) => write!(f, "at request {nth}, {fault}"),
+            (point, fault) => {
+                let point = match point {
+                    Point::Write(nth) => format!("write {nth} of the operator"),
+                    Point::Event(nth) => format!("event {nth}"),
+                    Point::Request(nth) => format!("request {nth}"),
+                };
+                let of = match fault {
+                    Fault::Write(_) => "writes",
+                    Fault::Event(_) => "events",
+                    Fault::Process(_) => "processes",
+                };
+                write!(f, "at {point}, nothing: the fault is one of {of}")
             }
-            (Point::Event(nth), Fault::Write(_)) => write!(f, "at event {nth}, nothing: the fault is one of writes"),
         }
     }
 }

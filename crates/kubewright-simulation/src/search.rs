@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kubewright_apimachinery::{clock::SystemClock, random::Random};
 
 use crate::{
-    fault::{EventFault, Fault, WriteFault},
-    history::History,
+    fault::{EventFault, Fault, ProcessFault, WriteFault},
+    history::{Entry, History},
     oracle::{Calm, DETERMINISM, Finding},
     run::{self, Outcome, SimulationError},
     scenario::Scenario,
@@ -82,7 +82,9 @@ pub struct Search {
     pub writes: usize,
     /// The number of events that the operator received in that run.
     pub events: usize,
-    /// Whether every fault was tried alone at every write and event.
+    /// The number of requests of that run at which faults of the process were tried. Leases don't count.
+    pub requests: usize,
+    /// Whether every fault was tried alone at every write, event and request.
     pub is_complete: bool,
     /// The runs with findings, in the order of the search.
     pub failures: Vec<Failure>,
@@ -109,7 +111,7 @@ impl Scenario {
     }
 
     /// Runs the scenario twice without faults, which must make equal histories, and with each fault at each write of
-    /// the operator and at each event that it receives; then, if the budget says so, with several faults at once, by the random numbers of
+    /// the operator, at each event that it receives and at each of its requests; then, if the budget says so, with several faults at once, by the random numbers of
     /// the seed. A failure with several faults is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
     ///
     /// # Errors
@@ -131,6 +133,8 @@ pub(crate) fn search(scenario: &Scenario, budget: &Budget) -> Result<Search, Sim
         let again = run::run(scenario, &schedule, None)?;
         outcome.findings.extend(difference(&outcome.history, &again.history));
     }
+    let requests = requests(&outcome.history);
+    search.requests = requests.len();
     let calm = Arc::new(std::mem::take(&mut outcome.calm));
     search.add(schedule, outcome);
     let is_over = |search: &Search| {
@@ -138,7 +142,7 @@ pub(crate) fn search(scenario: &Scenario, budget: &Budget) -> Result<Search, Sim
             || budget.runs.is_some_and(|runs| search.runs >= runs)
             || search.failures.len() >= budget.failures
     };
-    let points = points(&search);
+    let points = points(&search, &requests);
     for (point, fault) in points.iter().flat_map(|(point, faults)| faults.iter().map(|fault| (*point, *fault))) {
         if is_over(&search) {
             return Ok(search);
@@ -160,10 +164,24 @@ pub(crate) fn search(scenario: &Scenario, budget: &Budget) -> Result<Search, Sim
 }
 
 /// Returns the points of a run, with the faults that can happen at each.
-fn points(search: &Search) -> Vec<(Point, Vec<Fault>)> {
+fn points(search: &Search, requests: &[(u64, bool)]) -> Vec<(Point, Vec<Fault>)> {
     let writes = (0..search.writes).map(|nth| (Point::Write(nth), WriteFault::ALL.map(Fault::Write).to_vec()));
     let events = (0..search.events).map(|nth| (Point::Event(nth), EventFault::ALL.map(Fault::Event).to_vec()));
-    writes.chain(events).collect()
+    let requests = requests.iter().map(|(number, is_write)| {
+        // The process is killed before each write anyway, by a fault of writes.
+        let faults = ProcessFault::ALL.into_iter().filter(|fault| !is_write || *fault != ProcessFault::Killed);
+        (Point::Request(*number), faults.map(Fault::Process).collect())
+    });
+    writes.chain(events).chain(requests).collect()
+}
+
+/// Returns the numbers of the requests at which the process may fail, and whether each is a write.
+fn requests(history: &History) -> Vec<(u64, bool)> {
+    let requests = history.records().iter().filter_map(|record| match &record.entry {
+        Entry::Request(request) if request.resource != "leases" => Some((request.number, request.write.is_some())),
+        _ => None,
+    });
+    requests.collect()
 }
 
 /// Returns a schedule of two to four faults at different points.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    fault::{EventFault, Fault, WriteFault},
+    fault::{EventFault, Fault, ProcessFault, WriteFault},
     history::{Entry, History, Request},
     oracle::{Calm, Created, Finding, Oracle, Seen},
     panics,
@@ -83,6 +83,11 @@ impl State {
             stopped: Arc::default(),
         };
         Arc::new(Self { clock, inner: Mutex::new(inner) })
+    }
+
+    /// Returns the virtual time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     pub(crate) fn record(&self, entry: Entry) {
@@ -185,6 +190,14 @@ impl State {
             _ => None,
         });
         (number, fault)
+    }
+
+    /// Returns the fault that happens to the process at a request.
+    pub(crate) fn process_fault(&self, request: u64) -> Option<ProcessFault> {
+        match self.inner.lock().take(self.clock.monotonic(), &Point::Request(request)) {
+            Some(Fault::Process(fault)) => Some(fault),
+            _ => None,
+        }
     }
 
     /// Counts an event that the operator is about to receive, and returns the fault that happens to it.

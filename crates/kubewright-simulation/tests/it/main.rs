@@ -4,3 +4,4 @@ mod determinism;
 mod machine;
 mod page;
 mod podset;
+mod process;

@@ -1,0 +1,34 @@
+//! Faults of the operator's process at any of its requests, also one that only reads.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+/// How long a paused process stands still: longer than the deadlines and leases that are common.
+pub(crate) const PAUSE: Duration = Duration::from_secs(300);
+
+/// A fault of the process when it sends a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ProcessFault {
+    /// The process is killed before the request reaches the API server, and is started again.
+    Killed,
+    /// For five minutes, nothing that the process sends reaches the API server, and it receives nothing; then it continues, as after a
+    /// suspension of its machine. Its own timers go on meanwhile.
+    Paused,
+}
+
+impl ProcessFault {
+    /// All faults of processes.
+    pub const ALL: [Self; 2] = [Self::Paused, Self::Killed];
+}
+
+impl fmt::Display for ProcessFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Killed => "the operator is killed before it",
+            Self::Paused => "the operator is paused for five minutes before it",
+        })
+    }
+}
