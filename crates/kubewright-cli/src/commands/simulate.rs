@@ -153,14 +153,18 @@ struct Summary {
     runs: u64,
     writes: u64,
     events: u64,
+    requests: u64,
     is_complete: bool,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, writes, events, is_complete } = self;
+        let Self { runs, writes, events, requests, is_complete } = self;
         let faults = if *is_complete { "each fault" } else { "some faults" };
-        write!(f, "{runs} runs, with {faults} at the operator's {writes} writes and {events} events")
+        write!(
+            f,
+            "{runs} runs, with {faults} at the operator's {requests} requests ({writes} writes) and {events} events"
+        )
     }
 }
 

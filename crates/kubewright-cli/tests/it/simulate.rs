@@ -22,7 +22,7 @@ mod passes {
     #[test]
     fn simulation() {
         super::report("passes.settings", &std::env::var("KUBEWRIGHT_SIMULATION").unwrap());
-        super::report("passes.summary.json", r#"{"runs": 7, "writes": 2, "events": 3, "isComplete": true, "failures": 0}"#);
+        super::report("passes.summary.json", r#"{"runs": 7, "writes": 2, "events": 3, "requests": 5, "isComplete": true, "failures": 0}"#);
     }
 }
 
@@ -65,7 +65,7 @@ fn a_scenario_gets_the_settings_and_says_what_it_covered() {
     fs::create_dir(path("found")).unwrap();
     let (code, printed, said) = simulate(&project, &["passes", "--time", "2m", "--seed", "5", "--report", "found"]);
     assert_eq!((code, printed.as_str()), (Some(0), ""), "{said}");
-    assert!(said.contains(": 7 runs, with each fault at the operator's 2 writes and 3 events"), "{said}");
+    assert!(said.contains(": 7 runs, with each fault at the operator's 5 requests (2 writes) and 3 events"), "{said}");
     assert_eq!(settings(), json!({"report": path("found"), "seconds": 120, "runs": null, "seed": 5}));
 
     let schedule = json!({"seed": 9, "injections": []});

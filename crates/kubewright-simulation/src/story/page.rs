@@ -79,12 +79,13 @@ struct Summary {
     runs: usize,
     writes: usize,
     events: usize,
+    requests: usize,
     is_complete: bool,
     failures: usize,
 }
 
 /// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, with the number of runs,
-/// the writes and events at which faults were tried, whether each fault was tried at all of them, and the number of failures.
+/// the writes, events and requests at which faults were tried, whether each fault was tried at all of them, and the number of failures.
 ///
 /// # Errors
 /// If the file can't be written.
@@ -93,6 +94,7 @@ pub fn write_summary(directory: &Path, scenario: &str, search: &Search) -> io::R
         runs: search.runs,
         writes: search.writes,
         events: search.events,
+        requests: search.requests,
         is_complete: search.is_complete,
         failures: search.failures.len(),
     };
