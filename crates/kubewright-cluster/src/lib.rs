@@ -44,7 +44,7 @@
 //! A container authenticates as its pod's service account, with the kubeconfig at the path in `KUBECONFIG`. If
 //! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
 //!
-//! Not implemented: gRPC probes. A process that leaves its process group (`setsid`) outlives its pod, but on Linux not
+//! A process that leaves its process group (`setsid`) outlives its pod, but on Linux not
 //! the cluster.
 
 mod api_endpoints;

@@ -16,6 +16,7 @@ mod ephemeral;
 mod event_ttl;
 mod exec;
 mod garbage;
+mod health;
 mod job;
 mod lag;
 mod logs;

@@ -2,7 +2,8 @@
 //!
 //! It listens at `LISTEN` and speaks HTTP: `/` answers with `POD_NAME`, `/file?<path>` with 200 if the file exists and
 //! 503 otherwise, `/header?<name>` with a header of the request, and any other path with 404. Connections are kept
-//! alive. With `PLAY=count` it reads a connection to its end instead, and then answers with the number of bytes.
+//! alive. With `PLAY=count` it reads a connection to its end instead, and then answers with the number of bytes. With
+//! `PLAY=health` it is a gRPC server with the health service, as `health` says.
 
 use std::{
     env,
@@ -14,13 +15,16 @@ use std::{
 
 use kubewright_cluster::{ImageTable, Program};
 
-/// The images of these tests: `busybox`, and `web` and `count`, which listen on their pod's port 8080.
+use crate::health;
+
+/// The images of these tests: `busybox`, and `web`, `count` and `health`, which listen on their pod's port 8080.
 pub(crate) fn images() -> ImageTable {
     let own = env::current_exe().expect("a path").to_string_lossy().into_owned();
     let player = Program::entrypoint([own.as_str(), "player::plays", "--exact", "--nocapture"])
         .env("LISTEN", "$(POD_IP):8080")
         .env("POD_NAME", "$(POD_NAME)");
-    ImageTable::default().with("web", player.clone()).with("count", player.env("PLAY", "count"))
+    let table = ImageTable::default().with("web", player.clone());
+    table.with("count", player.clone().env("PLAY", "count")).with("health", player.env("PLAY", "health"))
 }
 
 /// Serves if a container runs it; otherwise tests that it can.
@@ -29,6 +33,9 @@ fn plays() {
     let asked = env::var("LISTEN");
     let listener = TcpListener::bind(asked.as_deref().unwrap_or("127.0.0.1:0")).expect("a free address");
     let address = listener.local_addr().expect("an address");
+    if env::var("PLAY").as_deref() == Ok("health") {
+        return health::serve(listener);
+    }
     let serve = move || {
         for stream in listener.incoming().flatten() {
             thread::spawn(move || if env::var("PLAY").is_ok() { count(stream) } else { answer(stream) });

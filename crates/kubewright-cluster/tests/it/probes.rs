@@ -160,10 +160,51 @@ async fn failed_probes_are_reported_in_events() {
     let tls = json!({"httpGet": {"port": 8080, "scheme": "HTTPS"}});
     check("tls", tls, "failed: Get \"https://POD:8080/\": ").await;
 
-    let grpc = web(json!({"livenessProbe": {"grpc": {"port": 8080}}}));
-    create(&cluster, &pod("grpc", "", grpc)).await;
-    wait_for_event(&cluster, "grpc", "Warning", "ProbeNotSupported", "Liveness probe of container main: gRPC").await;
-    until(&cluster, "grpc", ready).await;
+    let closed = "failed: timeout: failed to connect service \"POD:9\" within 1s: context deadline exceeded";
+    check("grpc", json!({"grpc": {"port": 9}}), closed).await;
+    // The server speaks HTTP/1 only.
+    let deaf = "failed: timeout: failed to connect service \"POD:8080\" within 1s: context deadline exceeded";
+    check("grpc-http1", json!({"grpc": {"port": 8080}}), deaf).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn grpc_probes_call_the_health_service() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("ready").display().to_string();
+    let health = |probe: Value| {
+        let mut spec = web(probe);
+        spec["containers"][0]["image"] = json!("health");
+        spec
+    };
+    let probe =
+        |service: &str| json!({"grpc": {"port": 8080, "service": service}, "periodSeconds": 1, "failureThreshold": 2});
+    let served = json!({"readinessProbe": probe(&mark), "livenessProbe": {"grpc": {"port": 8080}}});
+    create(&cluster, &pod("served", "", health(served))).await;
+    let unhealthy = "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
+    wait_for_event(&cluster, "served", "Warning", "Unhealthy", unhealthy).await;
+    std::fs::write(&mark, "").expect("written");
+    until(&cluster, "served", ready).await;
+    std::fs::remove_file(&mark).expect("removed");
+    let unready = until(&cluster, "served", |pod| !ready(pod)).await;
+    assert_eq!(container(&unready).restart_count, 0);
+
+    let check = async |service: &str, message: &str| {
+        create(&cluster, &pod(service, "", health(json!({"readinessProbe": probe(service)})))).await;
+        let message = format!("Readiness probe failed: {message}");
+        wait_for_event(&cluster, service, "Warning", "Unhealthy", &message).await;
+    };
+    check("silent", "timeout: health rpc did not complete within 1s").await;
+    let absent = "error: health rpc probe failed: rpc error: code = NotFound desc = no such service";
+    check("absent", absent).await;
+    let other =
+        "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service";
+    check("other", other).await;
+
+    // A liveness probe ends the container after its threshold.
+    create(&cluster, &pod("dead", "", health(json!({"livenessProbe": probe("absent")})))).await;
+    until(&cluster, "dead", |pod| container(pod).restart_count >= 1).await;
     cluster.shutdown().await;
 }
 

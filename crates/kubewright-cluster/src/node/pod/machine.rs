@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{
     container::{Moment, Record, Role, Running, State, Terminated, Waiting},
-    probe::{Decision, ProbeResult, ProbeType, Probes, is_unsupported},
+    probe::{Decision, ProbeResult, ProbeType, Probes},
     spec,
 };
 use crate::node::backoff::written;
@@ -198,17 +198,9 @@ impl Machine {
         };
         let container = &container;
         let probes = Probes::new(container, self.admitted, now.monotonic);
-        let unsupported =
-            ProbeType::ALL.iter().filter(|probe_type| probe_type.of(container).is_some_and(is_unsupported));
-        let unsupported: Vec<_> =
-            unsupported.map(|probe_type| format!("{probe_type:?} probe of container {}", container.name)).collect();
         let record = &mut self.containers[index];
         record.has_begun |= probes.has_started();
         record.probes = probes;
-        for probe in unsupported {
-            let message = format!("{probe}: gRPC probes are not supported by this node; it counts as passed");
-            self.event(true, "ProbeNotSupported", message);
-        }
     }
 
     /// Processes the result of a probe, for the run with this ID.

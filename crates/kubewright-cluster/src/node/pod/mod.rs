@@ -2,6 +2,7 @@
 //! [`prober`]).
 
 pub(crate) mod container;
+mod grpc;
 pub(crate) mod machine;
 pub(crate) mod probe;
 pub(crate) mod prober;

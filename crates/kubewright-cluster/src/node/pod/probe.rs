@@ -106,10 +106,10 @@ impl ProbeSchedule {
 
 impl Probes {
     /// Creates the probes of a container whose process started at `now`, in a pod that the node accepted at `admitted`.
-    /// Both are monotonic times. gRPC probes are left out.
+    /// Both are monotonic times.
     pub(crate) fn new(container: &Container, admitted: Duration, now: Duration) -> Self {
         let begin = |probe_type: ProbeType| {
-            let probe = probe_type.of(container).filter(|probe| !is_unsupported(probe))?;
+            let probe = probe_type.of(container)?;
             let seconds = |value: Option<i32>, default: u64| {
                 Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).unwrap_or(default))
             };
@@ -214,11 +214,6 @@ impl Probes {
     }
 }
 
-/// Returns whether this node doesn't support a probe's handler.
-pub(crate) fn is_unsupported(probe: &Probe) -> bool {
-    probe.exec.is_none() && probe.http_get.is_none() && probe.tcp_socket.is_none()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -245,7 +240,7 @@ mod tests {
 
     #[test]
     fn without_probes_a_container_is_ready_at_once() {
-        let mut probes = probes(json!({"readinessProbe": {"grpc": {"port": 1}}}));
+        let mut probes = probes(json!({}));
         assert!(probes.has_started() && probes.is_ready());
         assert_eq!((probes.wake(false), probes.due(at(100), false)), (None, vec![]));
     }

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::probe::ProbeResult;
+use super::{grpc, probe::ProbeResult};
 use crate::node::process::{CommandLine, Processes, exit_code};
 
 /// The maximum length of a command's output in messages, as in the kubelet.
@@ -53,9 +53,15 @@ impl Prober {
         if let Some(get) = &probe.http_get {
             return self.http_get(get, "kube-probe/", limit).await;
         }
-        match &probe.tcp_socket {
-            Some(socket) => self.tcp_socket(socket.host.as_deref(), &socket.port, limit).await,
-            None => ProbeResult::Success,
+        if let Some(socket) = &probe.tcp_socket {
+            return self.tcp_socket(socket.host.as_deref(), &socket.port, limit).await;
+        }
+        match &probe.grpc {
+            Some(action) => {
+                let place = format!("{}:{}", self.address, action.port);
+                grpc::check(&place, action.service.as_deref().unwrap_or_default(), limit).await
+            }
+            None => ProbeResult::Unknown("the probe has no handler".into()),
         }
     }
 
