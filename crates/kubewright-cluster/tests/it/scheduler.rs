@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use kubewright_cluster::{Cluster, Pods};
 use serde_json::{Value, json};
@@ -62,5 +62,53 @@ async fn labels_and_taints_decide_which_pods_are_bound() {
     until(&cluster, "cow", |pod| phase(pod) == "Running").await;
     let repelled = why("node(s) had untolerated taint {for: cows}");
     until(&cluster, "pig", |pod| unscheduled(pod).as_ref() == Some(&repelled)).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn pods_wait_for_what_they_request() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let amounts = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}}});
+    nodes.patch_status("kubewright", &PatchParams::default(), &Patch::Merge(&amounts)).await.expect("patched");
+    let large = |name: &str, cpu: &str, memory: &str| {
+        let requests = json!({"requests": {"cpu": cpu, "memory": memory}});
+        let container = json!({"name": "main", "image": "busybox", "resources": requests});
+        pod(name, "", json!({"containers": [container]}))
+    };
+    create(&cluster, &large("first", "1500m", "3Gi")).await;
+    until(&cluster, "first", |pod| phase(pod) == "Running").await;
+    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    create(&cluster, &large("second", "1", "2Gi")).await;
+    let why = format!("0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. {no_victims}");
+    let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
+    assert_eq!(unscheduled(&waiting), Some(why));
+    create(&cluster, &large("huge", "3", "1Gi")).await;
+    let huge = until(&cluster, "huge", |pod| unscheduled(pod).is_some()).await;
+    assert_eq!(unscheduled(&huge), Some(format!("0/1 nodes are available: 1 Insufficient cpu. {PREEMPTION}")));
+    create(&cluster, &large("small", "500m", "1Gi")).await;
+    until(&cluster, "small", |pod| phase(pod) == "Running").await;
+
+    crate::pods(&cluster).delete("first", &DeleteParams::default().grace_period(0)).await.expect("accepted");
+    until(&cluster, "second", |pod| phase(pod) == "Running").await;
+    assert_eq!(phase(&until(&cluster, "huge", |_| true).await), "Pending");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn gated_pods_say_so_until_their_gates_are_removed() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let created =
+        create(&cluster, &pod("gated", "true", json!({"schedulingGates": [{"name": "example.com/ready"}]}))).await;
+    let conditions = created.status.and_then(|status| status.conditions).unwrap_or_default();
+    let found: Vec<_> = conditions.iter().map(|one| (&*one.type_, &*one.status, one.reason.as_deref())).collect();
+    assert_eq!(found, [("PodScheduled", "False", Some("SchedulingGated"))]);
+    let open = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
+    crate::pods(&cluster).patch("gated", &PatchParams::default(), &open).await.expect("patched");
+    let bound = until(&cluster, "gated", |pod| phase(pod) == "Running").await;
+    let conditions = bound.status.and_then(|status| status.conditions).unwrap_or_default();
+    let scheduled: Vec<_> =
+        conditions.iter().filter(|one| one.type_ == "PodScheduled").map(|one| &*one.status).collect();
+    assert_eq!(scheduled, ["True"]);
     cluster.shutdown().await;
 }

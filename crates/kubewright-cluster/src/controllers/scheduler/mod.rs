@@ -1,10 +1,11 @@
 //! The scheduler, which binds pods to the single node. A pod that can't be bound waits, and its condition contains the
 //! reason.
 //!
-//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and ignores CPU and memory
-//! requests.
+//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and what pods request of the node
+//! ([`fit`]). Pods of higher priority don't preempt others.
 
 pub(crate) mod filter;
+mod fit;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,8 +14,9 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::{Value, json};
 
+use self::fit::{Amounts, Requested};
 use super::{
-    pod::claims_of,
+    pod::{claims_of, has_ended},
     reconcile::Key,
     retry::{Retries, until},
     value::{condition, is_deleting, list, stamp, text},
@@ -56,7 +58,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
     let mut scheduler = Scheduler::default();
     loop {
         let now = clock.monotonic();
-        let begin = |pod: Unbound, scheduler: &Scheduler| {
+        let begin = |pod: Unbound, scheduler: &mut Scheduler| {
             let action = scheduler.decide(&pod)?;
             let (client, now) = (&client, clock.now());
             Some(Box::pin(async move {
@@ -64,12 +66,15 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
                 (pod, action, result)
             }) as BoxFuture<'_, _>)
         };
-        work.extend(retries.due(now).into_iter().filter_map(|pod| begin(pod, &scheduler)));
+        work.extend(retries.due(now).into_iter().filter_map(|pod| begin(pod, &mut scheduler)));
         let timer = until(retries.next(), now);
         tokio::select! {
             biased;
             change = feed.next(), if work.len() < CONCURRENCY => match change {
-                Ok(change) => work.extend(scheduler.take(&change).into_iter().filter_map(|pod| begin(pod, &scheduler))),
+                Ok(change) => {
+                    let affected = scheduler.take(&change);
+                    work.extend(affected.into_iter().filter_map(|pod| begin(pod, &mut scheduler)));
+                }
                 Err(lagged) => {
                     tracing::info!(%lagged, "the scheduler restarts from a snapshot");
                     scheduler = Scheduler::default();
@@ -83,8 +88,12 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
                     }
                 }
                 // The pod is gone, already bound, or changed. The feed delivers its new state.
-                Err(error) if is_gone(&error) || is_conflict(&error) => retries.forget(&pod),
+                Err(error) if is_gone(&error) || is_conflict(&error) => {
+                    retries.forget(&pod);
+                    scheduler.withdraw(&pod);
+                }
                 Err(error) => {
+                    scheduler.withdraw(&pod);
                     tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                     retries.failed(pod, now);
                 }
@@ -100,6 +109,9 @@ struct Scheduler {
     node: Option<Arc<Value>>,
     pods: BTreeMap<Unbound, Arc<Value>>,
     claims: BTreeMap<Key, Arc<Value>>,
+    /// What each pod requests that is bound or about to be, and the sum.
+    bound: BTreeMap<Unbound, Amounts>,
+    requested: Requested,
 }
 
 impl Scheduler {
@@ -116,12 +128,36 @@ impl Scheduler {
                 let pod = named(&change.object);
                 if gone || !is_unbound(&change.object) {
                     self.pods.remove(&pod);
-                    return Vec::new();
+                    let runs =
+                        !gone && text(&change.object, "/spec/nodeName") == NODE_NAME && !has_ended(&change.object);
+                    let freed = self.account(&pod, runs.then(|| fit::requests(&change.object)));
+                    return if freed { self.pods.keys().cloned().collect() } else { Vec::new() };
                 }
                 self.pods.insert(pod.clone(), change.object.clone());
                 vec![pod]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Records what a pod requests, if it takes resources. Returns whether resources were freed.
+    fn account(&mut self, pod: &Unbound, requests: Option<Amounts>) -> bool {
+        let before = self.bound.remove(pod);
+        let changed = before.is_some() && before != requests;
+        if let Some(before) = before {
+            self.requested.subtract(&before);
+        }
+        if let Some(requests) = requests {
+            self.requested.add(&requests);
+            self.bound.insert(pod.clone(), requests);
+        }
+        changed
+    }
+
+    /// Gives back what was set aside for a pod that couldn't be bound.
+    fn withdraw(&mut self, pod: &Unbound) {
+        if self.pods.contains_key(pod) {
+            self.account(pod, None);
         }
     }
 
@@ -153,18 +189,32 @@ impl Scheduler {
         })
     }
 
-    /// Returns the action for a pod; `None` if its condition is up to date.
-    fn decide(&self, pod: &Unbound) -> Option<PodAction> {
+    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind requests is set aside for it.
+    fn decide(&mut self, pod: &Unbound) -> Option<PodAction> {
         let object = self.pods.get(pod)?;
         let Some(node) = &self.node else {
             return report(object, "no nodes available to schedule pods".into());
         };
         let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+        let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
         if let Some(why) = self.reason_to_wait(pod, object) {
             return report(object, format!("0/1 nodes are available: {why}. {preemption}"));
         }
-        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(PodAction::Bind) };
-        report(object, format!("0/1 nodes are available: 1 {reason_not_to_bind}. {preemption}"))
+        if let Some(why) = filter::reason_not_to_bind(object, node) {
+            return report(object, format!("0/1 nodes are available: 1 {why}. {preemption}"));
+        }
+        if self.bound.contains_key(pod) {
+            // It is being bound.
+            return None;
+        }
+        let requests = fit::requests(object);
+        if let Some(lack) = self.requested.lack(&requests, node) {
+            let why: Vec<_> = lack.reasons.iter().map(|reason| format!("1 {reason}")).collect();
+            let preemption = if lack.is_final { preemption } else { no_victims };
+            return report(object, format!("0/1 nodes are available: {}. {preemption}", why.join(", ")));
+        }
+        self.account(pod, Some(requests));
+        Some(PodAction::Bind)
     }
 }
 

@@ -74,7 +74,15 @@ impl Strategy for PodStrategy {
     fn prepare_create(&self, object: &mut Value) {
         defaults::label_keys(object);
         let class = quality_of_service(object);
-        set(object, "status", json!({"phase": "Pending", "qosClass": class}));
+        let mut status = json!({"phase": "Pending", "qosClass": class});
+        if !list(object, "/spec/schedulingGates").is_empty() {
+            status["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": null,
+            }]);
+        }
+        set(object, "status", status);
     }
 
     fn is_early(&self, object: &Value) -> bool {

@@ -1,0 +1,175 @@
+//! The resources that pods request, and whether a node has them left. The rules and messages are those of kube-scheduler's plugin
+//! `NodeResourcesFit`. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    controllers::value::{list, text},
+    node::resource::quantity,
+};
+
+/// Amounts by resource, in billionths.
+pub(crate) type Amounts = BTreeMap<String, i128>;
+
+/// The resource of which each pod takes one.
+const PODS: &str = "pods";
+
+/// Returns what a pod requests: the sum of its containers, or more if an init container requests more, and its overhead. Requests of
+/// the whole pod replace those of its containers.
+pub(crate) fn requests(pod: &Value) -> Amounts {
+    let mut sum = Amounts::new();
+    // Sidecars run beside the init containers after them.
+    let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
+    for container in list(pod, "/spec/initContainers") {
+        let own = amounts(&container["resources"]["requests"]);
+        if text(container, "/restartPolicy") == "Always" {
+            add(&mut sum, &own);
+            add(&mut sidecars, &own);
+            raise(&mut peak, &sidecars);
+        } else {
+            let mut together = sidecars.clone();
+            add(&mut together, &own);
+            raise(&mut peak, &together);
+        }
+    }
+    for container in list(pod, "/spec/containers") {
+        add(&mut sum, &amounts(&container["resources"]["requests"]));
+    }
+    raise(&mut sum, &peak);
+    sum.extend(amounts(&pod["spec"]["resources"]["requests"]));
+    add(&mut sum, &amounts(&pod["spec"]["overhead"]));
+    sum.retain(|_, amount| *amount > 0);
+    sum
+}
+
+/// Parses the quantities of a map.
+fn amounts(quantities: &Value) -> Amounts {
+    let parse = |(name, amount): (&String, &Value)| Some((name.clone(), quantity(amount.as_str()?)?));
+    quantities.as_object().into_iter().flatten().filter_map(parse).collect()
+}
+
+fn add(sum: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let known = sum.entry(name.clone()).or_default();
+        *known = known.saturating_add(*amount);
+    }
+}
+
+/// Raises each amount to at least that of the other map.
+fn raise(sum: &mut Amounts, least: &Amounts) {
+    for (name, amount) in least {
+        let known = sum.entry(name.clone()).or_default();
+        *known = (*known).max(*amount);
+    }
+}
+
+/// What the pods of the node have requested.
+#[derive(Debug, Default)]
+pub(crate) struct Requested {
+    pods: i128,
+    sum: Amounts,
+}
+
+/// The resources that a node lacks for a pod.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lack {
+    /// Kubernetes' reasons, in alphabetical order.
+    pub(crate) reasons: Vec<String>,
+    /// True if even an empty node would lack them.
+    pub(crate) is_final: bool,
+}
+
+impl Requested {
+    /// Adds what a pod requests.
+    pub(crate) fn add(&mut self, pod: &Amounts) {
+        self.pods += 1;
+        add(&mut self.sum, pod);
+    }
+
+    /// Takes off what a pod requested.
+    pub(crate) fn subtract(&mut self, pod: &Amounts) {
+        self.pods -= 1;
+        for (name, amount) in pod {
+            if let Some(known) = self.sum.get_mut(name) {
+                *known = known.saturating_sub(*amount);
+            }
+        }
+    }
+
+    /// Returns what a node lacks for a pod that requests `wanted`.
+    pub(crate) fn lack(&self, wanted: &Amounts, node: &Value) -> Option<Lack> {
+        let allocatable = &node["status"]["allocatable"];
+        let of = |name: &str| allocatable[name].as_str().and_then(quantity);
+        let mut lack = Lack { reasons: Vec::new(), is_final: false };
+        // A node that doesn't say how many pods it takes is one that nothing has described yet.
+        let limit = of(PODS).map_or(i128::MAX, |limit| limit / quantity("1").unwrap_or(1));
+        if self.pods >= limit {
+            lack.reasons.push("Too many pods".to_owned());
+        }
+        for (name, wanted) in wanted {
+            let total = of(name).unwrap_or_default();
+            let used = self.sum.get(name).copied().unwrap_or_default();
+            if *wanted > total.saturating_sub(used) {
+                lack.reasons.push(format!("Insufficient {name}"));
+                lack.is_final |= *wanted > total;
+            }
+        }
+        lack.reasons.sort();
+        (!lack.reasons.is_empty()).then_some(lack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(cpu: &str) -> Value {
+        json!({"resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[track_caller]
+    fn check(spec: Value, cpu: &str) {
+        assert_eq!(requests(&json!({"spec": spec})), amounts(&json!({"cpu": cpu})), "{spec}");
+    }
+
+    #[test]
+    fn a_pod_requests_what_its_containers_do() {
+        check(json!({"containers": [container("100m"), container("0.4")]}), "500m");
+        check(json!({"containers": [container("100m")], "initContainers": [container("1"), container("2")]}), "2");
+        let mut sidecar = container("300m");
+        sidecar["restartPolicy"] = json!("Always");
+        check(json!({"containers": [container("1")], "initContainers": [sidecar]}), "1300m");
+        check(json!({"containers": [container("1")], "initContainers": [sidecar, container("2")]}), "2300m");
+        check(json!({"containers": [container("1")], "initContainers": [container("2"), sidecar]}), "2");
+        check(json!({"containers": [container("1")], "overhead": {"cpu": "10m"}}), "1010m");
+        let whole = json!({"requests": {"cpu": "3"}});
+        check(json!({"containers": [container("1")], "resources": whole}), "3");
+        assert_eq!(requests(&json!({"spec": {"containers": [{}]}})), Amounts::new());
+    }
+
+    #[test]
+    fn a_node_lacks_what_other_pods_took() {
+        let node = json!({"status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"}}});
+        let pod = |requests: Value| amounts(&requests);
+        let mut requested = Requested::default();
+        let half = pod(json!({"cpu": "1500m", "memory": "600Mi"}));
+        assert_eq!(requested.lack(&half, &node), None);
+        requested.add(&half);
+        let lack = requested.lack(&half, &node).expect("too little");
+        assert_eq!(lack.reasons, ["Insufficient cpu", "Insufficient memory"]);
+        assert!(!lack.is_final);
+        assert_eq!(requested.lack(&pod(json!({"cpu": "500m"})), &node), None);
+        let huge = requested.lack(&pod(json!({"cpu": "3", "example.com/gpu": "1"})), &node).expect("too little");
+        assert_eq!(huge.reasons, ["Insufficient cpu", "Insufficient example.com/gpu"]);
+        assert!(huge.is_final);
+        requested.add(&pod(json!({})));
+        requested.add(&pod(json!({})));
+        assert_eq!(requested.lack(&pod(json!({})), &node).expect("full").reasons, ["Too many pods"]);
+        requested.subtract(&half);
+        assert_eq!(requested.lack(&half, &node), None);
+    }
+}
