@@ -2,7 +2,7 @@
 
 use std::{any::TypeId, cmp::Ordering, fmt, sync::Arc};
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     Resource,
     core::{ApiResource, GroupVersionKind},
@@ -58,6 +58,30 @@ impl<K> AnyObject for K where
         + Sync
         + 'static
 {
+}
+
+/// The scope of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KindScope {
+    Cluster,
+    Namespaced,
+    /// Known only at run time: a key with a namespace means a namespaced object.
+    Unknown,
+}
+
+impl KindScope {
+    pub(crate) fn of<K: AnyObject>() -> Self {
+        match TypeId::of::<K::Scope>() {
+            id if id == TypeId::of::<ClusterResourceScope>() => Self::Cluster,
+            id if id == TypeId::of::<NamespaceResourceScope>() => Self::Namespaced,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Returns whether the cache treats the kind as namespaced, as it does if the scope is unknown.
+    pub(crate) fn is_namespaced(self) -> bool {
+        self != Self::Cluster
+    }
 }
 
 /// The name of a kind, as in logs, errors and the [`Description`](crate::manager::Description) of a manager.

@@ -1,11 +1,14 @@
 //! The set of running informers: those of declared kinds run with the manager, those of kinds that reconcilers watch while
 //! they are requested.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use kube::Client;
 use kubewright_apimachinery::random::Random;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{kind::Kind, metrics::CacheFamilies, watch::watch};
@@ -35,27 +38,17 @@ impl InformerSet {
         let (mut supervisor, stop) = (JoinSet::new(), CancellationToken::new());
         let stopped = stop.clone();
         supervisor.spawn(async move {
-            let mut watches = JoinSet::new();
-            let start = |watches: &mut JoinSet<_>, Start { kind, until }| {
-                let metrics = metrics.kind(&kind.name().to_string());
-                for number in 0..kind.scopes().len() {
-                    let watch = watch(kind.clone(), number, client.clone(), random.clone(), metrics.clone());
-                    let until = until.clone();
-                    watches.spawn(async move {
-                        until.run_until_cancelled(watch).await;
-                    });
-                }
-            };
+            let mut watches = Watches { client, random, metrics, running: JoinSet::new(), by_name: BTreeMap::new() };
             let mut starts = starts;
             loop {
                 tokio::select! {
                     biased;
                     () = stopped.cancelled() => break,
-                    Some(kind) = starts.recv() => start(&mut watches, kind),
-                    Some(_) = watches.join_next() => {}
+                    Some(kind) = starts.recv() => watches.start(kind),
+                    Some(ended) = watches.running.join_next() => watches.ended(ended),
                 }
             }
-            watches.shutdown().await;
+            watches.running.shutdown().await;
         });
         Self { supervisor, stop }
     }
@@ -64,5 +57,42 @@ impl InformerSet {
     pub(crate) async fn shutdown(mut self) {
         self.stop.cancel();
         while self.supervisor.join_next().await.is_some() {}
+    }
+}
+
+/// The tasks of the watches, each with the name of its kind.
+struct Watches {
+    client: Client,
+    random: Random,
+    metrics: CacheFamilies,
+    running: JoinSet<String>,
+    /// The number of tasks by the name of the kind, which its versions share.
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Watches {
+    fn start(&mut self, Start { kind, until }: Start) {
+        let name = kind.name().to_string();
+        let metrics = self.metrics.kind(&name);
+        for number in 0..kind.scopes().len() {
+            let watch = watch(kind.clone(), number, self.client.clone(), self.random.clone(), metrics.clone());
+            let (until, name) = (until.clone(), name.clone());
+            *self.by_name.entry(name.clone()).or_default() += 1;
+            self.running.spawn(async move {
+                until.run_until_cancelled(watch).await;
+                name
+            });
+        }
+    }
+
+    /// Drops the metrics of a kind with its last watch.
+    fn ended(&mut self, ended: Result<String, JoinError>) {
+        let Ok(name) = ended else { return };
+        let count = self.by_name.entry(name.clone()).or_default();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.by_name.remove(&name);
+            self.metrics.forget(&name);
+        }
     }
 }

@@ -27,6 +27,14 @@ impl CacheFamilies {
         }
     }
 
+    /// Drops the counters of a kind.
+    pub(super) fn forget(&self, kind: &str) {
+        for family in [&self.undecodable, &self.interrupted] {
+            // Fails if there are none.
+            let _ = family.remove_label_values(&[kind]);
+        }
+    }
+
     /// Returns the counters of one kind, labelled with its name in kubectl.
     pub(super) fn kind(&self, kind: &str) -> CacheMetrics {
         let [undecodable, interrupted] =

@@ -118,6 +118,11 @@ impl<K: AnyObject> Reader<K> {
         self.row(key).is_some_and(|row| !row.has_uid(uid))
     }
 
+    /// Returns whether the object with this key has this UID.
+    pub(crate) fn has(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.row(key).is_some_and(|row| row.has_uid(uid))
+    }
+
     fn note(&self, query: impl FnOnce() -> Query, found: usize) {
         self.recorder.read(|| self.kind.name().kind.clone().into(), query, found);
     }

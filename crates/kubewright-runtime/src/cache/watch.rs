@@ -85,6 +85,7 @@ pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random
                 }
                 () = tokio::time::sleep(HEALTHY_AGE), if failures > 0 && !is_listing => {
                     failures = 0;
+                    kind.recover(number);
                     continue;
                 }
             };

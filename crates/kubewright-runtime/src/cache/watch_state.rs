@@ -121,6 +121,11 @@ impl WatchState {
         self.rollback.take()
     }
 
+    /// Returns whether a list has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.synced || self.listing.is_some()
+    }
+
     /// Keeps the fields of another generation of types from the next list on.
     pub(super) fn expect_generation(&mut self, generation: u64) {
         self.next_generation = generation;
@@ -137,6 +142,10 @@ impl WatchState {
 
     pub(super) fn fail(&mut self, reason: String) {
         self.failure = Some(reason);
+    }
+
+    pub(super) fn recover(&mut self) {
+        self.failure = None;
     }
 
     /// Records a version that the API server has returned to another request than this watch.

@@ -6,7 +6,6 @@ use http::{
     header::{ACCEPT, HeaderValue},
     uri::InvalidUri,
 };
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     api::{ApiResource, DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
     core::{DynamicObject, PartialObjectMeta, request::Error as BuildError},
@@ -15,29 +14,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{AnyObject, Apply, Call, Client, ClientError, Delete, Namespace, Operation, SubresourceClient};
-use crate::object::{KindName, ObjectKey};
+use crate::object::{KindName, KindScope, ObjectKey};
 
 /// The default page size of lists.
 const PAGE: u32 = 500;
-
-/// The scope of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    Cluster,
-    Namespaced,
-    /// Known only at run time: a key with a namespace means a namespaced object.
-    Unknown,
-}
-
-impl Scope {
-    fn of<K: AnyObject>() -> Self {
-        match TypeId::of::<K::Scope>() {
-            id if id == TypeId::of::<ClusterResourceScope>() => Self::Cluster,
-            id if id == TypeId::of::<NamespaceResourceScope>() => Self::Namespaced,
-            _ => Self::Unknown,
-        }
-    }
-}
 
 /// Requests for the objects of one kind, from [`Client::kind`], [`Client::metadata`] or [`Client::dynamic`]. Cheap to
 /// clone.
@@ -175,7 +155,7 @@ impl<K: AnyObject> KindClient<K> {
     /// of one namespace per request.
     pub async fn delete_collection(&self, how: &DeleteParams, params: &ListParams) -> Result<(), ClientError> {
         let call = self.call_many(Operation::DeleteCollection);
-        if Scope::of::<K>() == Scope::Namespaced && call.namespace().is_none() {
+        if KindScope::of::<K>() == KindScope::Namespaced && call.namespace().is_none() {
             return Err(ClientError::NoNamespace { target: call.target() });
         }
         let how = DeleteParams { dry_run: how.dry_run || call.is_dry_run(), ..how.clone() };
@@ -214,17 +194,17 @@ impl<K: AnyObject> KindClient<K> {
             version: None,
         };
         let refused = |key: &ObjectKey| call(key.clone()).target();
-        let scope = Scope::of::<K>();
+        let scope = KindScope::of::<K>();
         let in_namespace = |namespace: &str| ObjectKey::namespaced(namespace, key.name());
         let key = match (&self.client.namespace, key.namespace()) {
-            _ if scope == Scope::Cluster => ObjectKey::cluster(key.name()),
+            _ if scope == KindScope::Cluster => ObjectKey::cluster(key.name()),
             (Namespace::Only(only), Some(namespace)) if **only != *namespace => {
                 return Err(ClientError::OtherNamespace { target: refused(key), namespace: only.to_string() });
             }
             (_, Some(_)) => key.clone(),
             (Namespace::Only(namespace), None) => in_namespace(namespace),
-            (Namespace::Usual(namespace), None) if scope == Scope::Namespaced => in_namespace(namespace),
-            (_, None) if scope == Scope::Namespaced => {
+            (Namespace::Usual(namespace), None) if scope == KindScope::Namespaced => in_namespace(namespace),
+            (_, None) if scope == KindScope::Namespaced => {
                 return Err(ClientError::NoNamespace { target: refused(key) });
             }
             (_, None) => key.clone(),
@@ -235,7 +215,7 @@ impl<K: AnyObject> KindClient<K> {
     /// Returns a request for several objects.
     fn call_many(&self, operation: Operation) -> Call {
         let namespace = match &self.client.namespace {
-            Namespace::Only(namespace) | Namespace::Usual(namespace) if Scope::of::<K>() != Scope::Cluster => {
+            Namespace::Only(namespace) | Namespace::Usual(namespace) if KindScope::of::<K>() != KindScope::Cluster => {
                 Some(&**namespace)
             }
             _ => None,
@@ -259,7 +239,7 @@ impl<K: AnyObject> KindClient<K> {
     }
 
     pub(super) fn requests(&self, call: &Call) -> Request {
-        Request::new(K::url_path(&self.kind, call.namespace().filter(|_| Scope::of::<K>() != Scope::Cluster)))
+        Request::new(K::url_path(&self.kind, call.namespace().filter(|_| KindScope::of::<K>() != KindScope::Cluster)))
     }
 
     /// Encodes an object as JSON. For dynamic kinds and metadata it sets `apiVersion` and `kind`, which may be missing

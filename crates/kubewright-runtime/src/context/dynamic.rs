@@ -8,17 +8,17 @@ use super::{Context, WatchRequest};
 use crate::{
     cache::{Reader, Unsynced},
     client::ClientError,
-    object::{KindName, Object, ObjectKey},
+    object::{AnyObject, KindName, ObjectKey},
 };
 
 /// The cached reads of a [`Context`] for a kind that is known only at run time, by [`Context::dynamic`].
 #[derive(Debug)]
-pub struct DynamicReader<'a, K> {
+pub struct DynamicReader<'a, K: AnyObject> {
     context: &'a Context<K>,
     resource: &'a ApiResource,
 }
 
-impl<K: Object> Context<K> {
+impl<K: AnyObject> Context<K> {
     /// The cached reads for a kind that is known only at run time. Requests past the cache are made by
     /// [`Client::dynamic`](crate::client::Client::dynamic).
     ///
@@ -39,7 +39,7 @@ impl<K: Object> Context<K> {
     }
 }
 
-impl<K: Object> DynamicReader<'_, K> {
+impl<K: AnyObject> DynamicReader<'_, K> {
     /// As [`Context::children`].
     ///
     /// # Errors

@@ -153,11 +153,22 @@ impl DynamicWatches {
             let is_wanted = watched.requests.lock().end_run(key, has_succeeded);
             if !is_wanted {
                 debug!(kind = %name, "no reconcile requests the kind any more");
-                watched.kind.off(&watched.handler, &watched.listener);
-                self.cache.unwatch(name);
+                self.end(name, watched);
             }
             is_wanted
         });
+    }
+
+    fn end(&self, name: &KindName, watched: &WatchedKind) {
+        watched.kind.off_change(&watched.handler);
+        watched.kind.off_advance(&watched.listener);
+        self.cache.unwatch(name);
+    }
+
+    /// Ends all watches, when the controller has ended.
+    pub(crate) fn end_all(&self) {
+        let kinds = std::mem::take(&mut *self.kinds.lock());
+        kinds.iter().for_each(|(name, watched)| self.end(name, watched));
     }
 
     /// Returns whether a kind is watched.

@@ -46,8 +46,10 @@ use crate::{
 };
 
 /// The context of one reconcile. It lives as long as the reconcile.
-pub struct Context<K> {
+pub struct Context<K: AnyObject> {
     services: Arc<Services>,
+    /// The reconciled kind.
+    of: K::DynamicType,
     key: ObjectKey,
     object: Option<Arc<K>>,
     views: LiveViews,
@@ -57,26 +59,32 @@ pub struct Context<K> {
     written_status: Mutex<Option<(Value, Option<String>)>>,
 }
 
-impl<K> fmt::Debug for Context<K> {
+impl<K: AnyObject> fmt::Debug for Context<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
-impl<K: Object> Context<K> {
+impl<K: AnyObject> Context<K> {
     pub(crate) fn new(
         services: Arc<Services>,
+        of: K::DynamicType,
         key: ObjectKey,
         views: LiveViews,
         cancel: CancellationToken,
         tracker: WriteTracker,
     ) -> Self {
-        Self { services, key, object: None, views, tracker, cancel, written_status: Mutex::default() }
+        Self { services, of, key, object: None, views, tracker, cancel, written_status: Mutex::default() }
     }
 
     /// Returns the same context for this state of the object.
     pub(crate) fn with_object(self, object: Arc<K>) -> Self {
         Self { object: Some(object), ..self }
+    }
+
+    /// Returns the name of the controller.
+    pub(crate) fn controller(&self) -> &str {
+        &self.services.controller
     }
 
     /// Returns the namespace and name of the reconciled object.
@@ -269,10 +277,10 @@ impl<K: Object> Context<K> {
 
     fn reference(&self) -> ObjectReference {
         match &self.object {
-            Some(object) => object.object_ref(&()),
+            Some(object) => object.object_ref(&self.of),
             None => ObjectReference {
-                api_version: Some(K::api_version(&()).into_owned()),
-                kind: Some(K::kind(&()).into_owned()),
+                api_version: Some(K::api_version(&self.of).into_owned()),
+                kind: Some(K::kind(&self.of).into_owned()),
                 name: Some(self.key.name().into()),
                 namespace: self.key.namespace().map(Into::into),
                 ..ObjectReference::default()

@@ -27,7 +27,7 @@ use super::Context;
 use crate::{
     client::{ClientError, LARGEST_WORKSPACE, WorkspaceError},
     name::shorten,
-    object::{Object, ObjectKey},
+    object::{AnyObject, ObjectKey},
 };
 
 /// The annotation with the UID of the workspace's object.
@@ -37,7 +37,7 @@ const ENTRY: &str = "memory.json";
 /// The maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
 
-impl<K: Object> Context<K> {
+impl<K: AnyObject> Context<K> {
     /// Reads the workspace of the reconciled object, which is `T::default()` if nothing was stored. See [`Workspace`].
     ///
     /// It costs one request, which is sent when the result is awaited. `T` should accept values of its earlier versions
@@ -53,14 +53,14 @@ impl<K: Object> Context<K> {
 /// A workspace to be read by `await`. See [`Context::workspace`].
 #[derive(Debug)]
 #[must_use = "nothing is read until it is awaited"]
-pub struct OpenWorkspace<'a, K, T> {
+pub struct OpenWorkspace<'a, K: AnyObject, T> {
     context: &'a Context<K>,
     namespace: Option<&'a str>,
     or_default: bool,
     memory: PhantomData<fn() -> T>,
 }
 
-impl<'a, K, T> OpenWorkspace<'a, K, T> {
+impl<'a, K: AnyObject, T> OpenWorkspace<'a, K, T> {
     /// Starts from the default if the stored value can't be decoded, which is otherwise an error. The next update replaces it.
     pub fn or_default(self) -> Self {
         Self { or_default: true, ..self }
@@ -72,7 +72,7 @@ impl<'a, K, T> OpenWorkspace<'a, K, T> {
     }
 }
 
-impl<'a, K: Object, T> IntoFuture for OpenWorkspace<'a, K, T>
+impl<'a, K: AnyObject, T> IntoFuture for OpenWorkspace<'a, K, T>
 where
     T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
@@ -116,7 +116,7 @@ where
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Workspace<'a, K, T> {
+pub struct Workspace<'a, K: AnyObject, T> {
     context: &'a Context<K>,
     key: ObjectKey,
     value: T,
@@ -136,7 +136,7 @@ enum Stored {
     Others(ConfigMap),
 }
 
-impl<K, T> Deref for Workspace<'_, K, T> {
+impl<K: AnyObject, T> Deref for Workspace<'_, K, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -146,7 +146,7 @@ impl<K, T> Deref for Workspace<'_, K, T> {
 
 impl<'a, K, T> Workspace<'a, K, T>
 where
-    K: Object,
+    K: AnyObject,
     T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
     async fn open(context: &'a Context<K>, namespace: Option<&str>, or_default: bool) -> Result<Self, ClientError> {
@@ -238,7 +238,7 @@ where
             return Err(gone(self.context, &self.key));
         };
         let controller = &self.context.services.controller;
-        let reference = object.owner_ref(&());
+        let reference = object.owner_ref(&self.context.of);
         let config = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(self.key.name().into()),
@@ -266,7 +266,7 @@ where
     /// Deletes the workspace of an earlier object with the same name, after a live read: if this run's object is gone, the workspace
     /// may belong to a later one.
     async fn clear_away(&self, config: &ConfigMap) -> Result<(), ClientError> {
-        let live = self.context.live().get::<K>(self.context.key()).await?;
+        let live = self.context.client().kind_with::<K>(self.context.of.clone()).get(self.context.key()).await?;
         if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {
             return Err(gone(self.context, &self.key));
         }
@@ -274,7 +274,7 @@ where
     }
 }
 
-fn key<K: Object>(context: &Context<K>, namespace: Option<&str>) -> Result<ObjectKey, ClientError> {
+fn key<K: AnyObject>(context: &Context<K>, namespace: Option<&str>) -> Result<ObjectKey, ClientError> {
     let namespace = namespace.or(context.key().namespace());
     let namespace = namespace.ok_or_else(|| WorkspaceError::NoNamespace { owner: owner(context) })?;
     let suffix = format!(".{}.workspace", context.services.controller);
@@ -282,15 +282,15 @@ fn key<K: Object>(context: &Context<K>, namespace: Option<&str>) -> Result<Objec
     Ok(ObjectKey::namespaced(namespace, &format!("{name}{suffix}")))
 }
 
-fn uid<'a, K: Object>(context: &'a Context<K>, key: &ObjectKey) -> Result<&'a str, ClientError> {
+fn uid<'a, K: AnyObject>(context: &'a Context<K>, key: &ObjectKey) -> Result<&'a str, ClientError> {
     let uid = context.object.as_ref().and_then(|object| object.meta().uid.as_deref());
     uid.ok_or_else(|| gone(context, key))
 }
 
-fn gone<K: Object>(context: &Context<K>, key: &ObjectKey) -> ClientError {
+fn gone<K: AnyObject>(context: &Context<K>, key: &ObjectKey) -> ClientError {
     ClientError::OwnerGone { target: format!("configmaps {key}"), owner: owner(context) }
 }
 
-fn owner<K: Object>(context: &Context<K>) -> String {
-    format!("{} {}", K::kind(&()), context.key())
+fn owner<K: AnyObject>(context: &Context<K>) -> String {
+    format!("{} {}", K::kind(&context.of), context.key())
 }

@@ -5,7 +5,7 @@
 
 use kube::{
     api::Patch,
-    core::{PartialObjectMeta, object::HasStatus},
+    core::{DynamicObject, PartialObjectMeta, object::HasStatus},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,14 +14,14 @@ use super::Context;
 use crate::{
     client::{Apply, Change, Client, ClientError, Delete, OperationResult, PatchFrom},
     finalizer,
-    object::{KindName, Object, ObjectKey},
-    owner::{controller_of, is_controlled_by, set_controller_reference},
+    object::{AnyObject, KindName, Object, ObjectKey},
+    owner::{controller_of, is_controlled_by, set_controller_reference_with},
 };
 
 /// How often a status is sent while the object changes at the same time.
 const STATUS_TRIES: u32 = 5;
 
-impl<K: Object> Context<K> {
+impl<K: AnyObject> Context<K> {
     /// The client for all requests of the API, typed and dynamic, with the wrappers of [`Client`]. It has the controller's field
     /// manager. Requests without a namespace use the reconciled object's.
     ///
@@ -218,8 +218,22 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// As [`Context::patch`]; a conflict, if the object has changed since it was read: the list has several writers.
     pub async fn add_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<T, ClientError> {
+        self.add_finalizer_to((), object, name).await
+    }
+
+    /// Adds the finalizer of the reconciled object.
+    pub(crate) async fn add_own_finalizer(&self, object: &K, name: &str) -> Result<K, ClientError> {
+        self.add_finalizer_to(self.of.clone(), object, name).await
+    }
+
+    async fn add_finalizer_to<T: AnyObject>(
+        &self,
+        of: T::DynamicType,
+        object: &T,
+        name: &str,
+    ) -> Result<T, ClientError> {
         let mut changed = object.clone();
-        if finalizer::add(&mut changed, name) { self.write_finalizers(&changed).await } else { Ok(changed) }
+        if finalizer::add(&mut changed, name) { self.write_finalizers(of, &changed).await } else { Ok(changed) }
     }
 
     /// Removes a finalizer from an object if it has it, and returns the object as stored. An object that is being deleted
@@ -230,22 +244,36 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// As [`Context::patch`]; a conflict, if the object has changed since it was read.
     pub async fn remove_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<Option<T>, ClientError> {
+        self.remove_finalizer_from((), object, name).await
+    }
+
+    /// Removes the finalizer of the reconciled object.
+    pub(crate) async fn remove_own_finalizer(&self, object: &K, name: &str) -> Result<Option<K>, ClientError> {
+        self.remove_finalizer_from(self.of.clone(), object, name).await
+    }
+
+    async fn remove_finalizer_from<T: AnyObject>(
+        &self,
+        of: T::DynamicType,
+        object: &T,
+        name: &str,
+    ) -> Result<Option<T>, ClientError> {
         let mut changed = object.clone();
         if !finalizer::remove(&mut changed, name) {
             return Ok(Some(changed));
         }
-        match self.write_finalizers(&changed).await {
+        match self.write_finalizers(of, &changed).await {
             Err(error) if error.is_not_found() => Ok(None),
             answer => answer.map(Some),
         }
     }
 
     /// Writes the whole list if the object is unchanged since it was read.
-    async fn write_finalizers<T: Object>(&self, object: &T) -> Result<T, ClientError> {
+    async fn write_finalizers<T: AnyObject>(&self, of: T::DynamicType, object: &T) -> Result<T, ClientError> {
         let meta = object.meta();
         let (version, finalizers) = (&meta.resource_version, meta.finalizers.as_deref().unwrap_or_default());
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        self.patch(&ObjectKey::of(object), &Patch::Merge(patch)).await
+        self.client().kind_with::<T>(of).patch(&ObjectKey::of(object), &Patch::Merge(patch)).await
     }
 
     async fn upsert<T: Object>(
@@ -300,17 +328,17 @@ impl<K: Object> Context<K> {
     fn adopt<T: Object>(&self, child: &mut T) -> Result<(), ClientError> {
         match &self.object {
             Some(owner) if owner.meta().deletion_timestamp.is_none() => {
-                Ok(set_controller_reference(owner.as_ref(), child)?)
+                Ok(set_controller_reference_with(owner.as_ref(), &self.of, child, &())?)
             }
             _ => Err(ClientError::OwnerGone {
                 target: format!("{} {}", KindName::of::<T>(), ObjectKey::of(child)),
-                owner: format!("{} {}", KindName::of::<K>(), self.key),
+                owner: format!("{} {}", KindName::named::<K>(&self.of), self.key),
             }),
         }
     }
 }
 
-impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
+impl<K: AnyObject + HasStatus<Status: Serialize>> Context<K> {
     /// Sets the status of the reconciled object. If it is unchanged, no request is made.
     ///
     /// The request is one merge patch of the status subresource: the whole new status, and `null` for fields that are no longer
@@ -324,28 +352,46 @@ impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
     /// If the API server rejects the request or doesn't respond; in the latter case the status may be written. 409 (`Conflict`) if
     /// the object was created again under the same name, or changes all the time.
     pub async fn set_status(&self, status: K::Status) -> Result<(), ClientError> {
-        let Some(object) = &self.object else { return Ok(()) };
         let encode = |status: Option<&K::Status>| serde_json::to_value(status).unwrap_or_default();
-        let wanted = encode(Some(&status));
+        self.write_status(|object| encode(object.status()), encode(Some(&status))).await
+    }
+}
+
+impl Context<DynamicObject> {
+    /// Sets the status of a reconciled object whose kind is known only at run time, as [`Context::set_status`] does: the whole
+    /// status.
+    ///
+    /// # Errors
+    /// As [`Context::set_status`].
+    pub async fn set_dynamic_status(&self, status: Value) -> Result<(), ClientError> {
+        self.write_status(|object| object.data.get("status").cloned().unwrap_or_default(), status).await
+    }
+}
+
+impl<K: AnyObject> Context<K> {
+    /// Writes the status, unless it is the one that this run wrote last or, before the first write, the known one.
+    async fn write_status(&self, known: impl FnOnce(&K) -> Value, wanted: Value) -> Result<(), ClientError> {
+        let Some(object) = &self.object else { return Ok(()) };
         let written = self.written_status.lock().clone();
-        let (known, mut version) =
-            written.unwrap_or_else(|| (encode(object.status()), object.meta().resource_version.clone()));
+        let (known, mut version) = written.unwrap_or_else(|| (known(object), object.meta().resource_version.clone()));
         if known == wanted {
             return Ok(());
         }
         let client = self.client();
+        let status = client.kind_with::<K>(self.of.clone()).status();
         for tries_left in (0..STATUS_TRIES).rev() {
             let patch = json!({
-                "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+                "apiVersion": K::api_version(&self.of), "kind": K::kind(&self.of),
                 "metadata": {"resourceVersion": version}, "status": replacement(&known, &wanted),
             });
-            match client.kind::<K>().status().patch::<PartialObjectMeta<K>, _>(&self.key, &Patch::Merge(patch)).await {
+            match status.patch::<PartialObjectMeta<K>, _>(&self.key, &Patch::Merge(patch)).await {
                 Ok(patched) => {
                     *self.written_status.lock() = Some((wanted, patched.metadata.resource_version));
                     return Ok(());
                 }
                 Err(conflict) if conflict.is_conflict() && tries_left > 0 => {
-                    let current = client.metadata::<K>().get(&self.key).await?;
+                    let metadata = client.kind_with::<PartialObjectMeta<K>>(self.of.clone());
+                    let current = metadata.get(&self.key).await?;
                     let current = current.filter(|current| current.metadata.uid == object.meta().uid);
                     version = current.ok_or(conflict)?.metadata.resource_version;
                 }

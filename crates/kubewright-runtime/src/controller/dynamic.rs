@@ -8,24 +8,24 @@ use super::{
 };
 use crate::{
     cache::Reader,
-    object::{Object, ObjectKey},
+    object::{AnyObject, ObjectKey},
     predicate::Predicate,
 };
 
 /// The declarations of a [`Controller`] for a kind that is known only at run time, by [`Controller::dynamic`].
 #[must_use]
-pub struct DynamicKind<'a, K: Object> {
+pub struct DynamicKind<'a, K: AnyObject> {
     controller: Controller<K>,
     resource: &'a ApiResource,
 }
 
-impl<K: Object> std::fmt::Debug for DynamicKind<'_, K> {
+impl<K: AnyObject> std::fmt::Debug for DynamicKind<'_, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DynamicKind").field("resource", self.resource).finish_non_exhaustive()
     }
 }
 
-impl<K: Object> Controller<K> {
+impl<K: AnyObject> Controller<K> {
     /// Declares a kind that is known only at run time. Its objects are kube's
     /// [`DynamicObject`]s; [`Context::dynamic`](crate::context::Context::dynamic) reads them.
     ///
@@ -56,7 +56,7 @@ impl<K: Object> Controller<K> {
     }
 }
 
-impl<K: Object> DynamicKind<'_, K> {
+impl<K: AnyObject> DynamicKind<'_, K> {
     /// As [`Controller::owns`].
     pub fn owns(self) -> Self {
         self.owns_when(Predicate::always())
@@ -64,13 +64,19 @@ impl<K: Object> DynamicKind<'_, K> {
 
     /// As [`Controller::owns_when`].
     pub fn owns_when(self, predicate: Predicate<DynamicObject>) -> Self {
-        let source = Source::owned_dynamic::<K>(self.resource.clone(), predicate, Owners::Controller);
+        let source =
+            Source::owned::<K, DynamicObject>(self.reconciled(), self.resource.clone(), predicate, Owners::Controller);
         self.with(source)
     }
 
     /// As [`Controller::owns_for_every_owner`].
     pub fn owns_for_every_owner(self) -> Self {
-        let source = Source::owned_dynamic::<K>(self.resource.clone(), Predicate::always(), Owners::Every);
+        let source = Source::owned::<K, DynamicObject>(
+            self.reconciled(),
+            self.resource.clone(),
+            Predicate::always(),
+            Owners::Every,
+        );
         self.with(source)
     }
 
@@ -89,13 +95,13 @@ impl<K: Object> DynamicKind<'_, K> {
         mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         let mapper = move |object: &DynamicObject, known: &Reader<K>| mapped_keys(mapper(object, known));
-        let source = Source::mapped_dynamic(self.resource.clone(), predicate, mapper);
+        let source = Source::mapped::<K, DynamicObject>(self.reconciled(), self.resource.clone(), predicate, mapper);
         self.with(source)
     }
 
     /// As [`Controller::reads`].
     pub fn reads(self) -> Self {
-        let source = Source::read_dynamic(self.resource.clone());
+        let source = Source::read::<DynamicObject>(self.resource.clone());
         self.with(source)
     }
 
@@ -105,8 +111,12 @@ impl<K: Object> DynamicKind<'_, K> {
         name: &'static str,
         values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let source = Source::indexed_dynamic(self.resource.clone(), name, values);
+        let source = Source::indexed::<DynamicObject>(self.resource.clone(), name, values);
         self.with(source)
+    }
+
+    fn reconciled(&self) -> K::DynamicType {
+        self.controller.kind.clone()
     }
 
     fn with(self, source: Source) -> Self {

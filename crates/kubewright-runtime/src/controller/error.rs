@@ -6,6 +6,23 @@ use thiserror::Error;
 
 use crate::object::ObjectKey;
 
+/// The error of a reconcile whose object has another scope than its controller was made for.
+#[derive(Debug, Error)]
+#[error(
+    "{kind} has become {}, but the controller {controller} was made for a {} kind: restart the operator, or remove the controller and add it again",
+    scope(*is_namespaced), scope(!*is_namespaced)
+)]
+pub(super) struct ScopeChanged {
+    pub(super) kind: String,
+    pub(super) controller: String,
+    /// Whether the kind is namespaced now.
+    pub(super) is_namespaced: bool,
+}
+
+fn scope(is_namespaced: bool) -> &'static str {
+    if is_namespaced { "namespaced" } else { "cluster-scoped" }
+}
+
 /// The error with which a controller ends.
 #[derive(Debug, Error)]
 #[non_exhaustive]

@@ -30,6 +30,14 @@ impl BarrierFamilies {
         }
     }
 
+    /// Drops the counters of a controller.
+    pub(super) fn forget(&self, controller: &str) {
+        for family in [&self.waits, &self.timeouts] {
+            // Fails if there are none.
+            let _ = family.remove_label_values(&[controller]);
+        }
+    }
+
     pub(super) fn controller(&self, controller: &str) -> BarrierMetrics {
         let [waits, timeouts] = [&self.waits, &self.timeouts].map(|family| family.with_label_values(&[controller]));
         BarrierMetrics { waits, timeouts }

@@ -17,6 +17,7 @@ mod reconciler;
 mod run;
 mod source;
 mod takeover;
+mod wiring;
 mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -40,7 +41,7 @@ pub(crate) use self::{
 use crate::{
     cache::Reader,
     client::Client,
-    object::{KindName, Object, ObjectKey},
+    object::{AnyObject, KindName, KindScope, Object, ObjectKey},
     predicate::Predicate,
     queue::Backoff,
     rbac::{Permissions, PolicyRule},
@@ -68,7 +69,9 @@ use crate::{
 ///     })
 ///     .concurrency(4);
 /// ```
-pub struct Controller<K: Object> {
+pub struct Controller<K: AnyObject> {
+    /// The reconciled kind.
+    kind: K::DynamicType,
     name: String,
     field_manager: Option<String>,
     client: Option<WrapClient>,
@@ -91,7 +94,7 @@ pub struct Controller<K: Object> {
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
 type Rank<K> = Box<dyn Fn(&K) -> i32 + Send + Sync>;
 
-impl<K: Object> fmt::Debug for Controller<K> {
+impl<K: AnyObject> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
     }
@@ -100,8 +103,39 @@ impl<K: Object> fmt::Debug for Controller<K> {
 impl<K: Object> Controller<K> {
     /// A controller with the lower-case kind as its name, one worker, no timeout, and no predicate.
     pub fn new<R: Reconciler<K>>(reconciler: R) -> Self {
+        Self::new_with(reconciler, ())
+    }
+}
+
+impl<K: AnyObject> Controller<K> {
+    /// [`Controller::new`] for a kind that may be known only at run time, as `Controller::<DynamicObject>` of an
+    /// [`ApiResource`](kube::core::ApiResource).
+    ///
+    /// A kind that is known only at run time counts as namespaced, as in [`Controller::dynamic`]. The scope of its objects is that
+    /// of the first one. If the kind is later defined anew with another scope, its objects aren't reconciled: each is an error that
+    /// says so, until the controller is [added anew](crate::manager::Controllers).
+    ///
+    /// ```
+    /// # use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+    /// # use kubewright_runtime::{action::Action, client::ClientError, context::Context, controller::{Controller, Reconciler}};
+    /// struct Widgets;
+    ///
+    /// impl Reconciler<DynamicObject> for Widgets {
+    ///     type Error = ClientError;
+    ///
+    ///     async fn reconcile(&self, widget: &DynamicObject, ctx: &Context<DynamicObject>) -> Result<Action, ClientError> {
+    ///         let colour = &widget.data["spec"]["colour"];
+    ///         ctx.set_dynamic_status(serde_json::json!({ "painted": colour })).await?;
+    ///         Ok(Action::await_change())
+    ///     }
+    /// }
+    ///
+    /// let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    /// let controller = Controller::<DynamicObject>::new_with(Widgets, widgets);
+    /// ```
+    pub fn new_with<R: Reconciler<K>>(reconciler: R, kind: K::DynamicType) -> Self {
         Self {
-            name: K::kind(&()).to_lowercase(),
+            name: K::kind(&kind).to_lowercase(),
             field_manager: None,
             client: None,
             concurrency: None,
@@ -114,10 +148,11 @@ impl<K: Object> Controller<K> {
             predicate: Predicate::always(),
             sources: Vec::new(),
             outside: Vec::new(),
-            work: Arc::new(Typed::<K, R>::new(reconciler)),
+            work: Arc::new(Typed::<K, R>::new(reconciler, kind.clone())),
             finalizer: R::FINALIZER,
             is_exclusive: true,
             permissions: Permissions::default(),
+            kind,
         }
     }
 
@@ -160,14 +195,16 @@ impl<K: Object> Controller<K> {
 
     /// [`Controller::owns`] for changes that pass a predicate.
     pub fn owns_when<T: Object>(self, predicate: Predicate<T>) -> Self {
-        self.watch(Source::owned::<K, T>(predicate, Owners::Controller))
+        let source = Source::owned::<K, T>(self.kind.clone(), (), predicate, Owners::Controller);
+        self.watch(source)
     }
 
     /// [`Controller::owns`] for all owners: each `K` among the owner references is enqueued, also if it doesn't control the child.
     /// [`Context::children`](crate::context::Context::children) finds the children that are controlled; the others are found by an
     /// [index](Controller::index) of owner UIDs.
     pub fn owns_for_every_owner<T: Object>(self) -> Self {
-        self.watch(Source::owned::<K, T>(Predicate::always(), Owners::Every))
+        let source = Source::owned::<K, T>(self.kind.clone(), (), Predicate::always(), Owners::Every);
+        self.watch(source)
     }
 
     /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each that
@@ -182,7 +219,9 @@ impl<K: Object> Controller<K> {
         predicate: Predicate<T>,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.watch(Source::mapped::<K, T>(predicate, move |object, known| mapped_keys(mapper(object, known))))
+        let mapper = move |object: &T, known: &Reader<K>| mapped_keys(mapper(object, known));
+        let source = Source::mapped::<K, T>(self.kind.clone(), (), predicate, mapper);
+        self.watch(source)
     }
 
     /// [`Controller::watches`] with a mapper that also returns the priority of each key, in place of the one that
@@ -205,12 +244,13 @@ impl<K: Object> Controller<K> {
         let mapper = move |object: &T, known: &Reader<K>| {
             mapper(object, known).into_iter().map(|(key, priority)| (key, Some(priority))).collect()
         };
-        self.watch(Source::mapped::<K, T>(Predicate::always(), mapper))
+        let source = Source::mapped::<K, T>(self.kind.clone(), (), Predicate::always(), mapper);
+        self.watch(source)
     }
 
     /// Caches objects of kind `T`, so that a reconcile can read them. Their changes enqueue nothing.
     pub fn reads<T: Object>(self) -> Self {
-        self.watch(Source::read::<T>())
+        self.watch(Source::read::<T>(()))
     }
 
     /// Adds an index to the cache of kind `T` for [`Reader::indexed`]. `values` returns the values under which an object is
@@ -222,7 +262,7 @@ impl<K: Object> Controller<K> {
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        self.watch(Source::indexed(name, values))
+        self.watch(Source::indexed::<T>((), name, values))
     }
 
     /// Reconciles the keys that are sent through a channel, by another task of the program or on behalf of another system
@@ -357,7 +397,8 @@ impl<K: Object> Controller<K> {
     }
 
     pub(crate) fn describe(&self) -> ControllerDescription {
-        let own = Use { kind: KindName::of::<K>(), relation: Relation::For, is_namespaced: K::is_namespaced() };
+        let (kind, is_namespaced) = (KindName::named::<K>(&self.kind), KindScope::of::<K>().is_namespaced());
+        let own = Use { kind, relation: Relation::For, is_namespaced };
         let uses = self.sources.iter().map(|source| {
             let (kind, relation, is_namespaced) = (source.kind.clone(), source.relation, source.is_namespaced);
             Use { kind, relation, is_namespaced }

@@ -1,7 +1,6 @@
 //! Connects a controller with the parts of a manager, and makes it a task that can run.
 
 use std::{
-    any::TypeId,
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -25,15 +24,16 @@ use super::{
     metrics::BarrierFamilies,
     source::{Source, priority},
     takeover::{Handoff, Takeover},
+    wiring::{Backlog, Wiring},
 };
 use crate::{
-    cache::{Cache, Delta, Reader},
+    cache::{Cache, Delta, Kind, Reader},
     client::Client,
     context::{DynamicWatches, Enqueue, Notify, Services},
-    event::Broadcaster,
+    event::{LateQueue, Recorder},
     leader::fence::Fence,
     metrics::Metrics,
-    object::{KindName, Object, ObjectKey},
+    object::{AnyObject, KindName, ObjectKey},
     queue::{KeyState, LOW_PRIORITY, NORMAL_PRIORITY, Now, Queue, SharedQueue, When},
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
@@ -42,16 +42,17 @@ use crate::{
 /// The interval at which a controller that waits for first lists logs which kinds are missing.
 const SYNC_LOG_INTERVAL: Duration = Duration::from_secs(120);
 
-/// The parts of a manager that its controllers need.
-pub(crate) struct Environment<'a> {
+/// The parts of a manager that its controllers need. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Environment {
     pub(crate) client: kube::Client,
     pub(crate) cache: Cache,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) metrics: Metrics,
     pub(crate) barrier_metrics: BarrierFamilies,
-    pub(crate) events: &'a Broadcaster,
-    pub(crate) traces: &'a Traces,
+    pub(crate) events: LateQueue,
+    pub(crate) traces: Traces,
     /// The keys that this replica reconciles.
     pub(crate) share: Share,
     /// Whether a leader is elected, so that another replica may have reconciled the keys before.
@@ -64,7 +65,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) fenced: kube::Client,
 }
 
-impl Environment<'_> {
+impl Environment {
     /// Makes controllers work under a lease.
     pub(crate) fn raise_fence(&mut self) {
         self.fenced = self.fence.guard(&self.client, self.clock.clone());
@@ -74,9 +75,14 @@ impl Environment<'_> {
 /// A controller that is connected to the cache, and can run once that is started.
 pub(crate) struct Prepared {
     run: Box<Run>,
+    kinds: Vec<Arc<Kind>>,
+    detach: Detach,
 }
 
 type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send;
+
+/// Removes everything of a controller from the manager. Called when it doesn't run any more.
+pub(crate) type Detach = Box<dyn FnOnce() + Send>;
 
 impl Prepared {
     /// Runs until `stop`, then until the workers have ended, or were aborted on `abort`. On an error it cancels `stop`.
@@ -87,16 +93,28 @@ impl Prepared {
     ) -> BoxFuture<'static, Result<(), ControllerError>> {
         (self.run)(stop, abort)
     }
+
+    /// Returns the kinds that it declares.
+    pub(crate) fn kinds(&self) -> &[Arc<Kind>] {
+        &self.kinds
+    }
+
+    /// Separates what removes the controller. It must be called after the run.
+    pub(crate) fn detachable(self) -> (Self, Detach) {
+        (Self { detach: Box::new(|| {}), ..self }, self.detach)
+    }
 }
 
-impl<K: Object> Controller<K> {
-    /// Adds the controller's kinds to the cache, and makes their changes enqueue its keys.
-    pub(crate) fn prepare(self, environment: &Environment<'_>) -> Prepared {
+impl<K: AnyObject> Controller<K> {
+    /// Adds the controller's kinds to the cache, and makes their changes enqueue its keys. A late controller comes while the
+    /// manager runs.
+    pub(crate) fn prepare(self, environment: &Environment, is_late: bool) -> Prepared {
         let Self { name, field_manager, client, timeout, predicate, sources, outside, work, is_exclusive, .. } = self;
+        let kind = KindName::named::<K>(&self.kind);
         let share = if is_exclusive { environment.share.clone() } else { Share::default() };
         let sender = if is_exclusive { &environment.fenced } else { &environment.client };
         let field_manager = field_manager.unwrap_or_else(|| format!("{name}-controller"));
-        let of_kind = || environment.concurrency.get(&KindName::of::<K>().group_kind()).copied();
+        let of_kind = || environment.concurrency.get(&kind.group_kind()).copied();
         let concurrency = self.concurrency.or_else(of_kind).unwrap_or(1).max(1);
         let api = Client::new(sender.clone()).field_owner(&field_manager);
         let api = client.map_or(api.clone(), |wrap| wrap(api));
@@ -107,21 +125,23 @@ impl<K: Object> Controller<K> {
         };
         let queue = Queue::seeded(self.backoff, environment.random.u64());
         let queue = Arc::new(SharedQueue::of(queue, environment.clock.clone(), metrics.queue.clone()));
-        let sources = [Source::reconciled::<K>(predicate)].into_iter().chain(sources).collect::<Vec<_>>();
+        let mut wiring = Wiring::new(environment.cache.clone(), is_late);
+        let keys = Reader::<K>::new(wiring.kind::<K>(&self.kind), None);
+        let sources = [Source::reconciled::<K>(self.kind, predicate)].into_iter().chain(sources).collect::<Vec<_>>();
         let state = ControllerState {
             queue: queue.clone(),
             cache: environment.cache.clone(),
             kinds: sources.iter().map(|source| Arc::new(source.kind.clone())).collect(),
-            reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
+            reconciled: keys.clone(),
             share: share.clone(),
         };
-        let tracer = environment.traces.controller(&name, [K::group(&()), K::kind(&())], concurrency, state);
-        let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
+        let names = [kind.group.clone().into(), kind.kind.clone().into()];
+        let tracer = environment.traces.controller(&name, names, concurrency, state);
         let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
         let enqueue = enqueue(&queue, tracer.as_ref(), rank.clone());
         let notify = notify(&queue, tracer.as_ref(), rank.clone());
         let watches = DynamicWatches::new(environment.cache.clone(), enqueue.clone(), notify);
-        let (kinds, types) = connect(&environment.cache, &queue, &enqueue, sources);
+        connect(&mut wiring, &queue, &enqueue, sources);
         let acquiring = queue.clone();
         let enqueue_acquired: EnqueueAcquired = Box::new(move |acquired| {
             let acquired = keys.keys(None, &Selector::default()).into_iter().filter(|key| acquired(key));
@@ -135,32 +155,32 @@ impl<K: Object> Controller<K> {
             handoff.add_all();
         }
         let (held, notified) = (handoff.clone(), queue.clone());
-        share.on_acquire(move |acquired| {
+        share.on_acquire(&name, move |acquired| {
             held.add(acquired);
             notified.notify();
         });
         let services = Arc::new(Services {
             api,
             cache: environment.cache.clone(),
-            kinds,
-            types,
+            kinds: wiring.names(),
+            types: wiring.types(),
             watches,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
-            recorder: environment.events.recorder(&field_manager),
+            recorder: Recorder::new(environment.events.clone(), &field_manager),
             controller: name,
         });
         let dispatcher = Dispatcher {
-            services,
+            services: services.clone(),
             #[cfg(feature = "opentelemetry")]
-            kind: KindName::of::<K>(),
+            kind,
             work,
             queue,
             barrier: Barrier::default(),
             concurrency,
             timeout,
             workers: JoinSet::new(),
-            share,
+            share: share.clone(),
             takeover: Takeover::new(handoff),
             sync_checks: JoinSet::new(),
             enqueue_acquired,
@@ -169,9 +189,24 @@ impl<K: Object> Controller<K> {
             recovers: self.recovers,
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
-        let timeout = self.cache_sync_timeout;
-        Prepared { run: Box::new(move |stop, abort| run(dispatcher, outside, timeout, stop, abort).boxed()) }
+        let (timeout, backlog, kinds) = (self.cache_sync_timeout, wiring.backlog(), wiring.kinds());
+        let run = Box::new(move |stop, abort| run(dispatcher, outside, backlog, timeout, stop, abort).boxed());
+        let detach = detach(environment.clone(), services, share, wiring);
+        Prepared { run, kinds, detach }
     }
+}
+
+/// Returns what removes a controller: its handlers and kinds, its place among the replicas, its metrics and its traces.
+fn detach(environment: Environment, services: Arc<Services>, share: Share, wiring: Wiring) -> Detach {
+    Box::new(move || {
+        let Services { controller, watches, .. } = services.as_ref();
+        wiring.undo();
+        watches.end_all();
+        share.forget(controller);
+        environment.traces.forget(controller);
+        environment.metrics.forget(controller);
+        environment.barrier_metrics.forget(controller);
+    })
 }
 
 /// The state of a controller that its traces show.
@@ -183,7 +218,7 @@ struct ControllerState<K> {
     share: Share,
 }
 
-impl<K: Object> trace::ControllerInfo for ControllerState<K> {
+impl<K: AnyObject> trace::ControllerInfo for ControllerState<K> {
     fn now(&self) -> Now {
         self.queue.now()
     }
@@ -209,14 +244,11 @@ impl<K: Object> trace::ControllerInfo for ControllerState<K> {
     }
 }
 
-/// The declared kinds, and the declared types of each.
-type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<(Arc<KindName>, TypeId)>);
-
 /// The function that is added to the priority of a key.
 type Rank = Arc<dyn Fn(&ObjectKey) -> i32 + Send + Sync>;
 
 /// Returns the rank of the key's object, or 0 without an object. The function belongs to the operator.
-fn ranked<K: Object>(rank: impl Fn(&K) -> i32 + Send + Sync + 'static, objects: Reader<K>) -> Rank {
+fn ranked<K: AnyObject>(rank: impl Fn(&K) -> i32 + Send + Sync + 'static, objects: Reader<K>) -> Rank {
     Arc::new(move |key| {
         let Some(object) = objects.get(key) else { return 0 };
         catch_unwind(AssertUnwindSafe(|| rank(&object))).unwrap_or_else(|_| {
@@ -259,27 +291,21 @@ fn notify(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<R
     })
 }
 
-/// Connects the sources with the cache and the queue. Returns the declared kinds and types.
-fn connect(cache: &Cache, queue: &Arc<SharedQueue>, enqueue: &Enqueue, sources: Vec<Source>) -> Declared {
-    let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
+/// Connects the sources with the cache and the queue.
+fn connect(wiring: &mut Wiring, queue: &Arc<SharedQueue>, enqueue: &Enqueue, sources: Vec<Source>) {
     for source in sources {
-        (source.connect)(cache, enqueue.clone());
-        let kind = Arc::new(source.kind);
-        types.insert((kind.clone(), source.of));
-        kinds.insert(kind);
+        (source.connect)(wiring, enqueue.clone());
     }
-    for kind in kinds.iter().filter_map(|kind| cache.find(kind)) {
-        let queue = queue.clone();
-        // The barrier may wait for the state that has just arrived.
-        kind.on_advance(Arc::new(move || queue.notify()));
-    }
-    (kinds, types)
+    let queue = queue.clone();
+    // The barrier may wait for the state that has just arrived.
+    wiring.on_advance(move || queue.notify());
 }
 
 /// Starts the sources, waits for the first lists, then runs the loop.
 async fn run(
     dispatcher: Dispatcher,
     outside: Vec<RunSource>,
+    backlog: Option<Backlog>,
     timeout: Option<Duration>,
     stop: CancellationToken,
     abort: CancellationToken,
@@ -315,6 +341,9 @@ async fn run(
         None => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(())) => {
+            if let Some(backlog) = backlog {
+                catch_up(&dispatcher.queue, backlog, &stop).await;
+            }
             info!(controller, workers = dispatcher.concurrency, "reconciling");
             dispatcher.enter(Phase::Working);
             dispatcher.run(stop, abort).await
@@ -322,6 +351,17 @@ async fn run(
     };
     sources.shutdown().await;
     result
+}
+
+/// Waits until the kinds of a late controller have everything that it reads, and passes their objects to its handlers.
+async fn catch_up(queue: &SharedQueue, backlog: Backlog, stop: &CancellationToken) {
+    while !backlog.is_complete() {
+        // Each event of a kind notifies the queue.
+        if stop.run_until_cancelled(queue.changed(None)).await.is_none() {
+            return;
+        }
+    }
+    backlog.replay();
 }
 
 /// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the source.

@@ -5,7 +5,7 @@ use std::{error::Error, fmt};
 use crate::{
     action::{Action, Retry},
     context::Context,
-    object::{Object, ObjectKey},
+    object::{AnyObject, ObjectKey},
 };
 
 /// The logic of an operator: makes the cluster match the spec of one object of kind `K`.
@@ -14,7 +14,7 @@ use crate::{
 /// `await` and is repeated after an error, so it must be idempotent. At most one run per key is in progress at a time.
 ///
 /// Write the methods as `async fn`. [`Context`] has what a run needs besides the object.
-pub trait Reconciler<K: Object>: Send + Sync + 'static {
+pub trait Reconciler<K: AnyObject>: Send + Sync + 'static {
     /// The finalizer for [`cleanup`](Self::cleanup), such as `podsets.app.example.com/cleanup`. The runtime adds it before
     /// the first reconcile. `None`, the default, adds none: objects are then deleted at once, and their children are garbage
     /// collected through their owner references.

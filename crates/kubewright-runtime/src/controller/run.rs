@@ -1,17 +1,21 @@
 //! One reconcile of one key: finds the object, handles the finalizer, calls the reconciler.
 
-use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use super::Reconciler;
+use super::{Reconciler, error::ScopeChanged};
 use crate::{
     action::{Action, Retry},
     client::{ClientError, explain, is_conflict, retry_after},
     context::{Context, LiveViews, Services, WriteTracker},
     finalizer,
-    object::{KindName, Object, ObjectKey},
+    object::{AnyObject, KindName, KindScope, ObjectKey},
 };
 
 /// The arguments of a run.
@@ -47,30 +51,39 @@ pub(super) trait Work: Send + Sync {
 }
 
 /// A [`Reconciler`] as [`Work`].
-pub(super) struct Typed<K, R> {
+pub(super) struct Typed<K: AnyObject, R> {
     reconciler: R,
-    kind: PhantomData<fn(K)>,
+    kind: K::DynamicType,
+    name: KindName,
+    /// Whether the objects are namespaced. The first one tells, if the kind is known only at run time.
+    is_namespaced: OnceLock<bool>,
 }
 
-impl<K: Object, R: Reconciler<K>> Work for Typed<K, R> {
+impl<K: AnyObject, R: Reconciler<K>> Work for Typed<K, R> {
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Action, Failure>> {
         async move { self.work(run).await }.boxed()
     }
 }
 
-impl<K: Object, R: Reconciler<K>> Typed<K, R> {
-    pub(super) fn new(reconciler: R) -> Self {
-        Self { reconciler, kind: PhantomData }
+impl<K: AnyObject, R: Reconciler<K>> Typed<K, R> {
+    pub(super) fn new(reconciler: R, kind: K::DynamicType) -> Self {
+        let is_namespaced = match KindScope::of::<K>() {
+            KindScope::Cluster => false.into(),
+            KindScope::Namespaced => true.into(),
+            KindScope::Unknown => OnceLock::new(),
+        };
+        Self { reconciler, name: KindName::named::<K>(&kind), kind, is_namespaced }
     }
 
     async fn work(&self, run: Run) -> Result<Action, Failure> {
         let Run { services, key, views, tracker, cancel } = run;
-        let context = Context::<K>::new(services, key, views, cancel, tracker);
-        let objects = context.declared::<K>(&KindName::of::<K>()).map_err(|error| refused(&error))?;
+        let context = Context::<K>::new(services, self.kind.clone(), key, views, cancel, tracker);
+        let objects = context.declared::<K>(&self.name).map_err(|error| refused(&error))?;
         let Some(object) = objects.get(context.key()) else {
             let deleted = self.reconciler.deleted(context.key(), &context).await;
             return deleted.map(|()| Action::await_change()).map_err(|error| self.failed(error));
         };
+        self.check_scope(&context)?;
         let finalized = R::FINALIZER.is_some_and(|finalizer| finalizer::contains(object.as_ref(), finalizer));
         match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
             (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
@@ -80,12 +93,23 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
             }
             (Some(_), true) => Ok(Action::await_change()),
             (Some(finalizer), false) if !finalized => {
-                let object = context.add_finalizer(object.as_ref(), finalizer).await;
+                let object = context.add_own_finalizer(object.as_ref(), finalizer).await;
                 let object = Arc::new(object.map_err(|error| refused(&error))?);
                 self.reconcile(&object, context).await
             }
             (_, false) => self.reconcile(&object, context).await,
         }
+    }
+
+    /// Checks that the object has the scope that the controller was made for: another definition may have replaced that of the kind.
+    fn check_scope(&self, context: &Context<K>) -> Result<(), Failure> {
+        let is_namespaced = context.key().namespace().is_some();
+        if *self.is_namespaced.get_or_init(|| is_namespaced) == is_namespaced {
+            return Ok(());
+        }
+        let error =
+            ScopeChanged { kind: self.name.to_string(), controller: context.controller().into(), is_namespaced };
+        Err(Failure::new(&error, Retry::Backoff))
     }
 
     async fn reconcile(&self, object: &Arc<K>, context: Context<K>) -> Result<Action, Failure> {
@@ -97,7 +121,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         let context = context.with_object(object.clone());
         let action = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
         if action.requeue.is_none() {
-            context.remove_finalizer(object.as_ref(), finalizer).await.map_err(|error| refused(&error))?;
+            context.remove_own_finalizer(object.as_ref(), finalizer).await.map_err(|error| refused(&error))?;
         }
         Ok(action)
     }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::{ApiResource, DynamicObject};
 pub use kubewright_apimachinery::description::Relation;
 
+use super::wiring::Wiring;
 use crate::{
-    cache::{Cache, Cause, Delta, Kind, Reader},
+    cache::{Cause, Delta, Reader},
     context::Enqueue,
-    object::{AnyObject, KindName, Object, ObjectKey},
+    object::{AnyObject, KindName, KindScope, ObjectKey},
     predicate::{Change, Predicate},
     queue,
 };
@@ -25,15 +25,13 @@ pub(super) enum Owners {
 }
 
 /// Adds a kind to the cache, and makes its changes enqueue keys.
-type Connect = Box<dyn FnOnce(&Cache, Enqueue) + Send>;
+type Connect = Box<dyn FnOnce(&mut Wiring, Enqueue) + Send>;
 
 /// A kind that a controller uses.
 pub(super) struct Source {
     pub(super) kind: KindName,
     pub(super) relation: Relation,
     pub(super) is_namespaced: bool,
-    /// The type as which the kind is read.
-    pub(super) of: TypeId,
     /// The declared index.
     pub(super) index: Option<Index>,
     pub(super) connect: Connect,
@@ -57,16 +55,22 @@ impl Index {
     }
 }
 
+/// The kinds are given as kube's dynamic types: `()` if they are known at compile time.
 impl Source {
-    fn new<T: Object>(relation: Relation, connect: impl FnOnce(&Cache, Enqueue) + Send + 'static) -> Self {
-        let (kind, is_namespaced, of) = (KindName::of::<T>(), T::is_namespaced(), TypeId::of::<T>());
-        Self { kind, relation, is_namespaced, of, index: None, connect: Box::new(connect) }
+    fn new<T: AnyObject>(
+        kind: &T::DynamicType,
+        relation: Relation,
+        connect: impl FnOnce(&mut Wiring, Enqueue) + Send + 'static,
+    ) -> Self {
+        let (kind, is_namespaced) = (KindName::named::<T>(kind), KindScope::of::<T>().is_namespaced());
+        Self { kind, relation, is_namespaced, index: None, connect: Box::new(connect) }
     }
 
     /// Returns the source of the reconciled kind itself.
-    pub(super) fn reconciled<K: Object>(predicate: Predicate<K>) -> Self {
-        Self::new::<K>(Relation::For, move |cache, enqueue| {
-            cache.kind::<K>().on_change(move |delta| {
+    pub(super) fn reconciled<K: AnyObject>(reconciled: K::DynamicType, predicate: Predicate<K>) -> Self {
+        Self::new::<K>(&reconciled.clone(), Relation::For, move |wiring, enqueue| {
+            let kind = wiring.kind::<K>(&reconciled);
+            wiring.on_change(&kind, move |delta| {
                 if passes(&predicate, delta) {
                     enqueue(delta.object.clone(), None, delta);
                 }
@@ -75,140 +79,79 @@ impl Source {
     }
 
     /// Returns a source by which children of kind `T` enqueue their owners of kind `K`, including the former ones if they changed.
-    pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>, which: Owners) -> Self {
-        Self::new::<T>(Relation::Owns, move |cache, enqueue| {
-            let passes = move |delta: &Delta<'_>| passes(&predicate, delta);
-            enqueue_owners::<K>(&cache.kind::<T>(), cache, enqueue, passes, which);
-        })
-    }
-
-    /// [`Source::owned`] for a kind that is known only at run time.
-    pub(super) fn owned_dynamic<K: Object>(
-        resource: ApiResource,
-        predicate: Predicate<DynamicObject>,
+    pub(super) fn owned<K: AnyObject, T: AnyObject>(
+        reconciled: K::DynamicType,
+        owned: T::DynamicType,
+        predicate: Predicate<T>,
         which: Owners,
     ) -> Self {
-        Self::dynamic(resource.clone(), Relation::Owns, move |cache, enqueue| {
-            let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            enqueue_owners::<K>(&kind, cache, enqueue, move |delta| passes(&predicate, delta), which);
+        Self::new::<T>(&owned.clone(), Relation::Owns, move |wiring, enqueue| {
+            let owners = Reader::<K>::new(wiring.kind::<K>(&reconciled), None);
+            let kind = wiring.kind::<T>(&owned);
+            wiring.on_change(&kind, move |delta| {
+                if passes(&predicate, delta) {
+                    let found = delta.owners(which == Owners::Every).into_iter();
+                    let keys = found.filter_map(|owner| owner_key(&reconciled, &owner, delta.object, &owners));
+                    keys.collect::<BTreeSet<_>>().into_iter().for_each(|key| enqueue(key, None, delta));
+                }
+            });
         })
     }
 
     /// Returns a source by which objects of kind `T` enqueue the keys that the mapper returns for their old and new states, with
     /// the mapper's priority if it has one.
-    pub(super) fn mapped<K: Object, T: Object>(
+    pub(super) fn mapped<K: AnyObject, T: AnyObject>(
+        reconciled: K::DynamicType,
+        watched: T::DynamicType,
         predicate: Predicate<T>,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<T>(Relation::Watches, move |cache, enqueue| {
-            enqueue_by_mapper(
-                &cache.kind::<T>(),
-                cache,
-                enqueue,
-                move |change: Change<'_, T>| predicate.passes(change),
-                mapper,
-            );
+        Self::new::<T>(&watched.clone(), Relation::Watches, move |wiring, enqueue| {
+            let known = Reader::new(wiring.kind::<K>(&reconciled), None);
+            let kind = wiring.kind::<T>(&watched);
+            wiring.on_change(&kind, move |delta| {
+                let keys = delta.with(|change: Change<'_, T>| map(change, &predicate, &mapper, &known));
+                keys.into_iter().flatten().for_each(|(key, priority)| enqueue(key, priority, delta));
+            });
         })
-    }
-
-    /// [`Source::mapped`] for a kind that is known only at run time.
-    pub(super) fn mapped_dynamic<K: Object>(
-        resource: ApiResource,
-        predicate: Predicate<DynamicObject>,
-        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
-    ) -> Self {
-        Self::dynamic(resource.clone(), Relation::Watches, move |cache, enqueue| {
-            let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            enqueue_by_mapper(&kind, cache, enqueue, move |change| predicate.passes(change), mapper);
-        })
-    }
-
-    /// Returns a source of a kind that is known only at run time, which enqueues nothing.
-    pub(super) fn read_dynamic(resource: ApiResource) -> Self {
-        Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
-            cache.kind_with::<DynamicObject>(&resource, true);
-        })
-    }
-
-    fn dynamic(
-        resource: ApiResource,
-        relation: Relation,
-        connect: impl FnOnce(&Cache, Enqueue) + Send + 'static,
-    ) -> Self {
-        let (kind, of) = (KindName::named::<DynamicObject>(&resource), TypeId::of::<DynamicObject>());
-        // The scope is unknown: namespaced by default.
-        Self { kind, relation, is_namespaced: true, of, index: None, connect: Box::new(connect) }
     }
 
     /// Returns a source of kind `T` which enqueues nothing.
-    pub(super) fn read<T: Object>() -> Self {
-        Self::new::<T>(Relation::Reads, |cache, _| drop(cache.kind::<T>()))
+    pub(super) fn read<T: AnyObject>(read: T::DynamicType) -> Self {
+        Self::new::<T>(&read.clone(), Relation::Reads, move |wiring, _| drop(wiring.kind::<T>(&read)))
     }
 
     /// Returns the source of an index, which adds kind `T` to the cache.
-    pub(super) fn indexed<T: Object>(
+    pub(super) fn indexed<T: AnyObject>(
+        indexed: T::DynamicType,
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let index = Some(Index::new(name, &values));
-        let source = Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values));
-        Self { index, ..source }
-    }
-
-    /// [`Source::indexed`] for a kind that is known only at run time.
-    pub(super) fn indexed_dynamic(
-        resource: ApiResource,
-        name: &'static str,
-        values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
-    ) -> Self {
-        let index = Some(Index::new(name, &values));
-        let source = Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
-            cache.kind_with::<DynamicObject>(&resource, true).index(name, values);
+        let index = Index::new(name, &values);
+        let source = Self::new::<T>(&indexed.clone(), Relation::Reads, move |wiring, _| {
+            wiring.index::<T>(&indexed, name, values);
         });
-        Self { index, ..source }
+        Self { index: Some(index), ..source }
     }
 }
 
-fn enqueue_owners<K: Object>(
-    kind: &Kind,
-    cache: &Cache,
-    enqueue: Enqueue,
-    passes: impl Fn(&Delta<'_>) -> bool + Send + Sync + 'static,
-    which: Owners,
-) {
-    let owners = Reader::<K>::new(cache.kind::<K>(), None);
-    kind.on_change(move |delta| {
-        if passes(delta) {
-            let found = delta.owners(which == Owners::Every).into_iter();
-            let keys = found.filter_map(|owner| owner_key(&owner, delta.object, &owners));
-            keys.collect::<BTreeSet<_>>().into_iter().for_each(|key| enqueue(key, None, delta));
-        }
-    });
-}
-
-fn enqueue_by_mapper<K: Object, T: AnyObject>(
-    kind: &Kind,
-    cache: &Cache,
-    enqueue: Enqueue,
-    passes: impl Fn(Change<'_, T>) -> bool + Send + Sync + 'static,
-    mapper: impl Fn(&T, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
-) {
-    let reconciled = Reader::new(cache.kind::<K>(), None);
-    kind.on_change(move |delta| {
-        let keys = delta.with(|change: Change<'_, T>| {
-            let mut keys = BTreeMap::new();
-            if !passes(change) {
-                return keys;
-            }
-            let states = change.old().into_iter().chain([change.object()]);
-            // Both states mostly map to the same keys.
-            for (key, priority) in states.flat_map(|object| mapper(object, &reconciled)) {
-                keys.entry(key).and_modify(|known| *known = priority.max(*known)).or_insert(priority);
-            }
-            keys
-        });
-        keys.into_iter().flatten().for_each(|(key, priority)| enqueue(key, priority, delta));
-    });
+/// Returns the keys for both states of a change that passes.
+fn map<K: AnyObject, T: AnyObject>(
+    change: Change<'_, T>,
+    predicate: &Predicate<T>,
+    mapper: &impl Fn(&T, &Reader<K>) -> Vec<MappedKey>,
+    reconciled: &Reader<K>,
+) -> BTreeMap<ObjectKey, Option<i32>> {
+    let mut keys = BTreeMap::new();
+    if !predicate.passes(change) {
+        return keys;
+    }
+    let states = change.old().into_iter().chain([change.object()]);
+    // Both states mostly map to the same keys.
+    for (key, priority) in states.flat_map(|object| mapper(object, reconciled)) {
+        keys.entry(key).and_modify(|known| *known = priority.max(*known)).or_insert(priority);
+    }
+    keys
 }
 
 /// A key that a mapper returns, with a priority if it gives one.
@@ -229,18 +172,32 @@ pub(super) fn priority(delta: &Delta<'_>) -> i32 {
 }
 
 /// Returns the key of a child's owner, if the owner is a `K`, and the cached object with that name has the same UID.
-fn owner_key<K: Object>(owner: &OwnerReference, child: &ObjectKey, known: &Reader<K>) -> Option<ObjectKey> {
-    let key = match child.namespace() {
-        Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
-        _ => ObjectKey::cluster(&owner.name),
+fn owner_key<K: AnyObject>(
+    reconciled: &K::DynamicType,
+    owner: &OwnerReference,
+    child: &ObjectKey,
+    known: &Reader<K>,
+) -> Option<ObjectKey> {
+    if !is_a::<K>(reconciled, owner) {
+        return None;
+    }
+    let cluster_scoped = || ObjectKey::cluster(&owner.name);
+    let in_namespace = child.namespace().map(|namespace| ObjectKey::namespaced(namespace, &owner.name));
+    let key = match KindScope::of::<K>() {
+        KindScope::Cluster => cluster_scoped(),
+        KindScope::Namespaced => in_namespace.unwrap_or_else(cluster_scoped),
+        // Only the cache tells. An owner that it doesn't have yet is enqueued when it arrives.
+        KindScope::Unknown => {
+            return in_namespace.into_iter().chain([cluster_scoped()]).find(|key| known.has(key, &owner.uid));
+        }
     };
-    (is_a::<K>(owner) && !known.is_another(&key, &owner.uid)).then_some(key)
+    (!known.is_another(&key, &owner.uid)).then_some(key)
 }
 
 /// Returns whether the reference is to a `K`, in any version.
-fn is_a<K: Object>(owner: &OwnerReference) -> bool {
+fn is_a<K: AnyObject>(reconciled: &K::DynamicType, owner: &OwnerReference) -> bool {
     let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    owner.kind == K::kind(&()) && group == K::group(&())
+    owner.kind == K::kind(reconciled) && group == K::group(reconciled)
 }
 
 #[cfg(test)]
@@ -251,10 +208,12 @@ mod tests {
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{Namespace, Pod},
     };
+    use kube::core::{ApiResource, DynamicObject};
     use parking_lot::Mutex;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::{cache::Cache, object::Object};
 
     fn owner(api_version: &str, kind: &str, uid: &str) -> OwnerReference {
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": "owner", "uid": uid, "controller": true});
@@ -268,7 +227,7 @@ mod tests {
         if let Some(uid) = known {
             kind.put(&json!({"metadata": {"namespace": "a", "name": "owner", "uid": uid}}));
         }
-        let key = owner_key::<K>(owner, &ObjectKey::namespaced("a", "child"), &Reader::new(kind, None));
+        let key = owner_key::<K>(&(), owner, &ObjectKey::namespaced("a", "child"), &Reader::new(kind, None));
         key.map(|key| key.to_string())
     }
 
@@ -288,15 +247,38 @@ mod tests {
         let reference = |name: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller});
         for (which, expected) in [(Owners::Controller, vec!["a/owner"]), (Owners::Every, vec!["a/other", "a/owner"])] {
             let (cache, enqueued) = (Cache::new(BTreeSet::new(), Default::default()), Arc::new(Mutex::new(Vec::new())));
-            let source = Source::owned::<ReplicaSet, Pod>(Predicate::always(), which);
+            let source = Source::owned::<ReplicaSet, Pod>((), (), Predicate::always(), which);
             let enqueuing = enqueued.clone();
-            (source.connect)(&cache, Arc::new(move |key, _, _| enqueuing.lock().push(key.to_string())));
+            let enqueue: Enqueue = Arc::new(move |key, _, _| enqueuing.lock().push(key.to_string()));
+            (source.connect)(&mut Wiring::new(cache.clone(), false), enqueue);
             cache.kind::<Pod>().put(&json!({"metadata": {
                 "namespace": "a", "name": "child",
                 "ownerReferences": [reference("other", false), reference("owner", true)],
             }}));
             assert_eq!(*enqueued.lock(), expected);
         }
+    }
+
+    /// A namespaced child can have a cluster-scoped owner, so only the UID tells the scope of an owner of a dynamic kind.
+    #[test]
+    fn a_child_enqueues_an_owner_of_a_kind_known_at_run_time_in_its_scope() {
+        let found = |owners: &[Value]| {
+            let cache = Cache::new(BTreeSet::new(), Default::default());
+            let resource = ApiResource::erase::<ReplicaSet>(&());
+            let kind = cache.kind_with::<DynamicObject>(&resource, true);
+            owners.iter().for_each(|owner| kind.put(&json!({"metadata": owner})));
+            let reader = Reader::<DynamicObject>::new(kind, None);
+            let owner = owner("apps/v1", "ReplicaSet", "u");
+            let key = owner_key(&resource, &owner, &ObjectKey::namespaced("a", "child"), &reader);
+            key.map(|key| key.to_string())
+        };
+        let here = json!({"namespace": "a", "name": "owner", "uid": "u"});
+        let everywhere = json!({"name": "owner", "uid": "u"});
+        let another = json!({"namespace": "a", "name": "owner", "uid": "v"});
+        assert_eq!(found(&[here]).as_deref(), Some("a/owner"));
+        assert_eq!(found(std::slice::from_ref(&everywhere)).as_deref(), Some("owner"));
+        assert_eq!(found(&[another, everywhere]).as_deref(), Some("owner"));
+        assert_eq!(found(&[]), None, "it is enqueued by its own arrival");
     }
 
     /// The object with the owner's name was created after the child's owner was deleted.

@@ -115,21 +115,11 @@ impl Manager {
         self
     }
 
-    /// Checks that each index is declared once, or by the same function.
-    pub(super) fn check_indexes(&self) -> Result<(), ManagerError> {
+    /// Returns the controllers with the indexes that they declare, and the manager with those that it declares.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = (String, Vec<(KindName, Index)>)> {
         let of_controllers =
             self.controllers.iter().map(|controller| (controller.describe().name, controller.indexes()));
-        let mut indexes = BTreeMap::new();
-        for (name, declared) in of_controllers.chain([("manager".into(), self.handles.indexes())]) {
-            for (kind, index) in declared {
-                let (first, known) = indexes.entry((kind.clone(), index.name)).or_insert_with(|| (name.clone(), None));
-                if known.replace(index).is_some_and(|known: Index| !known.is(&index)) {
-                    let (kind, index, first) = (kind.to_string(), index.name.into(), first.clone());
-                    return Err(ManagerError::SameIndex { kind, index, first, second: name });
-                }
-            }
-        }
-        Ok(())
+        of_controllers.chain([("manager".into(), self.handles.indexes())])
     }
 
     /// Calls a handler with each change of the objects of kind `T`, without a controller (controller-runtime: `AddEventHandler` of an
@@ -170,4 +160,21 @@ impl Manager {
         self.handles.declare(rule, |_| {});
         Recorder::new(self.handles.events.clone(), name)
     }
+}
+
+/// Checks that each index is declared once, or by the same function.
+pub(super) fn check_indexes(
+    declarations: impl Iterator<Item = (String, Vec<(KindName, Index)>)>,
+) -> Result<(), ManagerError> {
+    let mut indexes = BTreeMap::new();
+    for (name, declared) in declarations {
+        for (kind, index) in declared {
+            let (first, known) = indexes.entry((kind.clone(), index.name)).or_insert_with(|| (name.clone(), None));
+            if known.replace(index).is_some_and(|known: Index| !known.is(&index)) {
+                let (kind, index, first) = (kind.to_string(), index.name.into(), first.clone());
+                return Err(ManagerError::SameIndex { kind, index, first, second: name });
+            }
+        }
+    }
+    Ok(())
 }

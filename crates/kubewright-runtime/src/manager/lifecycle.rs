@@ -38,7 +38,7 @@ enum Holding {
 
 impl LeaseHold {
     /// Starts acquiring the lease; `None` if no lease is needed.
-    pub(super) fn start(replicas: Replicas, environment: &Environment<'_>) -> Result<Option<Self>, ManagerError> {
+    pub(super) fn start(replicas: Replicas, environment: &Environment) -> Result<Option<Self>, ManagerError> {
         let Environment { client, clock, random, metrics, share, fence, .. } = environment;
         let (client, clock, random, fence) = (client.clone(), clock.clone(), random.clone(), fence.clone());
         Ok(match replicas {
@@ -174,7 +174,7 @@ impl Lifecycle {
 }
 
 /// Returns the task of a runnable. A panic is returned as an error.
-pub(super) fn runnable_task(runnable: Runnable, environment: &Environment<'_>) -> Task {
+pub(super) fn runnable_task(runnable: Runnable, environment: &Environment) -> Task {
     let Runnable { name, needs_leader, run, .. } = runnable;
     let Environment { client, fenced, clock, random, metrics, .. } = environment;
     let client = if needs_leader { fenced } else { client }.clone();

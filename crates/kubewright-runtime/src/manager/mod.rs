@@ -4,6 +4,7 @@
 //! and, with leader election when it becomes the leader, the remaining tasks. It stops them in reverse order. Replicas
 //! that don't lead also fill their caches and queues, so that they can take over at once.
 
+mod controllers;
 mod describe;
 mod features;
 mod handles;
@@ -33,11 +34,15 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::describe::{Description, KindDescription, Port};
 use self::{
+    controllers::Additions,
     describe::DeclaredVersion,
     handles::Handles,
     lifecycle::{LeaseHold, Lifecycle, Task},
+};
+pub use self::{
+    controllers::{ControllerEnd, Controllers},
+    describe::{Description, KindDescription, Port},
 };
 pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
 use crate::{
@@ -52,7 +57,7 @@ use crate::{
     log::LevelError,
     metrics::Metrics,
     metrics_server::{self, MetricsServer},
-    object::{KindName, Object},
+    object::{AnyObject, KindName, Object},
     probe::{self, Probes},
     process::{hostname, program_name},
     rbac::PolicyRule,
@@ -87,6 +92,9 @@ pub enum ManagerError {
     /// Two controllers have the same name, so their metrics, events and field ownership would be shared.
     #[error("two controllers have the name {0:?}: rename one with Controller::name")]
     SameName(String),
+    /// A controller can't be added to a manager that doesn't run any more.
+    #[error("can't add the controller {0:?}: the manager has ended")]
+    Ended(String),
     /// Two indexes of one kind have the same name.
     #[error(
         "controllers {first:?} and {second:?} both declare the index {index:?} of {kind}: declare it in one of them, or rename one"
@@ -219,6 +227,7 @@ pub struct Manager {
     webhook_server: Option<WebhookServer>,
     webhooks: Registrations,
     handles: Handles,
+    additions: Additions,
 }
 
 /// The coordination mode of this process with other replicas.
@@ -257,10 +266,10 @@ trait Prepare: std::fmt::Debug + Send {
 
     fn indexes(&self) -> Vec<(KindName, Index)>;
 
-    fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared;
+    fn prepare(self: Box<Self>, environment: &Environment, is_late: bool) -> Prepared;
 }
 
-impl<K: Object> Prepare for Controller<K> {
+impl<K: AnyObject> Prepare for Controller<K> {
     fn describe(&self) -> ControllerDescription {
         Controller::describe(self)
     }
@@ -273,8 +282,8 @@ impl<K: Object> Prepare for Controller<K> {
         Controller::indexes(self)
     }
 
-    fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared {
-        Controller::prepare(*self, environment)
+    fn prepare(self: Box<Self>, environment: &Environment, is_late: bool) -> Prepared {
+        Controller::prepare(*self, environment, is_late)
     }
 }
 
@@ -352,6 +361,7 @@ impl Manager {
             webhook_server: None,
             webhooks: Registrations::default(),
             handles: Handles::default(),
+            additions: Additions::default(),
         }
     }
 
@@ -398,8 +408,8 @@ impl Manager {
         self
     }
 
-    /// Adds a controller.
-    pub fn controller<K: Object>(mut self, controller: Controller<K>) -> Self {
+    /// Adds a controller. [`Manager::controllers`] adds controllers while the manager runs.
+    pub fn controller<K: AnyObject>(mut self, controller: Controller<K>) -> Self {
         self.controllers.push(Box::new(controller));
         self
     }
@@ -580,6 +590,7 @@ impl Manager {
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
+        let declared = self.indexes().collect();
         let metrics = self.metrics.unwrap_or_else(|| Metrics::new(self.clock.clone()));
         let client = match &self.connection {
             Connection::Client(client) => client.clone(),
@@ -588,7 +599,7 @@ impl Manager {
         let client = client::logging_warnings(&client);
         let cache = Cache::new(self.namespaces, self.cache);
         let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
-        let events = Broadcaster::start_for(queue, client.clone(), &hostname(), clock, metrics.clone());
+        let events = Broadcaster::start_for(queue.clone(), client.clone(), &hostname(), clock, metrics.clone());
         let fence = Fence::default();
         let mut environment = Environment {
             fenced: client.clone(),
@@ -598,8 +609,8 @@ impl Manager {
             random: self.random,
             barrier_metrics: BarrierFamilies::new(metrics.registry()),
             metrics,
-            events: &events,
-            traces: &self.traces,
+            events: queue,
+            traces: self.traces.clone(),
             share: Share::default(),
             is_elected: false,
             concurrency: self.concurrency,
@@ -618,10 +629,13 @@ impl Manager {
             }
         }
         self.handles.connect(&environment.cache);
-        let (mut everywhere, mut elected) = (Vec::new(), Vec::new());
+        let (mut everywhere, mut elected) = (Vec::<Task>::new(), Vec::new());
+        if let Some(supervisor) = self.additions.supervisor(&environment, declared, self.elected.clone(), self.grace) {
+            everywhere.push(Box::new(|stop, abort| supervisor.run(stop, abort).boxed()));
+        }
         for controller in self.controllers {
             let group = if controller.needs_leader() { &mut elected } else { &mut everywhere };
-            group.push(controller_task(controller.prepare(&environment)));
+            group.push(controller_task(controller.prepare(&environment, false)));
         }
         for runnable in self.runnables {
             let group = if runnable.needs_leader { &mut elected } else { &mut everywhere };
@@ -675,7 +689,7 @@ impl Manager {
                 return Err(ManagerError::SameName(name));
             }
         }
-        self.check_indexes()?;
+        handles::check_indexes(self.indexes())?;
         describe::check_kinds(&self.kinds)?;
         if let Some((path, _)) = self.metrics_handlers.iter().find(|(path, _)| !is_plain(path)) {
             return Err(ManagerError::BadMetricsPath(path.clone()));
@@ -707,7 +721,7 @@ impl Manager {
 
 impl Replicas {
     /// Resolves flags into options, including the defaults that depend on the client.
-    fn resolve(self, environment: &Environment<'_>) -> Self {
+    fn resolve(self, environment: &Environment) -> Self {
         let Self::Args { is_sharded, namespace, name } = self else { return self };
         let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
         let identity = identity(&environment.random);

@@ -99,6 +99,23 @@ impl Families {
     }
 }
 
+impl Families {
+    /// Drops the series of a controller, unless there are none.
+    pub(super) fn forget(&self, controller: &str) {
+        let label = [controller];
+        for result in ReconcileResult::ALL {
+            let _ = self.total.remove_label_values(&[controller, result.label()]);
+        }
+        for family in [&self.errors, &self.terminal_errors, &self.panics, &self.timeouts] {
+            let _ = family.remove_label_values(&label);
+        }
+        for family in [&self.max_concurrent, &self.active] {
+            let _ = family.remove_label_values(&label);
+        }
+        let _ = self.seconds.remove_label_values(&label);
+    }
+}
+
 /// The metrics of one controller.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {

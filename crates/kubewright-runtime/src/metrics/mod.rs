@@ -116,6 +116,14 @@ impl Metrics {
         queues.entry(controller.into()).or_insert_with(make).clone()
     }
 
+    /// Drops all series of a controller and its queue.
+    pub(crate) fn forget(&self, controller: &str) {
+        self.0.controllers.forget(controller);
+        if let Some(queue) = self.0.live_queues.lock().remove(controller) {
+            self.0.queues.forget(&queue);
+        }
+    }
+
     /// Returns a layer that counts the requests of a client; see [`ClientMetricsLayer`].
     pub fn client_layer(&self, host: impl Into<String>) -> ClientMetricsLayer {
         let Inner { requests, measured, clock, .. } = self.0.as_ref();

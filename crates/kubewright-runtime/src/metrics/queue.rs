@@ -88,6 +88,26 @@ impl Families {
     }
 }
 
+impl Families {
+    /// Drops the series of a queue, unless there are none.
+    pub(super) fn forget(&self, queue: &QueueMetrics) {
+        let Inner { name, gauges, .. } = queue.0.as_ref();
+        let labels = [name.as_str(), name];
+        for priority in gauges.lock().keys() {
+            let _ = self.depth.remove_label_values(&[name.as_str(), name, &priority.to_string()]);
+        }
+        for family in [&self.adds, &self.retries] {
+            let _ = family.remove_label_values(&labels);
+        }
+        for family in [&self.waited, &self.worked] {
+            let _ = family.remove_label_values(&labels);
+        }
+        for family in [&self.unfinished, &self.longest] {
+            let _ = family.remove_label_values(&labels);
+        }
+    }
+}
+
 /// The metrics of one queue. Clones share them.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics(Arc<Inner>);

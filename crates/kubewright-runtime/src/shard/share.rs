@@ -33,7 +33,8 @@ pub(crate) struct Share(Option<Arc<Shared>>);
 struct Shared {
     clock: SharedClock,
     state: Mutex<State>,
-    listeners: Mutex<Vec<Listener>>,
+    /// The functions that are told which keys are acquired, by controller.
+    listeners: Mutex<BTreeMap<String, Listener>>,
     /// The functions that enqueue keys, by controller.
     wakers: Mutex<BTreeMap<String, EnqueueKey>>,
     /// Notified when a run ends whose key belongs to another member by now.
@@ -139,10 +140,19 @@ impl Share {
         self.0.as_ref().is_none_or(|shared| shared.state.lock().grant.gives(HashPosition::of(key)))
     }
 
-    /// Calls `listener` whenever this replica acquires keys, right before their runs can [begin](Self::begin). It must be quick.
-    pub(crate) fn on_acquire(&self, listener: impl Fn(Acquired) + Send + Sync + 'static) {
+    /// Calls the controller's `listener` whenever this replica acquires keys, right before their runs can [begin](Self::begin). It
+    /// must be quick.
+    pub(crate) fn on_acquire(&self, controller: &str, listener: impl Fn(Acquired) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
-            shared.listeners.lock().push(Box::new(listener));
+            shared.listeners.lock().insert(controller.into(), Box::new(listener));
+        }
+    }
+
+    /// Drops the functions of a controller.
+    pub(crate) fn forget(&self, controller: &str) {
+        if let Some(shared) = &self.0 {
+            shared.listeners.lock().remove(controller);
+            shared.wakers.lock().remove(controller);
         }
     }
 
@@ -197,7 +207,7 @@ impl Share {
             let position = HashPosition::of(key);
             grant.gives(position) && (had_lapsed || !old.gives(position))
         });
-        shared.listeners.lock().iter().for_each(|listener| listener(acquired.clone()));
+        shared.listeners.lock().values().for_each(|listener| listener(acquired.clone()));
     }
 
     /// Returns the positions with current runs that don't belong to this member in this view.
@@ -247,7 +257,7 @@ mod tests {
         let key = ObjectKey::namespaced("a", "b");
         let gains = Arc::new(AtomicUsize::new(0));
         let (counted, wanted) = (gains.clone(), key.clone());
-        share.on_acquire(move |acquired| {
+        share.on_acquire("at", move |acquired| {
             counted.fetch_add(usize::from(acquired(&wanted)), Ordering::SeqCst);
         });
         let renew = || share.set(Grant::of_everything(clock.monotonic() + Duration::from_secs(10)));

@@ -136,6 +136,13 @@ impl Traces {
         Some(tracer)
     }
 
+    /// Drops the traces of a controller.
+    pub(crate) fn forget(&self, controller: &str) {
+        if let Some(inner) = &self.0 {
+            inner.controllers.lock().remove(controller);
+        }
+    }
+
     fn tracers(&self) -> Vec<Arc<Tracer>> {
         self.0.as_ref().map(|inner| inner.controllers.lock().values().cloned().collect()).unwrap_or_default()
     }

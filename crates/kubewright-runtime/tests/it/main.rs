@@ -4,6 +4,7 @@ mod cache;
 mod client;
 mod connect;
 mod controller;
+mod dynamic;
 mod endurance;
 mod event;
 mod faults;

@@ -14,6 +14,7 @@ mod caching;
 mod clients;
 mod controller;
 mod conversion;
+mod dynamic;
 mod finalizer;
 mod leader;
 mod lifecycle;
@@ -145,6 +146,7 @@ tour! {
     caching: "what the cache looks at, and as what: labels, metadata, a kind that comes late"
     views: "only the fields that a controller reads stay in memory"
     stale: "a cache that is late, and a run that waits for its own writes"
+    dynamic: "a controller for each kind that is defined, as long as it is"
     sources: "a channel, and a task of one's own, wake keys"
     retries: "errors, panics and hanging work: each key waits for itself"
     clients: "what a client can ask for, and its wrappers"

@@ -122,15 +122,8 @@ impl Kind {
     /// Keeps the fields that `T` reads, also of objects that arrived before: if `T` is new, all watches list again. Returns the
     /// generation to pass to [`Kind::is_complete`].
     pub(crate) fn declare_late<T: AnyObject>(&self) -> u64 {
-        let State { watches, generation, .. } = &mut *self.state.write();
-        self.codec.declare::<T>(|| {
-            *generation += 1;
-            for (number, watch) in watches.iter_mut().enumerate() {
-                watch.expect_generation(*generation);
-                self.relist(number);
-            }
-            *generation
-        })
+        let state = &mut *self.state.write();
+        self.codec.declare::<T>(|| self.begin_generation(state))
     }
 
     /// Returns whether the store has all objects, with the fields that the types of this generation read.
@@ -155,10 +148,21 @@ impl Kind {
         self.listeners.write().push(listener);
     }
 
-    /// Removes a handler and a listener. Must not be called from within them.
-    pub(crate) fn off(&self, handler: &Handler, listener: &Listener) {
+    /// Removes a handler. Must not be called from within it.
+    pub(crate) fn off_change(&self, handler: &Handler) {
         self.handlers.write().retain(|known| !Arc::ptr_eq(known, handler));
+    }
+
+    /// Removes a listener. Must not be called from within it.
+    pub(crate) fn off_advance(&self, listener: &Listener) {
         self.listeners.write().retain(|known| !Arc::ptr_eq(known, listener));
+    }
+
+    /// Passes all objects to one handler, as the first list did to those that were there then.
+    pub(crate) fn replay(&self, handler: &Handler) {
+        let added = |row: &Row| StoreChange::new(None, Some(row.clone()), Types::default(), Cause::FirstList);
+        let steps = self.read(|store| store.within(None).map(added).collect::<Vec<_>>());
+        self.handle_by(handler, &steps);
     }
 
     /// Adds an index, or replaces the one with that name. Must be called before the first event.
@@ -169,6 +173,32 @@ impl Kind {
     ) {
         self.declare::<T>();
         self.codec.index(name, values);
+    }
+
+    /// [`Kind::index`], also for objects that arrived before: all watches list again. Returns the generation to pass to
+    /// [`Kind::is_complete`].
+    pub(crate) fn index_late<T: AnyObject>(
+        &self,
+        name: &'static str,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> u64 {
+        self.declare_late::<T>();
+        let state = &mut *self.state.write();
+        self.codec.index(name, values);
+        self.begin_generation(state)
+    }
+
+    /// Makes all watches list again that have begun to, for objects with everything that is declared by now.
+    fn begin_generation(&self, State { watches, generation, .. }: &mut State) -> u64 {
+        if !watches.iter().any(WatchState::has_begun) {
+            return *generation;
+        }
+        *generation += 1;
+        for (number, watch) in watches.iter_mut().enumerate() {
+            watch.expect_generation(*generation);
+            self.relist(number);
+        }
+        *generation
     }
 
     /// Reads the store. The watch waits meanwhile, so `read` must be short.
@@ -265,12 +295,14 @@ impl Kind {
     }
 
     fn handle(&self, steps: &[StoreChange]) {
-        for handler in self.handlers.read().iter() {
-            for delta in steps.iter().filter_map(|step| Delta::new(&self.codec, step)) {
-                // Predicates and mappers belong to the operator: a panic in one must not end the watch.
-                if catch_unwind(AssertUnwindSafe(|| handler(&delta))).is_err() {
-                    error!(kind = %self.name(), "a predicate, mapper or handler panicked: the change has no effect");
-                }
+        self.handlers.read().iter().for_each(|handler| self.handle_by(handler, steps));
+    }
+
+    fn handle_by(&self, handler: &Handler, steps: &[StoreChange]) {
+        for delta in steps.iter().filter_map(|step| Delta::new(&self.codec, step)) {
+            // Predicates and mappers belong to the operator: a panic in one must not end the watch.
+            if catch_unwind(AssertUnwindSafe(|| handler(&delta))).is_err() {
+                error!(kind = %self.name(), "a predicate, mapper or handler panicked: the change has no effect");
             }
         }
     }
@@ -286,6 +318,13 @@ impl Kind {
     pub(super) fn fail(&self, number: usize, reason: String) {
         if let Some(watch) = self.state.write().watches.get_mut(number) {
             watch.fail(reason);
+        }
+    }
+
+    /// Records that a watch works.
+    pub(super) fn recover(&self, number: usize) {
+        if let Some(watch) = self.state.write().watches.get_mut(number) {
+            watch.recover();
         }
     }
 
