@@ -211,6 +211,17 @@ pub enum ConnectError {
     },
 }
 
+/// Returns the configuration with what a manager needs.
+fn settled(mut config: Config) -> Config {
+    // Reconciles, watches, the leader election and the event recorder do their own retries, since only they know
+    // which requests may be repeated.
+    config.default_retry = false;
+    // The API server ends watches earlier, so a connection without data for this long is dead.
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
+    config
+}
+
 fn kubeconfig_hint(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => "choose one with --context or `kubectl config use-context`".into(),
@@ -247,7 +258,7 @@ impl ManagerArgs {
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let home = env::home_dir().map(|home| home.join(".kube/config"));
         let source = self.source(|name| env::var_os(name).is_some_and(|value| !value.is_empty()), home.as_deref());
-        let mut config = match source.ok_or(ConnectError::NotFound { home })? {
+        let config = match source.ok_or(ConnectError::NotFound { home })? {
             Source::InCluster => Config::incluster().map_err(ConnectError::InCluster)?,
             Source::Environment => {
                 let kubeconfig = Kubeconfig::from_env().map(Option::unwrap_or_default);
@@ -255,13 +266,7 @@ impl ManagerArgs {
             }
             Source::File(path) => self.config_of(Kubeconfig::read_from(&path), path.display().to_string()).await?,
         };
-        // Reconciles, watches, the leader election and the event recorder do their own retries, since only they know
-        // which requests may be repeated.
-        config.default_retry = false;
-        // The API server ends watches earlier, so a connection without data for this long is dead.
-        config.read_timeout = Some(SILENCE);
-        config.reset_reader_on_write = true;
-        Ok(config)
+        Ok(settled(config))
     }
 
     /// Returns a client whose requests are counted. It connects directly or through a proxy; see [`kubewright_connect`]
@@ -276,6 +281,14 @@ impl ManagerArgs {
         tracing::info!(cluster = url, "using the cluster");
         let client = connect::client_builder(config).map_err(|error| ConnectError::Client { url, error })?;
         Ok(client.with_layer(&metrics.client_layer(host)).build())
+    }
+
+    /// Returns a client of the cluster of a kubeconfig from this place, which doesn't connect yet.
+    pub(crate) async fn client_of(kubeconfig: Kubeconfig, from: String) -> Result<Client, ConnectError> {
+        let config = connect::config(kubeconfig, None).await;
+        let config = settled(config.map_err(|error| ConnectError::Kubeconfig { from, error })?);
+        let url = config.cluster_url.to_string();
+        connect::client(config).map_err(|error| ConnectError::Client { url, error })
     }
 
     async fn config_of(

@@ -10,6 +10,7 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use super::{kind::Kind, metrics::CacheFamilies, watch::watch};
 
@@ -34,11 +35,13 @@ impl InformerSet {
         client: Client,
         random: Random,
         metrics: CacheFamilies,
+        span: Span,
     ) -> Self {
         let (mut supervisor, stop) = (JoinSet::new(), CancellationToken::new());
         let stopped = stop.clone();
         supervisor.spawn(async move {
-            let mut watches = Watches { client, random, metrics, running: JoinSet::new(), by_name: BTreeMap::new() };
+            let mut watches =
+                Watches { client, random, metrics, span, running: JoinSet::new(), by_name: BTreeMap::new() };
             let mut starts = starts;
             loop {
                 tokio::select! {
@@ -48,7 +51,7 @@ impl InformerSet {
                     Some(ended) = watches.running.join_next() => watches.ended(ended),
                 }
             }
-            watches.running.shutdown().await;
+            watches.end().await;
         });
         Self { supervisor, stop }
     }
@@ -65,6 +68,7 @@ struct Watches {
     client: Client,
     random: Random,
     metrics: CacheFamilies,
+    span: Span,
     running: JoinSet<String>,
     /// The number of tasks by the name of the kind, which its versions share.
     by_name: BTreeMap<String, usize>,
@@ -78,10 +82,19 @@ impl Watches {
             let watch = watch(kind.clone(), number, self.client.clone(), self.random.clone(), metrics.clone());
             let (until, name) = (until.clone(), name.clone());
             *self.by_name.entry(name.clone()).or_default() += 1;
-            self.running.spawn(async move {
+            let watch = async move {
                 until.run_until_cancelled(watch).await;
                 name
-            });
+            };
+            self.running.spawn(watch.instrument(self.span.clone()));
+        }
+    }
+
+    /// Ends all watches. The metrics of a cluster that is taken out go with it, those of the manager's own stay until its end.
+    async fn end(mut self) {
+        self.running.shutdown().await;
+        if self.metrics.is_of_another_cluster() {
+            self.by_name.keys().for_each(|name| self.metrics.forget(name));
         }
     }
 

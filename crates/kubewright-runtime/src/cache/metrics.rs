@@ -1,5 +1,7 @@
 //! The cache's metrics.
 
+use std::sync::Arc;
+
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 /// The metric families of a manager's cache.
@@ -7,6 +9,8 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 pub(crate) struct CacheFamilies {
     undecodable: IntCounterVec,
     interrupted: IntCounterVec,
+    /// The name of the cluster, unless it is the manager's own.
+    cluster: Option<Arc<str>>,
 }
 
 impl CacheFamilies {
@@ -24,6 +28,23 @@ impl CacheFamilies {
                 "Received object states that could not be decoded and were ignored.",
             ),
             interrupted: counters("kubewright_cache_watch_errors_total", "Failed lists and watches. They are retried."),
+            cluster: None,
+        }
+    }
+
+    /// Returns the families for another cluster, which is part of the label.
+    pub(crate) fn of_cluster(&self, cluster: &str) -> Self {
+        Self { cluster: Some(cluster.into()), ..self.clone() }
+    }
+
+    pub(super) fn is_of_another_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    fn label(&self, kind: &str) -> String {
+        match &self.cluster {
+            None => kind.into(),
+            Some(cluster) => format!("{kind}@{cluster}"),
         }
     }
 
@@ -31,14 +52,14 @@ impl CacheFamilies {
     pub(super) fn forget(&self, kind: &str) {
         for family in [&self.undecodable, &self.interrupted] {
             // Fails if there are none.
-            let _ = family.remove_label_values(&[kind]);
+            let _ = family.remove_label_values(&[self.label(kind).as_str()]);
         }
     }
 
     /// Returns the counters of one kind, labelled with its name in kubectl.
     pub(super) fn kind(&self, kind: &str) -> CacheMetrics {
         let [undecodable, interrupted] =
-            [&self.undecodable, &self.interrupted].map(|family| family.with_label_values(&[kind]));
+            [&self.undecodable, &self.interrupted].map(|family| family.with_label_values(&[self.label(kind).as_str()]));
         CacheMetrics { undecodable, interrupted }
     }
 }

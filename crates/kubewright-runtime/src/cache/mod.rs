@@ -38,6 +38,7 @@ use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use self::informers::Start;
 pub(crate) use self::{
@@ -173,9 +174,10 @@ impl Cache {
     }
 
     /// Starts a watch for each kind and scope, also for kinds that are added later.
-    pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies) -> InformerSet {
+    /// Their log lines are in the span.
+    pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies, span: Span) -> InformerSet {
         let starts = self.0.started.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1);
-        InformerSet::start(starts, client.clone(), random.clone(), metrics)
+        InformerSet::start(starts, client.clone(), random.clone(), metrics, span)
     }
 
     /// Returns the declared kinds without a first complete list, with the reason.

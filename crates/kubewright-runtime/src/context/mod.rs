@@ -92,6 +92,12 @@ impl<K: AnyObject> Context<K> {
         &self.key
     }
 
+    /// Returns the name of the object's cluster, for a controller
+    /// [by cluster](crate::manager::Manager::controller_by_cluster); `None` in the manager's own.
+    pub fn cluster(&self) -> Option<&str> {
+        self.services.cluster.as_deref()
+    }
+
     /// Returns the time of the wall clock, which may be virtual and may be changed.
     pub fn now(&self) -> Timestamp {
         self.services.clock.now()

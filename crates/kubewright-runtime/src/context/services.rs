@@ -16,7 +16,12 @@ use crate::{
 /// The parts of a manager that all reconciles of one controller share.
 #[derive(Debug)]
 pub(crate) struct Services {
+    /// The name under which the controller appears, which has that of the cluster in it.
     pub(crate) controller: String,
+    /// The name that the controller was given.
+    pub(crate) plain_name: String,
+    /// The name of the cluster, unless it is the manager's own.
+    pub(crate) cluster: Option<Arc<str>>,
     pub(crate) api: Client,
     pub(crate) cache: Cache,
     /// The kinds that the controller declared.

@@ -237,7 +237,7 @@ where
         else {
             return Err(gone(self.context, &self.key));
         };
-        let controller = &self.context.services.controller;
+        let controller = &self.context.services.plain_name;
         let reference = object.owner_ref(&self.context.of);
         let config = ConfigMap {
             metadata: ObjectMeta {
@@ -277,7 +277,7 @@ where
 fn key<K: AnyObject>(context: &Context<K>, namespace: Option<&str>) -> Result<ObjectKey, ClientError> {
     let namespace = namespace.or(context.key().namespace());
     let namespace = namespace.ok_or_else(|| WorkspaceError::NoNamespace { owner: owner(context) })?;
-    let suffix = format!(".{}.workspace", context.services.controller);
+    let suffix = format!(".{}.workspace", context.services.plain_name);
     let name = shorten(context.key().name(), LONGEST_NAME.saturating_sub(suffix.len()));
     Ok(ObjectKey::namespaced(namespace, &format!("{name}{suffix}")))
 }

@@ -27,7 +27,7 @@ use super::{
     wiring::{Backlog, Wiring},
 };
 use crate::{
-    cache::{Cache, Delta, Kind, Reader},
+    cache::{Cache, CacheFamilies, Delta, Kind, Reader},
     client::Client,
     context::{DynamicWatches, Enqueue, Notify, Services},
     event::{LateQueue, Recorder},
@@ -51,6 +51,7 @@ pub(crate) struct Environment {
     pub(crate) random: Random,
     pub(crate) metrics: Metrics,
     pub(crate) barrier_metrics: BarrierFamilies,
+    pub(crate) cache_metrics: CacheFamilies,
     pub(crate) events: LateQueue,
     pub(crate) traces: Traces,
     /// The keys that this replica reconciles.
@@ -63,12 +64,35 @@ pub(crate) struct Environment {
     pub(crate) fence: Fence,
     /// The client for controllers that work under the lease.
     pub(crate) fenced: kube::Client,
+    /// Whether there is a lease.
+    pub(crate) is_fenced: bool,
+    /// The name of the cluster, unless it is the manager's own.
+    pub(crate) cluster: Option<Arc<str>>,
 }
 
 impl Environment {
     /// Makes controllers work under a lease.
     pub(crate) fn raise_fence(&mut self) {
         self.fenced = self.fence.guard(&self.client, self.clock.clone());
+        self.is_fenced = true;
+    }
+
+    /// Returns the environment of another cluster, for which the lease counts too.
+    pub(crate) fn of_cluster(&self, name: &str, client: kube::Client, cache: Cache, events: LateQueue) -> Self {
+        let cluster = Some(name.into());
+        let mut environment = Self { fenced: client.clone(), client, cache, events, cluster, ..self.clone() };
+        if self.is_fenced {
+            environment.raise_fence();
+        }
+        environment
+    }
+
+    /// Returns the name under which a controller appears.
+    fn label(&self, controller: &str) -> String {
+        match &self.cluster {
+            None => controller.into(),
+            Some(cluster) => format!("{controller}@{cluster}"),
+        }
     }
 }
 
@@ -114,6 +138,7 @@ impl<K: AnyObject> Controller<K> {
         let share = if is_exclusive { environment.share.clone() } else { Share::default() };
         let sender = if is_exclusive { &environment.fenced } else { &environment.client };
         let field_manager = field_manager.unwrap_or_else(|| format!("{name}-controller"));
+        let (plain_name, name) = (name.clone(), environment.label(&name));
         let of_kind = || environment.concurrency.get(&kind.group_kind()).copied();
         let concurrency = self.concurrency.or_else(of_kind).unwrap_or(1).max(1);
         let api = Client::new(sender.clone()).field_owner(&field_manager);
@@ -169,6 +194,8 @@ impl<K: AnyObject> Controller<K> {
             random: environment.random.clone(),
             recorder: Recorder::new(environment.events.clone(), &field_manager),
             controller: name,
+            plain_name,
+            cluster: environment.cluster.clone(),
         });
         let dispatcher = Dispatcher {
             services: services.clone(),

@@ -186,8 +186,7 @@ impl Additions {
     ) -> Option<Supervisor> {
         let (controllers, commands) = self.0.into_inner()?;
         let (commands, environment) = (commands.into_inner()?, environment.clone());
-        let (running, stops) = (JoinSet::new(), BTreeMap::new());
-        Some(Supervisor { commands, added: controllers.added, environment, known, begun, grace, running, stops })
+        Some(Supervisor { commands, added: controllers.added, ..Supervisor::new(environment, known, begun, grace) })
     }
 }
 
@@ -207,6 +206,18 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
+    /// Returns a supervisor that gets no requests.
+    pub(super) fn new(
+        environment: Environment,
+        known: BTreeMap<String, Vec<(KindName, Index)>>,
+        begun: CancellationToken,
+        grace: Duration,
+    ) -> Self {
+        let (_, commands) = mpsc::unbounded_channel();
+        let (added, running, stops) = (Added::default(), JoinSet::new(), BTreeMap::new());
+        Self { commands, added, environment, known, begun, grace, running, stops }
+    }
+
     /// Runs until `stop`, then until all controllers have ended.
     pub(super) async fn run(mut self, stop: CancellationToken, abort: CancellationToken) -> Result<(), ManagerError> {
         loop {
@@ -221,17 +232,18 @@ impl Supervisor {
                     }
                     Command::Remove(name, answer) => self.remove(&name, answer),
                 },
-                else => stop.cancelled().await,
             }
         }
+        // Those who asked too late are told so: they may be what is waited for.
         self.commands.close();
+        while self.commands.try_recv().is_ok() {}
         while let Some(ended) = self.running.join_next().await {
             self.ended(ended)?;
         }
         Ok(())
     }
 
-    fn add(
+    pub(super) fn add(
         &mut self,
         controller: Box<dyn Prepare>,
         stop: &CancellationToken,

@@ -4,19 +4,20 @@
 //! and, with leader election when it becomes the leader, the remaining tasks. It stops them in reverse order. Replicas
 //! that don't lead also fill their caches and queues, so that they can take over at once.
 
+mod clusters;
 mod controllers;
 mod describe;
+mod error;
 mod features;
 mod handles;
+mod kubeconfig_folder;
+mod kubeconfig_secrets;
 mod lifecycle;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    error::Error as StdError,
     future::IntoFuture,
-    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -29,42 +30,43 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use thiserror::Error;
-use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{Span, info, warn};
 
 use self::{
+    clusters::Fleet,
     controllers::Additions,
     describe::DeclaredVersion,
     handles::Handles,
     lifecycle::{LeaseHold, Lifecycle, Task},
 };
 pub use self::{
+    clusters::{Clusters, RemoteCluster},
     controllers::{ControllerEnd, Controllers},
     describe::{Description, KindDescription, Port},
+    error::ManagerError,
+    kubeconfig_secrets::KubeconfigSecretError,
 };
 pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
 use crate::{
-    args::{ConnectError, ManagerArgs},
+    args::ManagerArgs,
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
-    controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Index, Prepared},
+    controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Index, Prepared},
     conversion::Hub,
     event::Broadcaster,
     http::{BindAddress, BindError, Server},
-    leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
-    log::LevelError,
+    leader::{LeaderOptions, fence::Fence, identity},
     metrics::Metrics,
     metrics_server::{self, MetricsServer},
     object::{AnyObject, KindName, Object},
     probe::{self, Probes},
     process::{hostname, program_name},
     rbac::PolicyRule,
-    shard::{ShardError, ShardOptions, Share},
+    shard::{ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, ClientAuthoritiesError, Dependencies, Registrations, Webhook, WebhookServer},
+    webhook::{self, Dependencies, Registrations, Webhook, WebhookServer},
 };
 
 /// The default grace period for tasks to end when the manager stops, as in controller-runtime.
@@ -72,126 +74,6 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// The grace period for writing the remaining events after the tasks have ended.
 const EVENT_GRACE: Duration = Duration::from_secs(2);
-
-/// An error that ends a manager.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ManagerError {
-    /// The connection to the cluster can't be set up.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// A server can't listen.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The log level is invalid.
-    #[error(transparent)]
-    Log(#[from] LevelError),
-    /// The signal handlers can't be installed.
-    #[error("can't install the signal handlers")]
-    Signals(#[source] io::Error),
-    /// Two controllers have the same name, so their metrics, events and field ownership would be shared.
-    #[error("two controllers have the name {0:?}: rename one with Controller::name")]
-    SameName(String),
-    /// A controller can't be added to a manager that doesn't run any more.
-    #[error("can't add the controller {0:?}: the manager has ended")]
-    Ended(String),
-    /// Two indexes of one kind have the same name.
-    #[error(
-        "controllers {first:?} and {second:?} both declare the index {index:?} of {kind}: declare it in one of them, or rename one"
-    )]
-    SameIndex {
-        /// The kind.
-        kind: String,
-        /// The name of the index.
-        index: String,
-        /// The controller with the first declaration.
-        first: String,
-        /// The controller with the second declaration, possibly the same controller.
-        second: String,
-    },
-    /// A version of a kind is declared, but not the kind itself.
-    #[error(
-        "{0} is declared as a version of a kind that is not declared: declare the stored version with Manager::kind"
-    )]
-    NoKind(String),
-    /// A version of a kind is declared twice.
-    #[error("{0} is declared twice: declare each version once, and one version of each kind as the stored one")]
-    SameKind(String),
-    /// The description can't be written.
-    #[error("can't write the description to {}, the value of KUBEWRIGHT_DESCRIBE", path.display())]
-    Describe {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        #[source]
-        source: io::Error,
-    },
-    /// Two webhooks have the same path.
-    #[error("two webhooks have the path {0:?}: change one with Webhook::defaulting_path or Webhook::validating_path")]
-    SamePath(String),
-    /// A kind has two hubs.
-    #[error("two hubs convert the kind {0}: add all its versions as spokes to one hub")]
-    SameHub(String),
-    /// Two handlers of the metrics server have the same path, or one has the path of the metrics or traces.
-    #[error("two handlers of the metrics server have the path {0:?}: change one")]
-    SameMetricsPath(String),
-    /// A controller can't continue.
-    #[error(transparent)]
-    Controller(#[from] ControllerError),
-    /// A runnable failed.
-    #[error("the runnable {name} failed")]
-    Runnable {
-        /// The runnable's name.
-        name: String,
-        /// The error.
-        #[source]
-        source: Box<dyn StdError + Send + Sync>,
-    },
-    /// A runnable needs a leader, which doesn't exist with sharding.
-    #[error(
-        "the runnable {0} needs a leader, and with sharding there is none: run it on every replica with Runnable::needs_leader(false)"
-    )]
-    NoLeader(String),
-    /// The certificate authorities for webhook clients can't be read.
-    #[error(transparent)]
-    ClientAuthorities(#[from] ClientAuthoritiesError),
-    /// A task of the manager panicked.
-    #[error("a task of the manager panicked")]
-    Task(#[source] JoinError),
-    /// The path of a handler of the metrics server is invalid.
-    #[error(
-        "invalid path {0:?} of a metrics handler: begin it with a slash, without braces, blanks, or segments that begin with ':' or '*'"
-    )]
-    BadMetricsPath(String),
-    /// The path of a webhook is invalid.
-    #[error(
-        "invalid path {0:?} of a webhook: begin it with a slash, without braces, blanks, or segments that begin with ':' or '*'"
-    )]
-    BadPath(String),
-    /// The durations of the leader election are inconsistent.
-    #[error(transparent)]
-    LeaderOptions(#[from] LeaderOptionsError),
-    /// Leader election and sharding are both requested.
-    #[error(
-        "--leader-elect and --shard exclude each other: with --shard all replicas are active, each for a part of the objects"
-    )]
-    LeaderAndShards,
-    /// The options of sharding are invalid.
-    #[error(transparent)]
-    Shards(#[from] ShardError),
-    /// Leadership was lost. The process should exit and be restarted.
-    #[error("leadership lost: the lease {lease} could not be renewed in time: {why}")]
-    LeadershipLost {
-        /// The namespace and name of the lease.
-        lease: String,
-        /// The last error, or the identity of the new leader.
-        why: String,
-    },
-    /// Membership in the shard group was lost, and the other replicas take over its keys. The process should exit and
-    /// be restarted.
-    #[error("shard membership lost: the lease {0} could not be renewed in time")]
-    ShardLost(String),
-}
 
 /// Runs controllers against one cluster.
 ///
@@ -228,6 +110,7 @@ pub struct Manager {
     webhooks: Registrations,
     handles: Handles,
     additions: Additions,
+    fleet: Fleet,
 }
 
 /// The coordination mode of this process with other replicas.
@@ -362,6 +245,7 @@ impl Manager {
             webhooks: Registrations::default(),
             handles: Handles::default(),
             additions: Additions::default(),
+            fleet: Fleet::default(),
         }
     }
 
@@ -585,7 +469,7 @@ impl Manager {
     ///
     /// # Errors
     /// If the manager can't start, for example without a cluster, with an address in use, or with two controllers of
-    /// the same name; if a runnable fails or a controller [can't continue](ControllerError); and if leadership or shard
+    /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); and if leadership or shard
     /// membership is lost. All tasks are then aborted at once, since another replica may take over.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
@@ -597,7 +481,7 @@ impl Manager {
             Connection::Args(args) => args.client(&metrics).await?,
         };
         let client = client::logging_warnings(&client);
-        let cache = Cache::new(self.namespaces, self.cache);
+        let cache = Cache::new(self.namespaces, self.cache.clone());
         let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
         let events = Broadcaster::start_for(queue.clone(), client.clone(), &hostname(), clock, metrics.clone());
         let fence = Fence::default();
@@ -608,11 +492,14 @@ impl Manager {
             clock: self.clock,
             random: self.random,
             barrier_metrics: BarrierFamilies::new(metrics.registry()),
+            cache_metrics: CacheFamilies::new(metrics.registry()),
             metrics,
             events: queue,
             traces: self.traces.clone(),
             share: Share::default(),
             is_elected: false,
+            is_fenced: false,
+            cluster: None,
             concurrency: self.concurrency,
             fence,
         };
@@ -631,6 +518,9 @@ impl Manager {
         self.handles.connect(&environment.cache);
         let (mut everywhere, mut elected) = (Vec::<Task>::new(), Vec::new());
         if let Some(supervisor) = self.additions.supervisor(&environment, declared, self.elected.clone(), self.grace) {
+            everywhere.push(Box::new(|stop, abort| supervisor.run(stop, abort).boxed()));
+        }
+        if let Some(supervisor) = self.fleet.supervisor(&environment, self.cache, self.elected.clone(), self.grace) {
             everywhere.push(Box::new(|stop, abort| supervisor.run(stop, abort).boxed()));
         }
         for controller in self.controllers {
@@ -655,8 +545,8 @@ impl Manager {
             }
             None => None,
         };
-        let families = CacheFamilies::new(metrics.registry());
-        let watches = environment.cache.start(client, &environment.random, families);
+        let families = environment.cache_metrics.clone();
+        let watches = environment.cache.start(client, &environment.random, families, Span::none());
         let result = match LeaseHold::start(replicas, &environment) {
             Err(error) => Err(error),
             Ok(hold) => {

@@ -2,6 +2,7 @@
 
 mod cache;
 mod client;
+mod clusters;
 mod connect;
 mod controller;
 mod dynamic;

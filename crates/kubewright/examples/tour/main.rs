@@ -12,6 +12,7 @@
 
 mod caching;
 mod clients;
+mod clusters;
 mod controller;
 mod conversion;
 mod dynamic;
@@ -147,6 +148,7 @@ tour! {
     views: "only the fields that a controller reads stay in memory"
     stale: "a cache that is late, and a run that waits for its own writes"
     dynamic: "a controller for each kind that is defined, as long as it is"
+    clusters: "a controller for each of several clusters"
     sources: "a channel, and a task of one's own, wake keys"
     retries: "errors, panics and hanging work: each key waits for itself"
     clients: "what a client can ask for, and its wrappers"
