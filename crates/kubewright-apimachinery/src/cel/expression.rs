@@ -14,10 +14,11 @@ use regex::Regex;
 use super::message;
 
 /// The first segments of the library's qualified names, such as `math` in `math.abs`.
-const NAMESPACES: [&str; 9] = ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
+pub(super) const NAMESPACES: [&str; 9] =
+    ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
 
 /// The names of types, which evaluate to themselves. The language compares them, as in `type(self) == string`.
-const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
+pub(super) const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
 
 /// The variable in which the parser's macros accumulate their result.
 pub(super) const ACCUMULATOR: &str = "@result";

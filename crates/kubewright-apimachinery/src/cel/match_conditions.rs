@@ -16,11 +16,6 @@ impl MatchConditions {
         Program::parse(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
     }
 
-    /// Like [`MatchConditions::check`], for an expression that may construct `Object{…}` and `JSONPatch{…}`.
-    pub fn check_mutation(expression: &str) -> Result<(), String> {
-        Program::parse_with_messages(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
-    }
-
     /// Compiles conditions, given by their expressions.
     pub fn new<'t>(conditions: impl IntoIterator<Item = &'t str>) -> Self {
         Self(conditions.into_iter().map(PolicyExpression::new).collect())

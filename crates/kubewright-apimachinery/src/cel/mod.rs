@@ -6,11 +6,13 @@
 //! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
 //! would build a result larger than that cost covers is charged for the result before it runs.
 //!
-//! Not supported: type checking before evaluation, `url`, `cel.bind`, `sortBy`, and two-variable
+//! Not supported: `url`, `cel.bind`, `sortBy`, and two-variable
 //! comprehensions.
 
 mod authorizer;
+mod check;
 mod cost;
+mod declarations;
 mod evaluate;
 mod expression;
 mod function;
@@ -25,11 +27,14 @@ pub(crate) mod value;
 
 pub use self::{
     authorizer::{AccessCheck, AccessDecision, Authorize},
+    check::Expected,
+    declarations::PolicyDeclarations,
     match_conditions::MatchConditions,
     policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
 };
 pub(crate) use self::{
+    check::{Environment, Fields, Type},
     cost::{Budget, Pace},
     function::convert,
-    program::{Error, LazyProgram, Program},
+    program::{Error, LazyProgram, Program, type_of},
 };

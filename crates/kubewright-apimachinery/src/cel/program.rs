@@ -6,9 +6,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kube_cel::cel::{Value, parser::Parser};
+use kube_cel::cel::{IdedExpr, Value, parser::Parser};
 
 use super::{
+    check::{self, Environment, Type},
     cost::{Budget, Meter},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
@@ -24,6 +25,34 @@ const SHALLOW: usize = 12;
 const STACK: usize = 32 * 1024 * 1024;
 
 const UNPARSABLE: &str = "the expression cannot be parsed";
+
+/// Checks an expression, and returns its type.
+pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Type, String> {
+    with_tree(text, |tree| {
+        let found = check::check(tree, text, environment)?;
+        Expression::compile(tree, environment.has_messages())?;
+        Ok(found)
+    })
+}
+
+/// Parses an expression, and does something with its tree.
+fn with_tree<R: Send>(text: &str, act: impl Fn(&IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
+    let parse = || {
+        // The parser is third-party code and the text is untrusted, so a panic is caught.
+        let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(text))
+            .map_err(|_| UNPARSABLE.to_owned())?
+            .map_err(|errors| errors.to_string().trim().to_owned())?;
+        act(&tree)
+    };
+    if nesting::check(text)? <= SHALLOW {
+        return parse();
+    }
+    std::thread::scope(|scope| {
+        let parsing = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parse);
+        let parsed = parsing.ok().and_then(|parsing| parsing.join().ok());
+        parsed.unwrap_or_else(|| Err(UNPARSABLE.to_owned()))
+    })
+}
 
 /// A parsed expression.
 #[derive(Debug)]
@@ -46,25 +75,10 @@ impl Program {
     }
 
     fn parse_in(text: &str, messages: bool) -> Result<Self, String> {
-        if nesting::check(text)? <= SHALLOW {
-            return Self::parse_here(text, messages);
-        }
-        std::thread::scope(|scope| {
-            let parsing =
-                std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || Self::parse_here(text, messages));
-            let parsed = parsing.ok().and_then(|parsing| parsing.join().ok());
-            parsed.unwrap_or_else(|| Err(UNPARSABLE.to_owned()))
+        with_tree(text, |tree| {
+            let mentions_old = tree.references().has_variable("oldSelf");
+            Ok(Self { expression: Expression::compile(tree, messages)?, text: text.trim().to_owned(), mentions_old })
         })
-    }
-
-    fn parse_here(text: &str, messages: bool) -> Result<Self, String> {
-        // The parser is third-party code and the text is untrusted, so a panic is caught.
-        let parse = || Parser::new().enable_optional_syntax(true).parse(text);
-        let tree = catch_unwind(parse)
-            .map_err(|_| UNPARSABLE.to_owned())?
-            .map_err(|errors| errors.to_string().trim().to_owned())?;
-        let mentions_old = tree.references().has_variable("oldSelf");
-        Ok(Self { expression: Expression::compile(&tree, messages)?, text: text.trim().to_owned(), mentions_old })
     }
 
     /// Evaluates the expression with these variables. The error has Kubernetes' wording where that exists.

@@ -396,9 +396,9 @@ async fn match_conditions_check_permissions_and_fail_as_forbidden() {
     configure("v2", "authorizer.group('').resource('pods').check('get').allowed()").await;
     assert_eq!(create(&api, CONFIG_MAPS, config("b")).await.code, 201);
     assert_eq!(hook.paths(), ["/v"]);
-    configure("v3", "object.spec.absent").await;
+    configure("v3", "object.spec.absent == 1").await;
     let answer = create(&api, CONFIG_MAPS, config("c")).await;
-    let why = "expression 'object.spec.absent' resulted in error: no such key: spec";
+    let why = "expression 'object.spec.absent == 1' resulted in error: no such key: spec";
     refused(&answer, 403, &format!(r#"configmaps "c" is forbidden: {why}"#));
 }
 

@@ -2,10 +2,10 @@
 //! ([validation
 //! rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules)).
 //!
-//! Rules are parsed but not type-checked, so a rule that Kubernetes rejects in the CRD may fail here only when it is
-//! evaluated. Lists of type set or map are compared in order. Rules inside `anyOf`, `oneOf` and `not` are ignored, as
-//! are those in `allOf` below its top level.
+//! Lists of type set or map are compared in order. Rules inside `anyOf`, `oneOf` and `not` are ignored, as are those in
+//! `allOf` below its top level.
 
+mod declare;
 mod value;
 
 use kube_cel::cel;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
 use crate::{
-    cel::{Budget, Error, Pace, Program},
+    cel::{Budget, Environment, Error, Pace, Program, Type, type_of},
     field_path::FieldPath,
     status::Cause,
 };
@@ -39,43 +39,59 @@ pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec
     validator.violations.into_iter().map(|violation| violation.cause).collect()
 }
 
-/// Returns errors for the rules of a CRD's schema that cannot be parsed. The causes' fields begin with
-/// `openAPIV3Schema`.
+/// Returns errors for the rules of a CRD's schema that cannot be parsed, or whose types are wrong. The causes' fields
+/// begin with `openAPIV3Schema`.
 pub fn check(schema: &Schema) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = FieldPath::Root;
-    check_schema(schema, &root.field("openAPIV3Schema"), &mut causes);
+    check_schema(schema, true, &root.field("openAPIV3Schema"), &mut causes);
     causes
 }
 
-fn check_schema(schema: &Schema, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
-    let rules = path.field("x-kubernetes-validations");
-    for (index, rule) in schema.rules.iter().enumerate() {
-        let mut check = |name: &str, program: Result<&Program, &str>| {
-            if let Err(why) = program {
-                let field = rules.item(index).field(name).to_string();
-                let message = format!("Invalid value: {}: compilation failed: {why}", rule.shown_whole());
-                causes.push(Cause::new("FieldValueInvalid", field, message));
-            }
-        };
-        check("rule", rule.program());
-        if let Some(text) = &rule.message_expression {
-            check("messageExpression", rule.message_program.get(text));
-        }
+/// Checks the rules of a schema and below it. `resource` is true for that of a whole object.
+fn check_schema(schema: &Schema, resource: bool, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
+    if !schema.rules.is_empty() {
+        let this = declare::type_of(schema, resource || schema.embedded_resource).unwrap_or(Type::Unknown);
+        check_rules(&schema.rules, &this, path, causes);
     }
     let properties = path.field("properties");
     for (name, property) in &schema.properties {
-        check_schema(property, &properties.key(name), causes);
+        check_schema(property, false, &properties.key(name), causes);
     }
     if let Additional::Schema(additional) = &schema.additional {
-        check_schema(additional, &path.field("additionalProperties"), causes);
+        check_schema(additional, false, &path.field("additionalProperties"), causes);
     }
     if let Some(items) = &schema.items {
-        check_schema(items, &path.field("items"), causes);
+        check_schema(items, false, &path.field("items"), causes);
     }
     let all_of = path.field("allOf");
     for (index, one) in schema.logic.all_of.iter().enumerate() {
-        check_schema(one, &all_of.item(index), causes);
+        // The type is that of the schema around it, which the rules of `allOf` can't be checked against here.
+        check_rules(&one.rules, &Type::Unknown, &all_of.item(index), causes);
+    }
+}
+
+fn check_rules(rules: &[Rule], this: &Type, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
+    let path = path.field("x-kubernetes-validations");
+    for (index, rule) in rules.iter().enumerate() {
+        let old = if rule.optional_old_self == Some(true) { Type::optional(this.clone()) } else { this.clone() };
+        let environment = Environment::default().with("self", this.clone()).with("oldSelf", old);
+        let mut refuse = |name: &str, why: String| {
+            let field = path.item(index).field(name).to_string();
+            let message = format!("Invalid value: {}: {why}", rule.shown_whole());
+            causes.push(Cause::new("FieldValueInvalid", field, message));
+        };
+        match type_of(&rule.rule, &environment) {
+            Err(why) => refuse("rule", format!("compilation failed: {why}")),
+            Ok(Type::Bool | Type::Unknown) => {}
+            Ok(_) => refuse("rule", "cel expression must evaluate to a bool".to_owned()),
+        }
+        let Some(text) = &rule.message_expression else { continue };
+        match type_of(text, &environment) {
+            Err(why) => refuse("messageExpression", format!("messageExpression compilation failed: {why}")),
+            Ok(Type::String | Type::Unknown) => {}
+            Ok(_) => refuse("messageExpression", "messageExpression must evaluate to a string".to_owned()),
+        }
     }
 }
 

@@ -86,7 +86,11 @@ fn to_map(node: Node<'_>, resource: bool, map: &Map<String, Value>) -> cel::Valu
             seen.insert(key(name), to_cel(node, false, value));
         } else if let Some(property) = schema.properties.get(name) {
             if let Some(escaped) = escape(name) {
-                seen.insert(key(&escaped), to_cel(Node::new(property, node.definitions()), false, value));
+                let value = to_cel(Node::new(property, node.definitions()), false, value);
+                if is_alias(name) {
+                    seen.insert(key(name), value.clone());
+                }
+                seen.insert(key(&escaped), value);
             }
         } else if let Some(node) = node.field(name).filter(|_| free) {
             seen.insert(key(name), to_cel(node, false, value));
@@ -116,8 +120,14 @@ fn to_metadata(metadata: &Value) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(names.collect()) })
 }
 
+/// Returns whether a field can be selected by its own name, although the name is also escaped. This was a reserved word in older
+/// versions of the language.
+pub(super) fn is_alias(name: &str) -> bool {
+    name == "namespace"
+}
+
 /// Returns the identifier of a field in rules, or `None` if it has none.
-fn escape(name: &str) -> Option<Cow<'_, str>> {
+pub(super) fn escape(name: &str) -> Option<Cow<'_, str>> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__").into());
     }

@@ -1,6 +1,9 @@
 //! Validation of admission policies and their bindings.
 
-use kubewright_apimachinery::{cel::MatchConditions, name};
+use kubewright_apimachinery::{
+    cel::{Expected, PolicyDeclarations},
+    name,
+};
 use serde_json::Value;
 
 use crate::{
@@ -38,14 +41,16 @@ pub(super) fn validate_policy(phase: Phase, policy: &Value, errors: &mut Errors)
             }
         }
     }
-    validate_match_conditions(spec, &path.child("matchConditions"), errors);
+    // Match conditions can't use composed variables, which aren't declared yet.
+    let mut declarations = PolicyDeclarations::of_policy(field(spec, "paramKind").is_some());
+    validate_match_conditions(spec, &declarations, &path.child("matchConditions"), errors);
     let at = path.child("variables");
     for (index, variable) in items(spec, "variables").iter().enumerate() {
-        validate_variable(variable, &at.index(index), errors);
+        validate_variable(variable, &mut declarations, &at.index(index), errors);
     }
     match phase {
-        Phase::Validating => validate_validations(policy, path, errors),
-        Phase::Mutating => validate_mutations(spec, path, errors),
+        Phase::Validating => validate_validations(policy, &declarations, path, errors),
+        Phase::Mutating => validate_mutations(spec, &declarations.with_messages(), path, errors),
     }
 }
 
@@ -145,11 +150,17 @@ fn validate_operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Checks an expression. `missing` is the reason why it must not be empty.
-fn validate_expression(expression: &str, missing: &str, path: &Path<'_>, errors: &mut Errors) {
+/// Checks an expression by `check`. `missing` is the reason why it must not be empty.
+fn validate_expression(
+    expression: &str,
+    missing: &str,
+    check: impl FnOnce(&str) -> Result<(), String>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if expression.trim().is_empty() {
         errors.required(path, missing);
-    } else if let Err(why) = MatchConditions::check(expression) {
+    } else if let Err(why) = check(expression) {
         errors.invalid(path, expression, &why);
     }
 }
@@ -183,7 +194,8 @@ fn is_identifier(text: &str) -> bool {
     first && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !RESERVED.contains(&text)
 }
 
-fn validate_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Checks a composed variable, and declares it for the expressions after it.
+fn validate_variable(variable: &Value, declarations: &mut PolicyDeclarations, path: &Path<'_>, errors: &mut Errors) {
     let (name, at) = (string(variable, "name"), path.child("name"));
     if name.trim().is_empty() {
         errors.required(&at, "name is not specified");
@@ -191,10 +203,12 @@ fn validate_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&at, name, "must be a valid CEL identifier");
     }
     let expression = string(variable, "expression");
-    validate_expression(expression, "expression is not specified", &path.child("expression"), errors);
+    let missing = "expression is not specified";
+    let check = |text: &str| declarations.declare(name, text);
+    validate_expression(expression, missing, check, &path.child("expression"), errors);
 }
 
-fn validate_validations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_validations(policy: &Value, declarations: &PolicyDeclarations, path: &Path<'_>, errors: &mut Errors) {
     let spec = &policy["spec"];
     let (validations, annotations) = (items(spec, "validations"), items(spec, "auditAnnotations"));
     let at = path.child("auditAnnotations");
@@ -206,7 +220,7 @@ fn validate_validations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let place = path.child("validations");
     for (index, validation) in validations.iter().enumerate() {
-        validate_validation(validation, &place.index(index), errors);
+        validate_validation(validation, declarations, &place.index(index), errors);
     }
     if annotations.len() > MAX_ANNOTATIONS {
         errors.invalid(
@@ -226,7 +240,8 @@ fn validate_validations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&at.child("valueExpression"), &why);
         } else {
             let missing = "valueExpression is not specified";
-            validate_expression(expression, missing, &at.child("valueExpression"), errors);
+            let check = |text: &str| declarations.check(text, Expected::StringOrNull);
+            validate_expression(expression, missing, check, &at.child("valueExpression"), errors);
         }
         if keys.contains(&key) {
             errors.duplicate(&at.child("key"), key);
@@ -235,15 +250,17 @@ fn validate_validations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_validation(validation: &Value, declarations: &PolicyDeclarations, path: &Path<'_>, errors: &mut Errors) {
     const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
     let expression = string(validation, "expression");
-    validate_expression(expression, "expression is not specified", &path.child("expression"), errors);
+    let check = |text: &str| declarations.check(text, Expected::Bool);
+    validate_expression(expression, "expression is not specified", check, &path.child("expression"), errors);
     let (words, at) = (string(validation, "messageExpression"), path.child("messageExpression"));
     if !words.is_empty() && words.trim().is_empty() {
         errors.invalid(&at, words, "must be non-empty if specified");
     } else if !words.is_empty() {
-        validate_expression(words, "", &at, errors);
+        let check = |text: &str| declarations.without_authorizer().check(text, Expected::String);
+        validate_expression(words, "", check, &at, errors);
     }
     let (message, at) = (string(validation, "message"), path.child("message"));
     if !message.is_empty() && message.trim().is_empty() {
@@ -254,13 +271,13 @@ fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors)
     validate_enum(validation, "reason", REASONS, path, errors);
 }
 
-fn validate_mutations(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mutations(spec: &Value, declarations: &PolicyDeclarations, path: &Path<'_>, errors: &mut Errors) {
     let (mutations, at) = (items(spec, "mutations"), path.child("mutations"));
     if mutations.is_empty() {
         errors.required(&at, "mutations must contain at least one item");
     }
     for (index, mutation) in mutations.iter().enumerate() {
-        validate_mutation(mutation, &at.index(index), errors);
+        validate_mutation(mutation, declarations, &at.index(index), errors);
     }
     const POLICIES: &[&str] = &["IfNeeded", "Never"];
     let at = path.child("reinvocationPolicy");
@@ -271,7 +288,7 @@ fn validate_mutations(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_mutation(mutation: &Value, declarations: &PolicyDeclarations, path: &Path<'_>, errors: &mut Errors) {
     const PATCHES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     let (kind, at) = (string(mutation, "patchType"), path.child("patchType"));
     let Some((_, own)) = PATCHES.iter().find(|(known, _)| *known == kind) else {
@@ -281,13 +298,14 @@ fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
         };
     };
     let at = path.child(own);
+    let expected = if kind == "JSONPatch" { Expected::Patches } else { Expected::Object };
     match field(mutation, own) {
         None => errors.required(&at, &format!("must be specified when patchType is {kind}")),
         Some(patch) => {
             let (expression, at) = (string(patch, "expression"), at.child("expression"));
             if expression.trim().is_empty() {
                 errors.required(&at, "");
-            } else if let Err(why) = MatchConditions::check_mutation(expression) {
+            } else if let Err(why) = declarations.check(expression, expected) {
                 errors.invalid(&at, expression, &why);
             }
         }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use kubewright_apimachinery::{cel::MatchConditions, name};
+use kubewright_apimachinery::{
+    cel::{Expected, PolicyDeclarations},
+    name,
+};
 use serde_json::Value;
 
 use super::client::validate_client_config;
@@ -55,7 +58,7 @@ fn validate_webhook(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     validate_enum(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     validate_client_config(&webhook["clientConfig"], &path.child("clientConfig"), errors);
-    validate_match_conditions(webhook, &path.child("matchConditions"), errors);
+    validate_match_conditions(webhook, &PolicyDeclarations::of_webhook(), &path.child("matchConditions"), errors);
 }
 
 /// Checks a field that has one of some values.
@@ -174,8 +177,13 @@ fn validate_resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks the match conditions of a webhook or policy.
-pub(in crate::registry::builtin) fn validate_match_conditions(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Checks the match conditions of a webhook or policy, which may use the declared variables.
+pub(in crate::registry::builtin) fn validate_match_conditions(
+    object: &Value,
+    declarations: &PolicyDeclarations,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let conditions = items(object, "matchConditions");
     if conditions.len() > MAX_CONDITIONS {
         errors.too_many(path, conditions.len(), MAX_CONDITIONS);
@@ -186,7 +194,7 @@ pub(in crate::registry::builtin) fn validate_match_conditions(object: &Value, pa
         let (name, expression) = (string(condition, "name"), string(condition, "expression").trim());
         if expression.is_empty() {
             errors.required(&path.child("expression"), "");
-        } else if let Err(why) = MatchConditions::check(expression) {
+        } else if let Err(why) = declarations.check(expression, Expected::Bool) {
             errors.invalid(&path.child("expression"), expression, &why);
         }
         if name.is_empty() {

@@ -1,0 +1,115 @@
+//! The variables that expressions may use.
+
+use std::sync::{Arc, LazyLock};
+
+use super::types::{Fields, Type};
+use crate::cel::message::{JSON_PATCH, OBJECT};
+
+/// The declared variables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    pub(in crate::cel) variables: Vec<(&'static str, Type)>,
+    /// True if expressions may construct messages, and use functions for patches.
+    pub(in crate::cel) messages: bool,
+}
+
+impl Environment {
+    /// Returns the environment with one more variable.
+    #[must_use]
+    pub(crate) fn with(mut self, name: &'static str, of: Type) -> Self {
+        self.variables.push((name, of));
+        self
+    }
+
+    pub(in crate::cel) fn has_messages(&self) -> bool {
+        self.messages
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<Type> {
+        self.variables.iter().rev().find(|(known, _)| *known == name).map(|(_, of)| of.clone())
+    }
+}
+
+/// The type that an expression must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Any type.
+    Any,
+    /// A boolean: validations and match conditions.
+    Bool,
+    /// A string: expressions of messages.
+    String,
+    /// A string or null: values of audit annotations.
+    StringOrNull,
+    /// An `Object`: apply configurations of mutating policies.
+    Object,
+    /// A list of `JSONPatch`: JSON patches of mutating policies.
+    Patches,
+}
+
+impl Expected {
+    /// Checks the type of an expression. As in Kubernetes, a type that is known only at evaluation isn't enough.
+    pub(in crate::cel) fn accept(self, found: &Type) -> Result<(), String> {
+        let wanted = match (self, found) {
+            (Self::Any, _) | (_, Type::Unknown) => return Ok(()),
+            (Self::Bool, Type::Bool) | (Self::String | Self::StringOrNull, Type::String) => return Ok(()),
+            (Self::StringOrNull, Type::Null) => return Ok(()),
+            (Self::Object, Type::Opaque(name)) if *name == OBJECT => return Ok(()),
+            (Self::Patches, Type::List(items)) if matches!(**items, Type::Unknown) => return Ok(()),
+            (Self::Patches, Type::List(items)) if matches!(**items, Type::Opaque(JSON_PATCH)) => return Ok(()),
+            (Self::Object, _) => OBJECT,
+            (Self::Patches, _) => "list(JSONPatch)",
+            (Self::Bool, _) => "bool",
+            (Self::String, _) => "string",
+            (Self::StringOrNull, _) => "one of [string null_type]",
+        };
+        let found = match found {
+            Type::Null => "null_type".to_owned(),
+            Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Type::Duration => "google.protobuf.Duration".to_owned(),
+            other => other.to_string(),
+        };
+        Err(format!("must evaluate to {wanted} but got {found}"))
+    }
+}
+
+/// The type of `request`.
+pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
+    let object = |name: &'static str, fields: &[(&str, Type)]| {
+        let fields = fields.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
+        Type::Object(Arc::new(Fields { name, fields }))
+    };
+    let text = Type::String;
+    let triple = |name: &'static str, last: &str| {
+        object(name, &[("group", text.clone()), ("version", text.clone()), (last, text.clone())])
+    };
+    let kind = triple("kubernetes.GroupVersionKind", "kind");
+    let resource = triple("kubernetes.GroupVersionResource", "resource");
+    let texts = Type::list(text.clone());
+    let user = object(
+        "kubernetes.UserInfo",
+        &[
+            ("username", text.clone()),
+            ("uid", text.clone()),
+            ("groups", texts.clone()),
+            ("extra", Type::map(text.clone(), texts)),
+        ],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        &[
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", text.clone()),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", text.clone()),
+            ("name", text.clone()),
+            ("namespace", text.clone()),
+            ("operation", text.clone()),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    )
+});

@@ -1,0 +1,487 @@
+//! The types of expressions, checked before they are evaluated
+//! (<https://github.com/google/cel-spec/blob/master/doc/langdef.md#gradual-type-checking>).
+//!
+//! What Kubernetes refuses is refused with its words. Where the checker can't tell a type, it accepts every use of it, so that
+//! nothing is refused that Kubernetes accepts: messages, and macros that the parser doesn't know.
+//!
+//! Unlike Kubernetes, it doesn't check literals: regular expressions, times, durations and the number of arguments of a format.
+
+mod environment;
+mod overloads;
+mod positions;
+mod types;
+
+use kube_cel::cel::{
+    IdedExpr,
+    common::ast::{
+        CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, StructExpr,
+        operators,
+    },
+};
+
+pub use self::environment::Expected;
+pub(in crate::cel) use self::environment::REQUEST;
+pub(crate) use self::{
+    environment::Environment,
+    types::{Fields, Type},
+};
+use self::{
+    overloads::{NoOverload, resolve},
+    positions::Tokens,
+    types::Bindings,
+};
+use super::{
+    expression::{ACCUMULATOR, NAMESPACES, TYPES},
+    message::{JSON_PATCH, OBJECT},
+};
+
+/// The greatest number of errors that are reported for one expression, as in cel-go.
+const MAX_ERRORS: usize = 100;
+
+/// Macros that the parser leaves as calls. Their arguments declare variables, and aren't checked.
+const UNEXPANDED: [&str; 12] = [
+    "all",
+    "exists",
+    "exists_one",
+    "existsOne",
+    "map",
+    "filter",
+    "optMap",
+    "optFlatMap",
+    "sortBy",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+];
+
+/// The first segments of qualified names of types.
+const PACKAGES: [&str; 4] = ["google", "kubernetes", "net", "optional_type"];
+
+/// Namespaces of functions that the evaluator has, but Kubernetes doesn't.
+const UNAVAILABLE: [&str; 2] = ["base64", "math"];
+
+/// Returns the type of an expression. The error is cel-go's.
+pub(super) fn check(tree: &IdedExpr, text: &str, environment: &Environment) -> Result<Type, String> {
+    let mut checker =
+        Checker { tokens: Tokens::new(text), environment, locals: Vec::new(), errors: Vec::new(), mixed: Vec::new() };
+    let (found, _) = checker.expression(tree);
+    if checker.errors.is_empty() {
+        checker.errors = std::mem::take(&mut checker.mixed);
+    }
+    if checker.errors.is_empty() {
+        return Ok(found);
+    }
+    let mut errors = checker.errors;
+    errors.sort_by_key(|(at, _)| *at);
+    let shown: Vec<_> = errors.iter().take(MAX_ERRORS).map(|(at, why)| checker.tokens.error(*at, why)).collect();
+    Err(shown.join("\n"))
+}
+
+struct Checker<'e, 't> {
+    tokens: Tokens<'t>,
+    environment: &'e Environment,
+    /// The variables of the enclosing loops.
+    locals: Vec<(&'e str, Type)>,
+    errors: Vec<(usize, String)>,
+    /// Literals whose elements have several types. They are only reported if nothing else is wrong, as in cel-go.
+    mixed: Vec<(usize, String)>,
+}
+
+/// The type of a part, and where it is in the text.
+type Found = (Type, usize);
+
+impl<'e> Checker<'e, '_> {
+    fn error(&mut self, at: usize, why: String) -> Type {
+        self.errors.push((at, why));
+        Type::Unknown
+    }
+
+    fn expression(&mut self, tree: &'e IdedExpr) -> Found {
+        match &tree.expr {
+            Expr::Literal(literal) => self.literal(literal),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => self.select(select),
+            Expr::List(list) => self.list(list),
+            Expr::Map(map) => self.map(map),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Struct(message) => self.message(message),
+            Expr::Unspecified => (Type::Unknown, 0),
+        }
+    }
+
+    fn literal(&mut self, literal: &LiteralValue) -> Found {
+        let found = match literal {
+            LiteralValue::Boolean(_) => Type::Bool,
+            LiteralValue::Bytes(_) => Type::Bytes,
+            LiteralValue::Double(_) => Type::Double,
+            LiteralValue::Int(_) => Type::Int,
+            LiteralValue::Null => Type::Null,
+            LiteralValue::String(_) => Type::String,
+            LiteralValue::UInt(_) => Type::Uint,
+        };
+        (found, self.tokens.after_literal())
+    }
+
+    /// Returns the type of a variable, if it is declared.
+    fn declared(&self, name: &str) -> Option<Type> {
+        let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, found)| found.clone());
+        local.or_else(|| self.environment.variable(name))
+    }
+
+    fn variable(&mut self, name: &str) -> Found {
+        let at = self.tokens.after(name);
+        if let Some(found) = self.declared(name) {
+            return (found, at);
+        }
+        if TYPES.contains(&name) {
+            return (Type::Meta, at);
+        }
+        if PACKAGES.contains(&name) || name.contains(['.', '@']) {
+            return (Type::Unknown, at);
+        }
+        (self.error(at, format!("undeclared reference to '{name}' (in container '')")), at)
+    }
+
+    fn select(&mut self, select: &'e SelectExpr) -> Found {
+        let test = select.test.then(|| {
+            self.tokens.after("has");
+            self.tokens.after("(")
+        });
+        let (operand, _) = self.expression(&select.operand);
+        let dot = self.tokens.after(".");
+        self.tokens.after(&select.field);
+        let at = test.unwrap_or(dot);
+        let found = self.field(&operand, &select.field, at);
+        (if select.test { Type::Bool } else { found }, at)
+    }
+
+    /// Returns the type of a field.
+    fn field(&mut self, operand: &Type, field: &str, at: usize) -> Type {
+        match operand {
+            Type::Unknown | Type::Parameter(_) | Type::Opaque(_) => Type::Unknown,
+            Type::Dyn => Type::Dyn,
+            Type::Map(entry) => entry[1].clone(),
+            Type::Optional(value) => match self.field(value, field, at) {
+                Type::Unknown => Type::Unknown,
+                found => Type::optional(found),
+            },
+            Type::Object(object) => match object.fields.get(field) {
+                Some(found) => found.clone(),
+                None => self.error(at, format!("undefined field '{field}'")),
+            },
+            other => self.error(at, format!("type '{other}' does not support field selection")),
+        }
+    }
+
+    fn list(&mut self, list: &'e ListExpr) -> Found {
+        let at = self.tokens.after("[");
+        let mut items = Elements::default();
+        for (place, element) in list.elements.iter().enumerate() {
+            let optional = list.optional_indices.binary_search(&place).is_ok();
+            let element = self.expression(element);
+            self.join(&mut items, element, optional);
+        }
+        self.tokens.after("]");
+        (Type::list(items.found()), at)
+    }
+
+    /// Adds an element to a literal, whose elements must have one type. The first that has another is reported.
+    fn join(&mut self, elements: &mut Elements, (found, at): Found, optional: bool) {
+        let found = if optional { unwrapped(found) } else { found };
+        let Some(first) = &elements.0 else {
+            elements.0 = Some(found);
+            return;
+        };
+        if first.is_exactly(&found) {
+            return;
+        }
+        if !Bindings::default().accept(first, &found) && !Bindings::default().accept(&found, first) {
+            self.mixed.push((at, format!("expected type '{first}' but found '{found}'")));
+        }
+        elements.0 = Some(Type::Unknown);
+    }
+
+    /// Visits the arguments of a template, which may have several types.
+    fn template(&mut self, arguments: &'e ListExpr) -> Type {
+        self.tokens.after("[");
+        for argument in &arguments.elements {
+            self.expression(argument);
+        }
+        self.tokens.after("]");
+        Type::list(Type::Unknown)
+    }
+
+    fn map(&mut self, map: &'e MapExpr) -> Found {
+        let at = self.tokens.after("{");
+        let (mut keys, mut values) = (Elements::default(), Elements::default());
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else { return (Type::Unknown, at) };
+            let key = self.expression(&entry.key);
+            self.join(&mut keys, key, false);
+            let value = self.expression(&entry.value);
+            self.join(&mut values, value, entry.optional);
+        }
+        self.tokens.after("}");
+        (Type::map(keys.found(), values.found()), at)
+    }
+
+    fn message(&mut self, message: &'e StructExpr) -> Found {
+        let at = self.tokens.after("{");
+        if !self.environment.has_messages() {
+            let name = &message.type_name;
+            return (self.error(at, format!("undeclared reference to '{name}' (in container '')")), at);
+        }
+        for entry in &message.entries {
+            if let EntryExpr::StructField(field) = &entry.expr {
+                self.tokens.after(&field.field);
+                self.expression(&field.value);
+            }
+        }
+        self.tokens.after("}");
+        let found = [OBJECT, JSON_PATCH].into_iter().find(|name| message.type_name == *name);
+        (found.map_or(Type::Unknown, Type::Opaque), at)
+    }
+
+    fn call(&mut self, call: &'e CallExpr) -> Found {
+        match (call.func_name.as_str(), call.args.as_slice(), &call.target) {
+            (operators::CONDITIONAL, [condition, yes, no], None) => {
+                let (condition, _) = self.expression(condition);
+                let at = self.tokens.after("?");
+                let (yes, _) = self.expression(yes);
+                self.tokens.after(":");
+                let (no, _) = self.expression(no);
+                (self.overload(operators::CONDITIONAL, false, &[condition, yes, no], at), at)
+            }
+            (name @ (operators::LOGICAL_NOT | operators::NEGATE), [operand], None) => {
+                let at = self.tokens.after(if name == operators::NEGATE { "-" } else { "!" });
+                let (operand, _) = self.expression(operand);
+                (self.overload(name, false, &[operand], at), at)
+            }
+            (operators::OPT_SELECT, [operand, field], None) => self.optional_select(operand, field),
+            (name @ (operators::INDEX | operators::OPT_INDEX), [operand, index], None) => {
+                let (operand, _) = self.expression(operand);
+                let at = self.tokens.after("[");
+                let (index, _) = self.expression(index);
+                self.tokens.after("]");
+                (self.index(name, operand, index, at), at)
+            }
+            (operators::LOGICAL_AND | operators::LOGICAL_OR, operands, None) => {
+                let token = token(&call.func_name).unwrap_or_default();
+                let mut at = 0;
+                for (place, operand) in operands.iter().enumerate() {
+                    if place > 0 {
+                        at = self.tokens.after(token);
+                    }
+                    self.condition(operand);
+                }
+                (Type::Bool, at)
+            }
+            (name, [left, right], None) => match token(name) {
+                Some(token) => {
+                    let (left, _) = self.expression(left);
+                    let at = self.tokens.after(token);
+                    let (right, _) = self.expression(right);
+                    (self.overload(name, false, &[left, right], at), at)
+                }
+                None => self.function(call),
+            },
+            _ => self.function(call),
+        }
+    }
+
+    /// Checks an operand that must be a boolean.
+    fn condition(&mut self, operand: &'e IdedExpr) {
+        let (found, at) = self.expression(operand);
+        if !Bindings::default().accept(&Type::Bool, &found) {
+            self.error(at, format!("expected type 'bool' but found '{found}'"));
+        }
+    }
+
+    fn index(&mut self, name: &str, operand: Type, index: Type, at: usize) -> Type {
+        match (&operand, name) {
+            (Type::Unknown, _) | (Type::Dyn, operators::OPT_INDEX) => Type::Unknown,
+            (Type::Dyn, _) => Type::Dyn,
+            // Entries of a map can have any type of number as key.
+            (Type::Map(entry), operators::INDEX) if entry[0].is_open() => entry[1].clone(),
+            _ => self.overload(name, false, &[operand, index], at),
+        }
+    }
+
+    fn optional_select(&mut self, operand: &'e IdedExpr, field: &IdedExpr) -> Found {
+        let (operand, _) = self.expression(operand);
+        let at = self.tokens.after(".");
+        let Expr::Literal(LiteralValue::String(name)) = &field.expr else { return (Type::Unknown, at) };
+        self.tokens.after(name.inner());
+        let found = match self.field(&operand, name.inner(), at) {
+            Type::Unknown => Type::Unknown,
+            Type::Optional(value) if matches!(operand, Type::Optional(_)) => Type::Optional(value),
+            found => Type::optional(found),
+        };
+        (found, at)
+    }
+
+    fn function(&mut self, call: &'e CallExpr) -> Found {
+        let mut name = call.func_name.clone();
+        let mut arguments = Vec::with_capacity(call.args.len() + 1);
+        let mut method = false;
+        if let Some(target) = &call.target {
+            match &target.expr {
+                Expr::Ident(namespace)
+                    if NAMESPACES.contains(&namespace.as_str())
+                        && !UNAVAILABLE.contains(&namespace.as_str())
+                        && (namespace != "jsonpatch" || self.environment.has_messages())
+                        && self.declared(namespace).is_none() =>
+                {
+                    self.tokens.after(namespace);
+                    name = format!("{namespace}.{name}");
+                }
+                _ => {
+                    arguments.push(self.expression(target).0);
+                    method = true;
+                }
+            }
+        }
+        self.tokens.after(&call.func_name);
+        let at = self.tokens.after("(");
+        if UNEXPANDED.contains(&call.func_name.as_str()) {
+            return (Type::Unknown, at);
+        }
+        for argument in &call.args {
+            arguments.push(match &argument.expr {
+                Expr::List(list) if name == "format" => self.template(list),
+                _ => self.expression(argument).0,
+            });
+        }
+        (self.overload(&name, method, &arguments, at), at)
+    }
+
+    /// Returns the type of a call's result.
+    fn overload(&mut self, name: &str, method: bool, arguments: &[Type], at: usize) -> Type {
+        match resolve(name, method, arguments) {
+            Ok(found) => found,
+            Err(NoOverload::Undeclared) => {
+                self.error(at, format!("undeclared reference to '{name}' (in container '')"))
+            }
+            Err(NoOverload::NoMatch) => {
+                let (target, rest) = if method { arguments.split_at(1) } else { (&[][..], arguments) };
+                let target: String = target.iter().map(|target| format!("{target}.")).collect();
+                let rest: Vec<_> = rest.iter().map(ToString::to_string).collect();
+                let rest = rest.join(", ");
+                self.error(at, format!("found no matching overload for '{name}' applied to '{target}({rest})'"))
+            }
+        }
+    }
+
+    /// Returns the type of an expanded macro.
+    fn comprehension(&mut self, tree: &'e ComprehensionExpr) -> Found {
+        let (range, range_at) = self.expression(&tree.iter_range);
+        self.tokens.after(".");
+        let at = self.tokens.after("(");
+        self.tokens.after(&tree.iter_var);
+        self.tokens.after(",");
+        let item = match &range {
+            Type::List(item) => (**item).clone(),
+            Type::Map(entry) => entry[0].clone(),
+            Type::Dyn => Type::Dyn,
+            Type::Unknown | Type::Parameter(_) => Type::Unknown,
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.error(range_at, why)
+            }
+        };
+        if tree.iter_var2.is_some() {
+            return (Type::Unknown, at);
+        }
+        self.locals.push((&tree.iter_var, item));
+        let found = self.step(&tree.loop_step, at);
+        self.locals.pop();
+        (found, at)
+    }
+
+    /// Returns the type of a macro's result by one iteration. Its parts that aren't in the text refer to the accumulator.
+    fn step(&mut self, step: &'e IdedExpr, at: usize) -> Type {
+        let Expr::Call(call) = &step.expr else { return Type::Unknown };
+        match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::LOGICAL_AND | operators::LOGICAL_OR, [accumulator, condition])
+                if is_accumulator(accumulator) =>
+            {
+                self.condition(condition);
+                Type::Bool
+            }
+            (operators::ADD, [accumulator, item]) if is_accumulator(accumulator) => self.appended(item),
+            (operators::CONDITIONAL, [condition, then, accumulator]) if is_accumulator(accumulator) => {
+                let (condition, _) = self.expression(condition);
+                let Expr::Call(CallExpr { args, .. }) = &then.expr else { return Type::Unknown };
+                let (result, sum) = match args.as_slice() {
+                    [_, one] if matches!(one.expr, Expr::Literal(_)) => (Type::Bool, Type::Int),
+                    [_, item] => {
+                        let list = self.appended(item);
+                        (list.clone(), list)
+                    }
+                    _ => return Type::Unknown,
+                };
+                self.overload(operators::CONDITIONAL, false, &[condition, sum.clone(), sum], at);
+                result
+            }
+            _ => Type::Unknown,
+        }
+    }
+
+    /// Returns the type of the list to which a macro appends an item. That of `filter` isn't in the text.
+    fn appended(&mut self, item: &'e IdedExpr) -> Type {
+        let Expr::List(ListExpr { elements, .. }) = &item.expr else { return Type::Unknown };
+        let [element] = elements.as_slice() else { return Type::Unknown };
+        Type::list(match (&element.expr, self.locals.last()) {
+            (Expr::Ident(name), Some((local, found))) if name == local => found.clone(),
+            _ => self.expression(element).0,
+        })
+    }
+}
+
+fn is_accumulator(tree: &IdedExpr) -> bool {
+    matches!(&tree.expr, Expr::Ident(name) if name == ACCUMULATOR)
+}
+
+/// Returns the token of a binary operator.
+fn token(name: &str) -> Option<&'static str> {
+    Some(match name {
+        operators::ADD => "+",
+        operators::SUBSTRACT => "-",
+        operators::MULTIPLY => "*",
+        operators::DIVIDE => "/",
+        operators::MODULO => "%",
+        operators::EQUALS => "==",
+        operators::NOT_EQUALS => "!=",
+        operators::LESS => "<",
+        operators::LESS_EQUALS => "<=",
+        operators::GREATER => ">",
+        operators::GREATER_EQUALS => ">=",
+        operators::IN => "in",
+        operators::LOGICAL_AND => "&&",
+        operators::LOGICAL_OR => "||",
+        _ => return None,
+    })
+}
+
+fn unwrapped(found: Type) -> Type {
+    match found {
+        Type::Optional(value) => (*value).clone(),
+        _ => Type::Unknown,
+    }
+}
+
+/// The common type of the elements of a literal.
+#[derive(Default)]
+struct Elements(Option<Type>);
+
+impl Elements {
+    fn found(self) -> Type {
+        self.0.unwrap_or(Type::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::cel::{PolicyDeclarations, program};
+
+/// The environment of a rule on an object with some fields.
+fn environment() -> Environment {
+    let object = |fields: Vec<(&str, Type)>| {
+        let fields = fields.into_iter().map(|(name, of)| (name.to_owned(), of)).collect();
+        Type::Object(Arc::new(Fields { name: "object", fields }))
+    };
+    let port = object(vec![("name", Type::String), ("number", Type::Int)]);
+    let this = object(vec![
+        ("count", Type::Int),
+        ("ratio", Type::Double),
+        ("name", Type::String),
+        ("flag", Type::Bool),
+        ("any", Type::Dyn),
+        ("since", Type::Timestamp),
+        ("names", Type::list(Type::String)),
+        ("labels", Type::map(Type::String, Type::String)),
+        ("ports", Type::list(port)),
+    ]);
+    Environment::default().with("self", this)
+}
+
+#[track_caller]
+fn accepts(text: &str, expect: &str) {
+    let found = program::type_of(text, &environment()).map(|found| found.to_string());
+    assert_eq!(found.as_deref(), Ok(expect), "{text}");
+}
+
+/// Checks the first line of the error, without its beginning.
+#[track_caller]
+fn refuses(text: &str, expect: &str) {
+    let why = program::type_of(text, &environment()).expect_err("it is refused");
+    let first = why.lines().next().unwrap_or_default();
+    assert_eq!(first.strip_prefix("ERROR: <input>:"), Some(expect), "{text}");
+}
+
+#[test]
+fn expressions_have_types() {
+    accepts("self.count > 1 && self.name == 'a'", "bool");
+    accepts("self.count + 1", "int");
+    accepts("self.count < self.ratio", "bool");
+    accepts("self.flag ? self.name : 'x'", "string");
+    accepts("self.any.thing[3].other", "dyn");
+    accepts("self.any == 1 || self.any == 'x'", "bool");
+    accepts("self.any + 1", "int");
+    accepts("self.since == null || self.since < timestamp('2026-01-01T00:00:00Z')", "bool");
+    accepts("has(self.labels) && 'a' in self.labels && self.labels['a'].startsWith('b')", "bool");
+    accepts("has(self.labels.a)", "bool");
+    accepts("self.names.all(name, name.size() > 1) && self.names.exists_one(n, n == 'a')", "bool");
+    accepts("self.ports.filter(p, p.number > 1).map(p, p.name)", "list(string)");
+    accepts("self.ports.map(p, p.number > 1, p.number).sum()", "int");
+    accepts("self.labels.map(key, self.labels[key])", "list(string)");
+    accepts("self.?name.orValue('x')", "string");
+    accepts("self.labels[?'a'].hasValue() && self.?labels.?a.value() == 'x'", "bool");
+    accepts("type(self.count) == int && type(self.since) == google.protobuf.Timestamp", "bool");
+    accepts("'%d of %s'.format([self.count, self.name])", "string");
+    accepts("quantity('1').isGreaterThan(quantity('2')) && ip('::1').family() == 6", "bool");
+    accepts("sets.contains(self.names, ['a'])", "bool");
+    accepts("[] == self.names || self.names == []", "bool");
+    accepts("self.names.all(i, n, n != '' && i >= 0)", "dyn");
+    accepts("self.?name.optMap(x, x + 'a').orValue('b')", "string");
+    accepts("url('https://x').getHost() == 'x' && isURL('y')", "bool");
+    accepts("dyn(self.count) == 'x' && self.count == int(self.name)", "bool");
+    accepts("-self.count - -1 == 2 && !self.flag", "bool");
+    accepts("self.names.isSorted() && self.names.min() == 'a' && self.names.indexOf('a') == 0", "bool");
+}
+
+#[test]
+fn wrong_expressions_are_refused_at_their_place() {
+    refuses("self.b > 1", "1:5: undefined field 'b'");
+    refuses("self.count > 1 && has(self.b)", "1:22: undefined field 'b'");
+    refuses("other.b", "1:1: undeclared reference to 'other' (in container '')");
+    refuses("self.count == 'a'", "1:12: found no matching overload for '_==_' applied to '(int, string)'");
+    refuses("self.count == 1.0", "1:12: found no matching overload for '_==_' applied to '(int, double)'");
+    refuses("1 + (self.count == null ? 1 : 2)", "1:17: found no matching overload for '_==_' applied to '(int, null)'");
+    refuses("self.count + self.name", "1:12: found no matching overload for '_+_' applied to '(int, string)'");
+    refuses(
+        "self.count.startsWith('a')",
+        "1:22: found no matching overload for 'startsWith' applied to 'int.(string)'",
+    );
+    refuses("self.count && true", "1:5: expected type 'bool' but found 'int'");
+    refuses("!self.count", "1:1: found no matching overload for '!_' applied to '(int)'");
+    refuses("self.name.what()", "1:15: undeclared reference to 'what' (in container '')");
+    refuses("what(1)", "1:5: undeclared reference to 'what' (in container '')");
+    refuses("self.name.length", "1:10: type 'string' does not support field selection");
+    let range = "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)";
+    refuses("self.count.all(x, x > 1)", &format!("1:5: {range}"));
+    refuses("self.names.all(x, x > 1)", "1:21: found no matching overload for '_>_' applied to '(string, int)'");
+    refuses("self.names.all(x, x)", "1:19: expected type 'bool' but found 'string'");
+    refuses("self.ports.all(p, p.host == 'a')", "1:20: undefined field 'host'");
+    refuses(
+        "self.ports.filter(p, p.number).size() > 0",
+        "1:18: found no matching overload for '_?_:_' applied to '(int, list(object), list(object))'",
+    );
+    refuses("self.names[0] == 1", "1:15: found no matching overload for '_==_' applied to '(string, int)'");
+    refuses(
+        "self.names['a'] == 'b'",
+        "1:11: found no matching overload for '_[_]' applied to '(list(string), string)'",
+    );
+    refuses("true &&\n  self.b", "2:7: undefined field 'b'");
+    let both = program::type_of("self.b == 1 && self.c == 2", &environment()).expect_err("it is refused");
+    assert_eq!(
+        both,
+        "ERROR: <input>:1:5: undefined field 'b'\n | self.b == 1 && self.c == 2\n | ....^\n\
+         ERROR: <input>:1:20: undefined field 'c'\n | self.b == 1 && self.c == 2\n | ...................^"
+    );
+}
+
+#[test]
+fn expressions_of_policies_are_checked() {
+    let mut policy = PolicyDeclarations::of_policy(false);
+    assert_eq!(policy.declare("small", "object.spec.replicas < 5"), Ok(()));
+    assert!(policy.declare("bad", "nothing").is_err());
+    let check = |text: &str, expected| policy.check(text, expected);
+    assert_eq!(check("variables.small && request.userInfo.groups.exists(g, g == 'x')", Expected::Bool), Ok(()));
+    assert_eq!(
+        check("variables.bad && authorizer.group('').resource('pods').check('get').allowed()", Expected::Bool),
+        Ok(())
+    );
+    assert_eq!(check("object.spec.flag", Expected::Bool), Err("must evaluate to bool but got dyn".into()));
+    assert_eq!(check("1", Expected::String), Err("must evaluate to string but got int".into()));
+    assert_eq!(check("null", Expected::StringOrNull), Ok(()));
+    assert_eq!(
+        check("1", Expected::StringOrNull),
+        Err("must evaluate to one of [string null_type] but got int".into())
+    );
+    let first = |text: &str, on: &PolicyDeclarations| {
+        on.check(text, Expected::Any).expect_err("refused").lines().next().unwrap_or_default().to_owned()
+    };
+    let undeclared = |name: &str| {
+        format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')")
+    };
+    assert_eq!(first("params.x", &policy), undeclared("params"));
+    assert_eq!(PolicyDeclarations::of_policy(true).check("params.x == 1", Expected::Bool), Ok(()));
+    assert_eq!(first("authorizer", &policy.without_authorizer()), undeclared("authorizer"));
+    assert_eq!(first("variables", &PolicyDeclarations::of_webhook()), undeclared("variables"));
+    assert!(first("variables.large", &policy).ends_with("undefined field 'large'"));
+    assert!(first("request.object", &policy).ends_with("undefined field 'object'"));
+    assert!(policy.check("Object{}", Expected::Any).is_err());
+    assert_eq!(policy.with_messages().check("Object{spec: Object.spec{replicas: 1}}", Expected::Object), Ok(()));
+    let patches = |text: &str| policy.with_messages().check(text, Expected::Patches);
+    assert_eq!(patches("[JSONPatch{op: 'add', path: '/' + jsonpatch.escapeKey('a'), value: object.x}]"), Ok(()));
+    assert_eq!(patches("object.x ? [] : [JSONPatch{op: 'add'}]"), Ok(()));
+    assert_eq!(patches("[1]"), Err("must evaluate to list(JSONPatch) but got list(int)".into()));
+    let object = policy.with_messages().check("object", Expected::Object);
+    assert_eq!(object, Err("must evaluate to Object but got dyn".into()));
+}

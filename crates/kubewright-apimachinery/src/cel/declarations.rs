@@ -1,0 +1,85 @@
+//! The variables of the expressions of webhooks and admission policies.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    check::{Environment, Expected, Fields, REQUEST, Type},
+    program,
+};
+
+/// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be of any
+/// kind, so their fields aren't checked.
+#[derive(Clone, Debug)]
+pub struct PolicyDeclarations {
+    environment: Environment,
+    /// The composed variables.
+    variables: BTreeMap<String, Type>,
+}
+
+impl PolicyDeclarations {
+    /// Returns the variables of a webhook: `object`, `oldObject`, `request` and `authorizer`.
+    pub fn of_webhook() -> Self {
+        let environment = Environment::default()
+            .with("object", Type::Dyn)
+            .with("oldObject", Type::Dyn)
+            .with("namespaceObject", Type::Unknown)
+            .with("request", REQUEST.clone())
+            .with("authorizer", Type::Unknown);
+        Self { environment, variables: BTreeMap::new() }
+    }
+
+    /// Returns the variables of a policy, which may have parameters. Composed variables are declared by [`Self::declare`].
+    pub fn of_policy(has_parameters: bool) -> Self {
+        let mut declarations = Self::of_webhook();
+        if has_parameters {
+            declarations.environment = declarations.environment.with("params", Type::Dyn);
+        }
+        declarations
+    }
+
+    /// Returns the variables of an expression that may construct `Object{…}` and `JSONPatch{…}`.
+    #[must_use]
+    pub fn with_messages(&self) -> Self {
+        let mut declarations = self.clone();
+        declarations.environment.messages = true;
+        declarations
+    }
+
+    /// Returns the variables of the expression of a message, which can't use `authorizer`.
+    #[must_use]
+    pub fn without_authorizer(&self) -> Self {
+        let mut declarations = self.clone();
+        declarations.environment.variables.retain(|(name, _)| *name != "authorizer");
+        declarations
+    }
+
+    /// Checks the expression of a composed variable, and declares the variable.
+    ///
+    /// # Errors
+    /// The reason why Kubernetes refuses the expression. The variable is declared in any case.
+    pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), String> {
+        let found = self.type_of(expression);
+        let of = found.as_ref().map_or(Type::Dyn, Type::clone);
+        self.variables.insert(name.to_owned(), of);
+        found.map(drop)
+    }
+
+    /// Checks an expression.
+    ///
+    /// # Errors
+    /// The reason why Kubernetes refuses the expression: it can't be parsed, uses undeclared variables or fields, or is of another type than
+    /// expected.
+    pub fn check(&self, expression: &str, expected: Expected) -> Result<(), String> {
+        let found = self.type_of(expression)?;
+        expected.accept(&found)
+    }
+
+    fn type_of(&self, expression: &str) -> Result<Type, String> {
+        let mut environment = self.environment.clone();
+        if !self.variables.is_empty() {
+            let fields = Fields { name: "kubernetes.variables", fields: self.variables.clone() };
+            environment = environment.with("variables", Type::Object(Arc::new(fields)));
+        }
+        program::type_of(expression, &environment).map_err(|why| format!("compilation failed: {why}"))
+    }
+}
