@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `bench`, `builds`, `release`,
-//! `corpus`, `invariants`.
+//! `corpus`, `fuzz`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -90,6 +90,17 @@ enum Chore {
         #[command(subcommand)]
         chore: CorpusChore,
     },
+    /// Send random input to the API server and its functions: patches, apply, selectors, CEL, schemas, protobuf, routes, stored files
+    Fuzz {
+        /// The targets, by default all
+        targets: Vec<String>,
+        /// The number of seconds for each target
+        #[arg(long, default_value_t = 60)]
+        time: u64,
+        /// The seed of the first input; printed by each run
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Print the module rings that are allowed, and why; fail when there are others
     Invariants {
         /// Remove from the list the files that are in no large ring any more
@@ -154,9 +165,24 @@ fn run(chore: Chore) -> Result<()> {
             record.arg(kubeconfig).args(filter);
             steps.run("record", record);
         }
+        Chore::Fuzz { targets, time, seed } => {
+            let mut command = fuzz(time);
+            command.args(targets);
+            if let Some(seed) = seed {
+                command.args(["--seed", &seed.to_string()]);
+            }
+            steps.run("random input", command);
+        }
         Chore::Invariants { prune } => return invariants::rings::print(prune),
     }
     steps.finish()
+}
+
+/// Returns the command that sends random input to each target for some seconds.
+fn fuzz(time: u64) -> Command {
+    let mut command = cargo(&["run", "-p", "kubewright-fuzz", "--", "--time"]);
+    command.arg(time.to_string());
+    command
 }
 
 fn bench(steps: &mut Steps, filter: Option<String>) {

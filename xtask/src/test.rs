@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Packages that only `--all` builds and tests: the golden projects, the benchmarks, and the browser.
-const EXCLUDED: [&str; 8] = [
+const EXCLUDED: [&str; 9] = [
     "project",
     "project-conversion",
     "project-multigroup",
@@ -20,6 +20,7 @@ const EXCLUDED: [&str; 8] = [
     "five-operators",
     "podset-kube-rs",
     "kubewright-browser",
+    "kubewright-fuzz",
 ];
 /// The tests that need Chromium are in modules of this name.
 const BROWSER: &str = "browser::";
@@ -28,6 +29,8 @@ const COMPILING: [&str; 2] = ["edits_restart_the_operator_and_broken_ones_do_not
 /// The program of the benchmarks, and those that it measures.
 const BENCHMARKED: [&str; 5] =
     ["kubewright-bench", "kubewright", "podset-operator", "podset-kube-rs", "five-operators"];
+/// The number of seconds for which each target of `cargo xtask fuzz` gets random input.
+const FUZZED: u64 = 5;
 /// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each; see `operator_kit`.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
@@ -130,11 +133,23 @@ fn the_rest(steps: &mut Steps, built: bool) {
         steps.skip("clients", "the tests could not be built");
     }
     if built {
+        random_input(steps);
         smoke_of_the_benchmarks(steps);
     } else {
         steps.skip("smoke of the benchmarks", "the tests could not be built");
     }
     release::run(steps, true);
+}
+
+/// Sends some random input to each target, so that a target that no longer works is noticed.
+fn random_input(steps: &mut Steps) {
+    let mut build = cargo(&["build", "--workspace", "--tests"]);
+    build.args(["--bin", "kubewright-fuzz"]);
+    if steps.run("build of the targets for random input", build) {
+        let mut input = Command::new("target/debug/kubewright-fuzz");
+        input.args(["--time", &FUZZED.to_string()]);
+        steps.run("random input", input);
+    }
 }
 
 /// Runs every benchmark with small sizes, so that one that no longer works is noticed.
@@ -173,7 +188,10 @@ mod tests {
         for package in EXCLUDED {
             let members = ["crates", "testdata", "bench", "bench/peers"].map(|parent| format!("{parent}/{package}"));
             let is_member = |path: &String| crate::root().join(path).join("Cargo.toml").is_file();
-            assert!(package == "kubewright-bench" || members.iter().any(is_member), "no package is called {package}");
+            assert!(
+                matches!(package, "kubewright-bench" | "kubewright-fuzz") || members.iter().any(is_member),
+                "no package is called {package}"
+            );
         }
     }
 }
