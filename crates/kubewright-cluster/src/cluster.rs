@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
     controllers::{
+        admission_policies::PolicyStatuses,
         aggregation::Aggregation,
         api_services,
         autoscaler::Autoscalers,
@@ -487,6 +488,8 @@ impl Cluster {
         self.control(selected, "resourcequota-controller", clock, ResourceQuotas::new(api.clone(), clock.clone()));
         self.control(selected, "statefulset-controller", clock, StatefulSets::new(pods()));
         self.control(selected, "taint-eviction-controller", clock, TaintEvictions::new(clock.clone()));
+        let policies = PolicyStatuses::new(api.clone());
+        self.control(selected, "validatingadmissionpolicy-status-controller", clock, policies);
     }
 
     /// Runs a controller in the shared reconcile loop, if it is selected.

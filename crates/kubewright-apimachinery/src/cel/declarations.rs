@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be of any
-/// kind, so their fields aren't checked.
+/// kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) says of which.
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {
     environment: Environment,
@@ -50,6 +50,18 @@ impl PolicyDeclarations {
     pub fn without_authorizer(&self) -> Self {
         let mut declarations = self.clone();
         declarations.environment.variables.retain(|(name, _)| *name != "authorizer");
+        declarations
+    }
+
+    /// Returns the variables with the type of the objects that the policy is about.
+    #[must_use]
+    pub(crate) fn for_object(&self, object: &Type) -> Self {
+        let mut declarations = self.clone();
+        for (name, of) in &mut declarations.environment.variables {
+            if matches!(*name, "object" | "oldObject") {
+                *of = object.clone();
+            }
+        }
         declarations
     }
 

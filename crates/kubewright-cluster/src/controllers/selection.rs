@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 21] = [
+    pub const NAMES: [&'static str; 22] = [
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
@@ -52,6 +52,7 @@ impl Controllers {
         "serviceaccount-controller",
         "statefulset-controller",
         "taint-eviction-controller",
+        "validatingadmissionpolicy-status-controller",
     ];
 
     /// Returns the selection of all controllers.

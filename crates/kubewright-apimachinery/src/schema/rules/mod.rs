@@ -8,15 +8,21 @@
 mod declare;
 mod value;
 
+use std::collections::BTreeMap;
+
 use kube_cel::cel;
 use serde_json::Value;
 
-use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
+pub use self::declare::declare_object;
+use super::{Additional, Definitions, Kind, Node, Rule, Schema, correlation::OldItems};
 use crate::{
     cel::{Budget, Environment, Error, Pace, Program, Type, type_of},
     field_path::FieldPath,
     status::Cause,
 };
+
+/// The definitions of schemas without references.
+static NONE: Definitions = Definitions(BTreeMap::new());
 
 /// The field of causes that concern the whole object.
 const NO_FIELD: &str = "<nil>";
@@ -51,7 +57,8 @@ pub fn check(schema: &Schema) -> Vec<Cause> {
 /// Checks the rules of a schema and below it. `resource` is true for that of a whole object.
 fn check_schema(schema: &Schema, resource: bool, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     if !schema.rules.is_empty() {
-        let this = declare::type_of(schema, resource || schema.embedded_resource).unwrap_or(Type::Unknown);
+        let this =
+            declare::type_of(Node::new(schema, &NONE), resource || schema.embedded_resource).unwrap_or(Type::Unknown);
         check_rules(&schema.rules, &this, path, causes);
     }
     let properties = path.field("properties");
