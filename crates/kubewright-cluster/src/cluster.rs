@@ -37,6 +37,7 @@ use crate::{
         deployment::Deployments,
         disruption::{Disruptions, stale::StaleDisruptions},
         endpoints::{Endpoints, mirroring::Mirroring},
+        ephemeral_volumes::EphemeralVolumes,
         event_ttl, garbage,
         informer::Informer,
         job::Jobs,
@@ -478,6 +479,7 @@ impl Cluster {
         self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
         self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone(), pods()));
         self.control(selected, "endpointslicemirroring-controller", clock, Mirroring::default());
+        self.control(selected, "ephemeral-volume-controller", clock, EphemeralVolumes::default());
         let autoscalers = Autoscalers::new(api.clone(), pods(), metrics);
         self.control(selected, "horizontal-pod-autoscaler-controller", clock, autoscalers);
         self.control(selected, "job-controller", clock, Jobs::new(pods()));

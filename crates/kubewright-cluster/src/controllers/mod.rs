@@ -16,6 +16,7 @@
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
 //! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
+//! * [`ephemeral_volumes`]: the claims of ephemeral volumes
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
@@ -39,6 +40,7 @@ pub(crate) mod deletion;
 pub(crate) mod deployment;
 pub(crate) mod disruption;
 pub(crate) mod endpoints;
+pub(crate) mod ephemeral_volumes;
 pub(crate) mod event_ttl;
 pub(crate) mod garbage;
 mod hash;

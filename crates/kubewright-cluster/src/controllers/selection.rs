@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 22] = [
+    pub const NAMES: [&'static str; 23] = [
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
@@ -40,6 +40,7 @@ impl Controllers {
         "disruption-controller",
         "endpointslice-controller",
         "endpointslicemirroring-controller",
+        "ephemeral-volume-controller",
         "garbage-collector-controller",
         "horizontal-pod-autoscaler-controller",
         "job-controller",

@@ -71,12 +71,15 @@ pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<
 
 /// Returns whether a volume of a pod has files of an object.
 pub(crate) fn uses(pod: &Pod, reference: &Reference) -> bool {
-    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(|volume| of_volume(volume).contains(reference))
+    pod.spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten())
+        .any(|volume| of_volume(pod, volume).contains(reference))
 }
 
 /// Returns the ConfigMaps, Secrets and claims of a container's volumes.
 pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference> {
-    mounted(pod, container).flat_map(of_volume).collect()
+    mounted(pod, container).flat_map(|volume| of_volume(pod, volume)).collect()
 }
 
 /// Returns the tokens of a container's volumes.
@@ -86,12 +89,20 @@ pub(crate) fn tokens(pod: &Pod, container: &Container) -> BTreeSet<TokenRequest>
     sources.filter_map(|source| source.service_account_token.as_ref().map(TokenRequest::of)).collect()
 }
 
-fn of_volume(volume: &Volume) -> BTreeSet<Reference> {
+/// Returns the name of a volume's claim. That of an ephemeral volume is made of the names of the pod and the volume.
+fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Some(source.claim_name.clone());
+    }
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name))
+}
+
+fn of_volume(pod: &Pod, volume: &Volume) -> BTreeSet<Reference> {
     let mut references = BTreeSet::new();
     {
         references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
-        references
-            .extend(volume.persistent_volume_claim.iter().map(|source| Reference::Claim(source.claim_name.clone())));
+        references.extend(claim_of(pod, volume).map(Reference::Claim));
         references.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone().map(Reference::Secret)));
         for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
             references.extend(source.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
@@ -116,8 +127,8 @@ pub(crate) fn content(
     if let Some(host) = &volume.host_path {
         return Ok(Content::Host(host.path.clone().into()));
     }
-    if let Some(source) = &volume.persistent_volume_claim {
-        return persistent(&source.claim_name, &found.objects);
+    if let Some(claim) = claim_of(pod, volume) {
+        return persistent(&claim, &found.objects);
     }
     if let Some(source) = &volume.config_map {
         files.mode = source.default_mode.unwrap_or(MODE);

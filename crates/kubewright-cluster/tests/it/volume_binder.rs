@@ -142,3 +142,23 @@ async fn files_survive_the_pods_of_a_claim() {
     assert!(!std::path::Path::new(&folder).exists());
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn ephemeral_volumes_have_claims_that_end_with_their_pods() {
+    let cluster = running().await;
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let template = json!({"metadata": {"labels": {"for": "scratch"}}, "spec": spec});
+    let volumes = json!({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]});
+    let mut user = pod("user", "echo used > $KUBEWRIGHT_ROOT/scratch/file", volumes);
+    let mounts = json!([{"name": "scratch", "mountPath": "/scratch"}]);
+    user.spec.as_mut().expect("a spec").containers[0].volume_mounts = serde_json::from_value(mounts).expect("mounts");
+    create(&cluster, &user).await;
+    until(&cluster, "user", |pod| exit_code(pod) == Some(0)).await;
+    let claim = bound(&cluster, "user-scratch").await;
+    assert_eq!(claim.labels().get("for").map(String::as_str), Some("scratch"));
+    assert_eq!(claim.owner_references().first().map(|owner| &*owner.name), Some("user"));
+    pods(&cluster).delete("user", &background()).await.expect("deleted");
+    let none = |claims: &[&PersistentVolumeClaim]| claims.is_empty();
+    cluster.expect::<PersistentVolumeClaim>(none).await.expect("the claim ends with its pod");
+    cluster.shutdown().await;
+}
