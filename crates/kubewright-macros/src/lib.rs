@@ -57,6 +57,9 @@ pub fn convert(input: TokenStream) -> TokenStream {
 /// |---|---|
 /// | `operator = path` | the function that `main` passes its manager to; required |
 /// | `pods = none` | the cluster has no node. By default, `simulate`: pods become running without a process |
+/// | `replicas = 2` | the number of replicas, which elect a leader if there are several |
+/// | `upgrade = path` | the function that adds the version before: it runs until the first `until`, or a fault replaces it earlier |
+/// | `unconditional` | the conditions hold also if pods fail, the clock jumps, or the user creates objects again |
 /// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
 ///
 /// The test is `simulation` in a module with the name of the function. So `cargo test simulation` runs all scenarios of a project, and

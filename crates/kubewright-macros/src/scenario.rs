@@ -2,13 +2,16 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
-use syn::{Error, ItemFn, LitStr, Path, Result, meta::ParseNestedMeta, spanned::Spanned};
+use syn::{Error, ItemFn, LitInt, LitStr, Path, Result, meta::ParseNestedMeta, spanned::Spanned};
 
 /// The arguments of the attribute.
 #[derive(Default)]
 pub(crate) struct Arguments {
     operator: Option<Path>,
     pods: Option<Ident>,
+    replicas: Option<LitInt>,
+    upgrade: Option<Path>,
+    is_unconditional: bool,
     /// The names of oracles, with reasons.
     omitted: Vec<(String, LitStr)>,
 }
@@ -28,6 +31,18 @@ impl Arguments {
             self.pods = Some(pods);
             return Ok(());
         }
+        if meta.path.is_ident("replicas") {
+            self.replicas = Some(meta.value()?.parse()?);
+            return Ok(());
+        }
+        if meta.path.is_ident("upgrade") {
+            self.upgrade = Some(meta.value()?.parse()?);
+            return Ok(());
+        }
+        if meta.path.is_ident("unconditional") {
+            self.is_unconditional = true;
+            return Ok(());
+        }
         if meta.path.is_ident("omit") {
             return meta.parse_nested_meta(|oracle| {
                 let name = oracle.path.require_ident()?.to_string().replace('_', "-");
@@ -39,7 +54,10 @@ impl Arguments {
                 Ok(())
             });
         }
-        Err(meta.error("expected `operator = path`, `pods = simulate`, `pods = none` or `omit(oracle = \"reason\")`"))
+        Err(meta.error(
+            "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `upgrade = path`, `unconditional` or \
+             `omit(oracle = \"reason\")`",
+        ))
     }
 
     /// Returns the function, and a module of the same name with the test `simulation`.
@@ -55,6 +73,9 @@ impl Arguments {
         let name = &signature.ident;
         let text = name.to_string();
         let pods = self.pods.map(|pods| if pods == "none" { quote!(.without_pods()) } else { quote!() });
+        let replicas = self.replicas.map(|replicas| quote!(.replicas(#replicas)));
+        let upgrade = self.upgrade.map(|old| quote!(.upgrade(#old)));
+        let unconditional = self.is_unconditional.then(|| quote!(.unconditional()));
         let omitted = self.omitted.iter().map(|(oracle, reason)| quote!(.omit(#oracle, #reason)));
         Ok(quote! {
             #user
@@ -66,7 +87,8 @@ impl Arguments {
 
                 #[test]
                 fn simulation() {
-                    ::kubewright::simulation::Scenario::new(#text, #operator, super::#name) #pods #(#omitted)* .test();
+                    ::kubewright::simulation::Scenario::new(#text, #operator, super::#name)
+                        #pods #replicas #upgrade #unconditional #(#omitted)* .test();
                 }
             }
         })
@@ -88,10 +110,17 @@ mod tests {
 
     #[test]
     fn a_scenario_is_a_test() {
-        let arguments = r#"operator = crate::register, pods = none, omit(hot_loop = "it polls")"#;
+        let arguments = r#"operator = crate::register, pods = none, replicas = 2, upgrade = crate::old, unconditional, omit(hot_loop = "it polls")"#;
         let expanded = expand(arguments, "async fn scales(sim: &Sim) {}");
-        for part in ["mod scales", "# [test] fn simulation ()", "without_pods ()", r#"omit ("hot-loop" , "it polls")"#]
-        {
+        for part in [
+            "mod scales",
+            "# [test] fn simulation ()",
+            "without_pods ()",
+            "replicas (2)",
+            "upgrade (crate :: old)",
+            "unconditional ()",
+            r#"omit ("hot-loop" , "it polls")"#,
+        ] {
             assert!(expanded.contains(part), "{part} in {expanded}");
         }
     }

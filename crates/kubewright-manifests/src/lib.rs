@@ -19,7 +19,7 @@ mod role;
 pub mod size;
 pub mod yaml;
 
-use kubewright_apimachinery::description::Description;
+use kubewright_apimachinery::description::{Description, Rule};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -117,4 +117,13 @@ pub fn generate(description: &Description, options: &Options) -> Result<Manifest
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Manifests { definitions, files })
+}
+
+/// Returns the rules of the operator's main role, and of the roles that rules name: those that follow from what controllers watch, own and
+/// record, and the declared ones. The runtime's own features have [rules of their own](Description::features).
+///
+/// # Errors
+/// Returns an error for an invalid rule.
+pub fn rules(description: &Description) -> Result<Vec<Rule>, RoleError> {
+    role::rules(description)
 }

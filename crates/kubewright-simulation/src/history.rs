@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use kubewright_runtime::trace::Trace;
 use ring::digest::{Context, SHA256};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -58,6 +59,14 @@ pub enum Entry {
         object: String,
         /// The resource version.
         version: String,
+    },
+    /// A reconcile has ended. It is recorded with the next request, answer or event of the operator.
+    Reconcile {
+        /// The number of the process.
+        process: u64,
+        /// What triggered it, what it saw and wrote, and how it ended.
+        #[serde(serialize_with = "shared")]
+        trace: Arc<Trace>,
     },
     /// An object changes.
     Change {
@@ -142,6 +151,7 @@ impl fmt::Display for Record {
             }
             Entry::Response { request, code: None } => write!(f, "operator    receives nothing for request {request}"),
             Entry::Event { event, kind, object, .. } => write!(f, "cache       {event} {kind} {object}"),
+            Entry::Reconcile { process, trace } => write!(f, "operator    process {process}: {trace}"),
             Entry::Change { change, kind, name, .. } => write!(f, "API server  {kind} {name}: {change}"),
             Entry::Fault(what) => write!(f, "fault       {what}"),
             Entry::Finding(what) => write!(f, "finding     {what}"),
@@ -149,6 +159,6 @@ impl fmt::Display for Record {
     }
 }
 
-fn shared<S: Serializer>(value: &Arc<Value>, serializer: S) -> Result<S::Ok, S::Error> {
+fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
     value.serialize(serializer)
 }

@@ -29,22 +29,31 @@
 //! # Modules
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
-//! * `run`: one run from its start to its [`Outcome`].
+//! * `run`, `outcome`: one run from its start to its [`Outcome`].
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
 //! * `network`: the client of the operator, which records requests and events and applies faults.
-//! * `process`: the operator's process, which dies and is started again.
+//! * `process`: the operator's processes, which die and are started again, also in another version.
+//! * `outside`: what happens to pods, to the clock, and by the user between the steps of the scenario.
+//! * `control`: what these tell each other.
+//! * `reconciles`: the reconciles that have ended, from their traces.
 //! * [`history`]: what happened, in order.
 //! * [`oracle`]: what must not happen.
 //! * `search`: which schedules are run.
+//! * `coverage`: the states that runs reach, without names and times.
 //! * `shrink`: the smallest schedule that still fails.
 //! * [`story`]: the account of a run that failed.
 
+mod control;
+mod coverage;
 pub mod fault;
 pub mod history;
 mod network;
 pub mod oracle;
+mod outcome;
+mod outside;
 mod panics;
 mod process;
+mod reconciles;
 mod run;
 mod scenario;
 pub mod schedule;
@@ -61,7 +70,8 @@ pub use self::{
     fault::Fault,
     history::History,
     oracle::Finding,
-    run::{Outcome, SimulationError},
+    outcome::Outcome,
+    run::SimulationError,
     scenario::{Options, Register, Scenario},
     schedule::{Injection, Point, Schedule},
     search::{Budget, Failure, Search},

@@ -1,6 +1,7 @@
 //! The client of an operator: it records requests and events, and applies the faults of the schedule.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -11,19 +12,22 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use kubewright_cluster::faults::{ApiRequest, Verb};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::{sync::mpsc, time::sleep};
+use tokio::time::{sleep, timeout};
 use tower::{BoxError, service_fn};
 
 use crate::{
-    fault::{DELAY, EventFault, PAUSE, ProcessFault, Refusal, WriteFault},
+    control::{Behind, Control},
+    fault::{DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, WriteFault},
     history::Entry,
+    oracle::Own,
+    outside::Outside,
     state::State,
 };
 
@@ -43,8 +47,13 @@ pub(crate) struct Connection {
     pub(crate) is_dead: Arc<AtomicBool>,
     /// Until when the process is paused, as virtual time since the start.
     pub(crate) pause: Arc<Mutex<Option<Duration>>>,
-    /// Where to report that the process dies.
-    pub(crate) deaths: mpsc::UnboundedSender<u64>,
+    /// What surrounds the operator.
+    pub(crate) outside: Arc<Outside>,
+    pub(crate) behind: Option<Arc<Behind>>,
+    /// The groups and plurals of the kinds that the operator declares.
+    pub(crate) own: Arc<Own>,
+    /// The addresses of the resources that were listed.
+    pub(crate) listed: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Connection {
@@ -62,7 +71,7 @@ impl Connection {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await?;
         let about = ApiRequest::parse(&head.method, &head.uri, &body);
-        let request = Request::from_parts(head, Body::from(body.to_vec()));
+        let mut request = Request::from_parts(head, Body::from(body.to_vec()));
         sleep(LATENCY).await;
         self.alive().await;
         let Some(about) = about else {
@@ -70,16 +79,54 @@ impl Connection {
             return Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()));
         };
         let (number, fault) = self.state.admit(self.process, &about, &body);
-        match self.state.process_fault(number) {
-            Some(ProcessFault::Killed) => self.die().await,
-            Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
-            None => {}
-        }
+        self.disturb(self.state.process_fault(number)).await;
+        let fault = match fault {
+            Some(Fault::Write(fault)) => Some(fault),
+            Some(fault) => {
+                self.outside.happens(fault, self.state.version()).await;
+                None
+            }
+            None => None,
+        };
+        self.lag(&about, &mut request).await;
         self.alive().await;
         let response = self.execute(&about, request, fault, number).await;
         self.alive().await;
         self.state.answered(number, response.as_ref().ok().map(|response| response.status().as_u16()));
         response
+    }
+
+    /// Lets a fault of the process happen.
+    async fn disturb(&self, fault: Option<ProcessFault>) {
+        match fault {
+            Some(ProcessFault::Killed) => self.die().await,
+            Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
+            Some(ProcessFault::TakenOver) => {
+                self.state.delay_takeover();
+                self.die().await;
+            }
+            Some(ProcessFault::Upgraded) => {
+                self.state.upgrade();
+                self.die().await;
+            }
+            None => {}
+        }
+    }
+
+    /// Makes the first list of a resource one of an older state, and lets watches begin late, if the API server is behind.
+    async fn lag(&self, about: &ApiRequest, request: &mut Request<Body>) {
+        let Some(behind) = &self.behind else { return };
+        if self.own.contains(&(about.group.clone(), about.resource.clone())) != behind.of_own {
+            return;
+        }
+        if about.verb == Verb::Watch {
+            sleep(LAG).await;
+        } else if about.verb == Verb::List
+            && let Some(older) = older(request.uri(), behind.version)
+            && self.listed.lock().insert(request.uri().path().to_owned())
+        {
+            *request.uri_mut() = older;
+        }
     }
 
     async fn execute(
@@ -126,8 +173,7 @@ impl Connection {
 
     async fn die(&self) {
         self.is_dead.store(true, Ordering::Relaxed);
-        // Nobody waits for it if the run has ended.
-        let _ = self.deaths.send(self.process);
+        self.outside.control(Control::Died(self.process));
         std::future::pending::<()>().await;
     }
 
@@ -189,8 +235,18 @@ impl Connection {
             Some(EventFault::Cut) => return None,
             Some(EventFault::Expired) => return Some((expired(), true)),
             Some(EventFault::Died) => self.die().await,
+            Some(EventFault::Overtaken) => {
+                // If nothing else arrives, there is nothing to be overtaken by.
+                let _ = timeout(OVERTAKING, self.state.overtaken(request)).await;
+                self.alive().await;
+            }
             None => {}
         }
+        if let Some(late) = self.state.late() {
+            sleep(late).await;
+            self.alive().await;
+        }
+        self.state.has_arrived(request);
         let Metadata { namespace, name, version } = event.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         self.state.record(Entry::Event { request, event: event.event, kind: event.object.kind, object, version });
@@ -223,6 +279,15 @@ struct Metadata {
 
 fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns the address of the same list at a version, if it is one of a first page.
+fn older(uri: &Uri, version: u64) -> Option<Uri> {
+    let query = uri.query().unwrap_or_default();
+    if query.contains("continue=") {
+        return None;
+    }
+    format!("{}?{query}&resourceVersion={version}&resourceVersionMatch=Exact", uri.path()).parse().ok()
 }
 
 /// Returns the event that ends the watch of a client that has fallen behind.

@@ -1,4 +1,4 @@
-//! The operator's process: started, killed at a write, and started again.
+//! The operator's processes: started, killed at a request, and started again, in the version that the run has reached.
 
 use std::{
     sync::{
@@ -10,14 +10,23 @@ use std::{
 
 use kube::Client;
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
-use kubewright_runtime::manager::Manager;
+use kubewright_runtime::{leader::LeaderOptions, manager::Manager, trace::Traces};
+use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
-    task::{AbortHandle, JoinError, JoinSet},
+    task::{AbortHandle, Id, JoinError, JoinSet},
     time::sleep,
 };
 
-use crate::{history::Entry, network::Connection, oracle::Finding, scenario::Register, state::State};
+use crate::{
+    control::{Behind, Control},
+    history::Entry,
+    network::Connection,
+    oracle::{Finding, Own},
+    outside::Outside,
+    scenario::Register,
+    state::State,
+};
 
 /// How long a process takes to be started again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -26,10 +35,16 @@ const RESTART: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Launcher {
     pub(crate) state: Arc<State>,
+    pub(crate) outside: Arc<Outside>,
     pub(crate) server: Client,
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) seed: u64,
     pub(crate) register: Register,
+    /// The version before the upgrade.
+    pub(crate) old: Option<Register>,
+    pub(crate) replicas: usize,
+    /// The groups and plurals of the kinds that the operator declares.
+    pub(crate) own: Arc<Own>,
 }
 
 struct Process {
@@ -38,62 +53,150 @@ struct Process {
     task: AbortHandle,
 }
 
+/// The processes of one run.
+struct Processes {
+    launcher: Launcher,
+    /// By replica.
+    running: Vec<Option<Process>>,
+    started: u64,
+    is_stopped: bool,
+    behind: Option<Behind>,
+    tasks: JoinSet<Result<(), String>>,
+}
+
 /// Runs the operator until the run ends. A process that ends is started again.
-pub(crate) async fn supervise(launcher: Launcher) {
-    let (deaths, mut died) = mpsc::unbounded_channel();
-    let mut tasks = JoinSet::new();
-    let mut process = launcher.start(0, &deaths, &mut tasks);
+pub(crate) async fn supervise(launcher: Launcher, mut control: mpsc::UnboundedReceiver<Control>) {
+    let state = launcher.state.clone();
+    let running = (0..launcher.replicas).map(|_| None).collect();
+    let tasks = JoinSet::new();
+    let mut processes = Processes { launcher, running, started: 0, is_stopped: false, behind: None, tasks };
+    processes.start_all();
     loop {
-        let what = tokio::select! {
+        tokio::select! {
             biased;
-            () = launcher.state.stopped() => return,
-            number = died.recv() => {
-                if number != Some(process.number) {
-                    continue;
+            () = state.stopped() => return,
+            Some(control) = control.recv() => processes.obey(control).await,
+            Some(ended) = processes.tasks.join_next_with_id() => processes.ended(ended),
+        }
+    }
+}
+
+impl Processes {
+    async fn obey(&mut self, control: Control) {
+        match control {
+            Control::Died(number) => {
+                let died = |process: &Process| process.number == number;
+                if let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(died)) {
+                    self.kill(replica, "dies");
+                    self.start_later(replica);
                 }
-                process.task.abort();
-                let _ = tasks.join_next().await;
-                "dies".to_owned()
             }
-            Some(ended) = tasks.join_next() => launcher.ended(ended),
+            Control::Start(replica) => self.start(replica),
+            Control::Stop => {
+                self.is_stopped = true;
+                self.kill_all("is stopped");
+            }
+            Control::Resume => {
+                self.is_stopped = false;
+                self.start_all();
+            }
+            Control::Restart(behind) => {
+                self.behind = behind;
+                self.kill_all("is restarted");
+                self.start_all();
+            }
+        }
+    }
+
+    fn start_all(&mut self) {
+        (0..self.running.len()).for_each(|replica| self.start(replica));
+    }
+
+    fn start(&mut self, replica: usize) {
+        if self.is_stopped || self.running[replica].is_some() {
+            return;
+        }
+        let number = self.started;
+        self.started += 1;
+        self.running[replica] = Some(self.launcher.start((replica, number), self.behind, &mut self.tasks));
+    }
+
+    fn start_later(&self, replica: usize) {
+        let outside = self.launcher.outside.clone();
+        let later = async move {
+            sleep(RESTART).await;
+            outside.control(Control::Start(replica));
         };
-        process.is_dead.store(true, Ordering::Relaxed);
-        launcher.state.record(Entry::Process { process: process.number, what });
-        sleep(RESTART).await;
-        process = launcher.start(process.number + 1, &deaths, &mut tasks);
+        self.launcher.outside.spawn(later);
+    }
+
+    fn kill_all(&mut self, what: &str) {
+        (0..self.running.len()).for_each(|replica| self.kill(replica, what));
+    }
+
+    /// Ends a process, as SIGKILL does.
+    fn kill(&mut self, replica: usize, what: &str) {
+        if let Some(process) = self.running[replica].take() {
+            process.is_dead.store(true, Ordering::Relaxed);
+            process.task.abort();
+            self.launcher.state.record(Entry::Process { process: process.number, what: what.into() });
+        }
+    }
+
+    /// Follows a process that has ended by itself.
+    fn ended(&mut self, ended: Result<(Id, Result<(), String>), JoinError>) {
+        let (id, what) = match ended {
+            Ok((id, Ok(()))) => (id, "ends".into()),
+            Ok((id, Err(error))) => (id, format!("ends: {error}")),
+            Err(error) if error.is_panic() => {
+                self.launcher.state.found(Finding::new("panic", "the process ends by a panic"));
+                (error.id(), "ends by a panic".into())
+            }
+            Err(error) => (error.id(), "is killed".into()),
+        };
+        // One that was killed is no longer among them.
+        let is_it = |process: &Process| process.task.id() == id;
+        if let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(is_it)) {
+            self.kill(replica, &what);
+            self.start_later(replica);
+        }
     }
 }
 
 impl Launcher {
     fn start(
         &self,
-        number: u64,
-        deaths: &mpsc::UnboundedSender<u64>,
+        (replica, number): (usize, u64),
+        behind: Option<Behind>,
         tasks: &mut JoinSet<Result<(), String>>,
     ) -> Process {
         let is_dead = Arc::new(AtomicBool::new(false));
-        let (state, server) = (self.state.clone(), self.server.clone());
-        let (is_dead_too, deaths, pause) = (is_dead.clone(), deaths.clone(), Arc::default());
-        let connection = Connection { state, server, process: number, is_dead: is_dead_too, pause, deaths };
+        let connection = Connection {
+            state: self.state.clone(),
+            outside: self.outside.clone(),
+            server: self.server.clone(),
+            process: number,
+            is_dead: is_dead.clone(),
+            pause: Arc::default(),
+            behind: behind.map(Arc::new),
+            own: self.own.clone(),
+            listed: Arc::new(Mutex::default()),
+        };
         let random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
-        let manager = (self.register)(Manager::new(connection.client()).clock(self.clock.clone()).random(random));
+        let register = self.old.filter(|_| !self.state.has_upgraded()).unwrap_or(self.register);
+        let traces = Traces::default();
+        self.state.trace(number, traces.clone());
+        let manager = Manager::new(connection.client()).clock(self.clock.clone()).random(random);
+        let mut manager = manager.traces(traces);
+        if self.replicas > 1 {
+            let identity = format!("replica-{replica}-{number}");
+            manager = manager.leader_election(LeaderOptions::new("default", "operator", identity));
+        }
+        let manager = register(manager);
         self.state.record(Entry::Process { process: number, what: "starts".into() });
         let task = tasks.spawn(async move {
             manager.run_until(std::future::pending::<()>()).await.map_err(|error| error.to_string())
         });
         Process { number, is_dead, task }
-    }
-
-    /// Returns how a process has ended that nobody has killed.
-    fn ended(&self, ended: Result<Result<(), String>, JoinError>) -> String {
-        match ended {
-            Ok(Ok(())) => "ends".into(),
-            Ok(Err(error)) => format!("ends: {error}"),
-            Err(error) if error.is_panic() => {
-                self.state.found(Finding::new("panic", "the process ends by a panic"));
-                "ends by a panic".into()
-            }
-            Err(_) => "is killed".into(),
-        }
     }
 }

@@ -3,26 +3,33 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kubewright_apimachinery::{clock::VirtualClock, random::Random};
+use kubewright_apimachinery::{clock::VirtualClock, description::Rule, random::Random};
 use kubewright_cluster::{Cluster, StartError, testing::ApplyError};
-use kubewright_runtime::manager::Manager;
+use kubewright_manifests::RoleError;
+use kubewright_runtime::manager::{Description, Manager};
+use tokio::sync::mpsc;
 
 use crate::{
-    history::History,
-    oracle::{self, Calm, Finding},
+    fault::{Fault, WorldFault},
+    oracle::{self, Calm, Expected},
+    outcome::Outcome,
+    outside::Outside,
     panics,
     process::{Launcher, supervise},
     scenario::Scenario,
     schedule::Schedule,
     settings::VARIABLE,
     sim::Sim,
-    state::State,
+    state::{Setup, State},
 };
 
 /// The virtual time at which each run starts.
 const START: &str = "2020-01-30T10:00:00Z";
 /// How long the operator has after the user's last step, in virtual time. The longest back-off is 1000 seconds.
 const SETTLE: Duration = Duration::from_secs(1800);
+/// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
+/// later.
+const SETTLE_WORLD: Duration = Duration::from_secs(2 * 3600);
 /// How long nothing may be written then.
 const QUIET: Duration = Duration::from_secs(3600);
 
@@ -39,27 +46,18 @@ pub enum SimulationError {
     /// The operator's kinds can't be installed.
     #[error("failed to install the operator's kinds: {0}")]
     Install(#[source] ApplyError),
+    /// The operator can't be described.
+    #[error("failed to describe the operator")]
+    Describe(#[source] serde_json::Error),
+    /// A rule of the operator is invalid.
+    #[error("failed to read the operator's rights: {0}")]
+    Rights(#[source] RoleError),
     /// The start of the virtual time is malformed.
     #[error("failed to read the time of the start")]
     Clock(#[source] jiff::Error),
     /// The settings in the environment variable are malformed.
     #[error("failed to read {VARIABLE}: {0}")]
     Settings(#[source] serde_json::Error),
-}
-
-/// The result of a run.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// What shouldn't have happened, in the order in which it was found.
-    pub findings: Vec<Finding>,
-    /// What happened.
-    pub history: History,
-    /// The number of the operator's writes, without those of leases.
-    pub writes: usize,
-    /// The number of events that the operator has received, without bookmarks.
-    pub events: usize,
-    pub(crate) calm: Calm,
 }
 
 /// Runs a scenario once. `calm` is what a run without faults has created.
@@ -86,46 +84,81 @@ async fn execute(
     let builder = Cluster::builder().pods(scenario.options.pods).clock(clock.clone());
     let cluster = builder.random(Random::seeded(schedule.seed)).start().await.map_err(SimulationError::Cluster)?;
     let server = cluster.client();
-    let kinds = (scenario.register)(Manager::new(server.clone())).describe().kinds;
-    let definitions = kinds.into_iter().filter_map(|kind| kind.versions.into_iter().next());
-    cluster.install(definitions).await.map_err(SimulationError::Install)?;
+    let options = &scenario.options;
+    let described = (scenario.register)(Manager::new(server.clone())).describe();
+    let rules = rules(&described)?;
+    let kinds: Vec<_> = described.kinds.into_iter().filter_map(|kind| kind.versions.into_iter().next()).collect();
+    let own: oracle::Own = kinds.iter().map(|kind| (kind.spec.group.clone(), kind.spec.names.plural.clone())).collect();
+    let own = Arc::new(own);
+    cluster.install(kinds).await.map_err(SimulationError::Install)?;
     // The default service account of the namespace is created meanwhile.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let feed = cluster.api().feed();
     let signal = feed.signal();
-    let mut oracles = oracle::all(calm);
-    oracles.retain(|oracle| !scenario.options.omitted.contains_key(oracle.name()));
-    let state = State::new(clock.clone(), feed, schedule.injections.clone(), oracles);
+    let mut oracles = oracle::all(Expected {
+        calm: calm.filter(|_| schedule.is_comparable()),
+        own: own.clone(),
+        rules: Arc::new(rules),
+        has_no_fault: schedule.injections.is_empty(),
+        is_prompt: schedule.is_prompt(),
+    });
+    oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
+    let keeps_conditions = options.unconditional || schedule.keeps_conditions();
+    let setup = Setup { injections: schedule.injections.clone(), oracles, keeps_conditions };
+    let state = State::new(clock.clone(), feed, setup);
+    let (control, controlled) = mpsc::unbounded_channel();
+    let outside = Outside::new(state.clone(), Arc::new(cluster), clock.clone(), control);
     let launcher = Launcher {
         state: state.clone(),
+        outside: outside.clone(),
         server,
-        clock: clock.clone(),
+        clock,
         seed: schedule.seed,
         register: scenario.register,
+        old: options.old,
+        replicas: options.replicas,
+        own,
     };
-    let operator = tokio::spawn(supervise(launcher));
-    let sim = Sim::new(state.clone(), cluster, clock, signal);
+    let operator = tokio::spawn(supervise(launcher, controlled));
+    let sim = Sim::new(outside.clone(), signal, options.old.is_some());
     tokio::select! {
         biased;
         () = state.stopped() => {}
-        () = play(scenario, &sim, &state) => {}
+        () = play(scenario, schedule, &sim, &state) => {}
     }
     operator.abort();
     let _ = operator.await;
-    let (history, mut findings, calm, [writes, events]) = state.finish();
-    findings.retain(|finding| !scenario.options.omitted.contains_key(&finding.oracle));
-    Ok(Outcome { findings, history, writes, events, calm })
+    outside.shutdown().await;
+    let mut outcome = state.finish();
+    outcome.findings.retain(|finding| !options.omitted.contains_key(&finding.oracle));
+    Ok(outcome)
+}
+
+/// Returns the rules of the roles that are generated for an operator.
+fn rules(described: &Description) -> Result<Vec<Rule>, SimulationError> {
+    let document = described.document().map_err(SimulationError::Describe)?;
+    let mut rules = kubewright_manifests::rules(&document).map_err(SimulationError::Rights)?;
+    rules.extend(document.features.into_values().flatten());
+    Ok(rules)
 }
 
 /// Plays the user, and then waits for what must hold at the end.
-async fn play(scenario: &Scenario, sim: &Sim, state: &State) {
-    if AssertUnwindSafe((scenario.user)(sim)).catch_unwind().await.is_err() {
+async fn play(scenario: &Scenario, schedule: &Schedule, sim: &Sim, state: &State) {
+    let user = AssertUnwindSafe((scenario.user)(sim)).catch_unwind();
+    let is_over = tokio::select! {
+        biased;
+        () = state.gave_up() => Ok(()),
+        is_over = user => is_over,
+    };
+    if is_over.is_err() {
         // The message has been collected, and is a finding.
         state.follow();
         return;
     }
-    sim.advance(SETTLE).await;
+    let of_world = |fault: Fault| matches!(fault, Fault::World(fault) if fault != WorldFault::PodEvicted);
+    let is_longer = schedule.injections.iter().any(|injection| of_world(injection.fault));
+    sim.advance(if is_longer { SETTLE + SETTLE_WORLD } else { SETTLE }).await;
     state.check_finally();
     state.ask(|oracle, seen| oracle.at_rest(seen));
     sim.advance(QUIET).await;

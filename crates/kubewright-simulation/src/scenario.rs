@@ -30,11 +30,17 @@ pub struct Options {
     pub pods: Pods,
     /// The oracles that are left out, with the reason.
     pub omitted: BTreeMap<String, String>,
+    /// The number of replicas, which elect a leader if there are several. Defaults to 1.
+    pub replicas: usize,
+    /// The version of the operator before an upgrade.
+    pub old: Option<Register>,
+    /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
+    pub unconditional: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { pods: Pods::Simulate, omitted: BTreeMap::new() }
+        Self { pods: Pods::Simulate, omitted: BTreeMap::new(), replicas: 1, old: None, unconditional: false }
     }
 }
 
@@ -70,6 +76,26 @@ impl Scenario {
     /// Leaves an [oracle](crate::oracle) out, for a reason.
     pub fn omit(mut self, oracle: &str, reason: &str) -> Self {
         self.options.omitted.insert(oracle.into(), reason.into());
+        self
+    }
+
+    /// Sets the number of replicas. If there are several, they elect a leader, and the processes may take over from each other.
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.options.replicas = replicas.max(1);
+        self
+    }
+
+    /// Begins with an older version of the operator. It is replaced after the first [`Sim::until`], or earlier by a fault.
+    pub fn upgrade(mut self, old: Register) -> Self {
+        self.options.old = Some(old);
+        self
+    }
+
+    /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), and if the
+    /// [user](crate::fault::UserFault) deletes an object and creates it again. Otherwise only the [oracles](crate::oracle) that need no word from
+    /// the author look at such runs.
+    pub fn unconditional(mut self) -> Self {
+        self.options.unconditional = true;
         self
     }
 

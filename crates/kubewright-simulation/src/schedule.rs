@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, UserFault};
 
 /// The faults of a run, with the seed of its random numbers. The same schedule makes the same run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub enum Point {
     Event(usize),
     /// The operator's request of this number, counted from 0 over reads, watches and writes: the number that stories tell.
     Request(u64),
+    /// The user's step of this number, counted from 0.
+    Step(usize),
 }
 
 impl Schedule {
@@ -69,25 +71,54 @@ impl FromStr for Schedule {
     }
 }
 
+impl Schedule {
+    /// Returns whether the run can be compared with one without faults.
+    pub(crate) fn is_comparable(&self) -> bool {
+        self.injections.iter().all(|injection| injection.fault.is_comparable())
+    }
+
+    /// Returns whether no fault holds up the operator's requests.
+    pub(crate) fn is_prompt(&self) -> bool {
+        let of_world = |fault| matches!(fault, Fault::World(fault) if !fault.is_of_clock());
+        self.injections.iter().all(|injection| of_world(injection.fault))
+    }
+
+    /// Returns whether the conditions of the scenario have to hold.
+    pub(crate) fn keeps_conditions(&self) -> bool {
+        self.injections.iter().all(|injection| injection.fault.keeps_conditions())
+    }
+}
+
+impl Injection {
+    /// Returns whether the fault is one of those that can happen at the point.
+    fn is_possible(&self) -> bool {
+        match self.fault {
+            Fault::Write(_) => matches!(self.point, Point::Write(_)),
+            Fault::Event(_) => matches!(self.point, Point::Event(_)),
+            Fault::Process(_) => matches!(self.point, Point::Request(_)),
+            Fault::Restart(_) | Fault::User(UserFault::OperatorDown) => matches!(self.point, Point::Step(_)),
+            Fault::World(_) | Fault::User(_) => matches!(self.point, Point::Step(_) | Point::Write(_)),
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(nth) => write!(f, "write {nth} of the operator"),
+            Self::Event(nth) => write!(f, "event {nth}"),
+            Self::Request(nth) => write!(f, "request {nth}"),
+            Self::Step(nth) => write!(f, "step {nth} of the user"),
+        }
+    }
+}
+
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.point, &self.fault) {
-            (Point::Write(nth), Fault::Write(fault)) => write!(f, "at write {nth} of the operator, {fault}"),
-            (Point::Event(nth), Fault::Event(fault)) => write!(f, "at event {nth}, {fault}"),
-            (Point::Request(nth), Fault::Process(fault)) => write!(f, "at request {nth}, {fault}"),
-            (point, fault) => {
-                let point = match point {
-                    Point::Write(nth) => format!("write {nth} of the operator"),
-                    Point::Event(nth) => format!("event {nth}"),
-                    Point::Request(nth) => format!("request {nth}"),
-                };
-                let of = match fault {
-                    Fault::Write(_) => "writes",
-                    Fault::Event(_) => "events",
-                    Fault::Process(_) => "processes",
-                };
-                write!(f, "at {point}, nothing: the fault is one of {of}")
-            }
+        let Self { point, fault } = self;
+        match self.is_possible() {
+            true => write!(f, "at {point}, {fault}"),
+            false => write!(f, "at {point}, nothing: the fault is one of {}", fault.of()),
         }
     }
 }

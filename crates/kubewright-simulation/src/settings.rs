@@ -58,6 +58,6 @@ impl Settings {
         let has_end = self.seconds.is_some() || self.runs.is_some();
         let time = if has_end { self.seconds.map(Duration::from_secs) } else { Some(DEFAULT_TIME) };
         let budget = Budget { time, runs: self.runs, seed: self.seed, combinations: has_end, ..Budget::default() };
-        search::search(scenario, &budget)
+        search::search(scenario, &budget, &mut |_| {})
     }
 }

@@ -4,25 +4,32 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::{
-    Api, Client,
+    Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
 };
-use kubewright_apimachinery::clock::{Clock, VirtualClock};
+use kubewright_apimachinery::clock::Clock;
 use kubewright_apiserver::FeedSignal;
-use kubewright_cluster::Cluster;
 use kubewright_runtime::object::Object;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    history::Entry,
+    control::{Control, Target},
+    fault::{DOWN, Fault, UserFault},
     oracle::Finding,
+    outside::Outside,
     state::{Condition, State},
     world::{NAMESPACE, World},
 };
 
 /// How long [`Sim::until`] waits, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A time in which everything that a step causes has happened, so that faults that belong some time after it happen now.
+const LATER: Duration = Duration::from_secs(300);
+/// The shortest time that the user lets pass in which such faults may happen.
+const LONG: Duration = Duration::from_secs(1800);
 
 /// Spans of time, as in `2.hours()`.
 pub trait Span {
@@ -54,10 +61,9 @@ impl Span for u64 {
 /// [`until`](Self::until); nothing is awaited by itself.
 pub struct Sim {
     state: Arc<State>,
-    cluster: Cluster,
-    client: Client,
-    clock: Arc<VirtualClock>,
+    outside: Arc<Outside>,
     signal: FeedSignal,
+    has_upgrade: bool,
 }
 
 impl std::fmt::Debug for Sim {
@@ -67,9 +73,8 @@ impl std::fmt::Debug for Sim {
 }
 
 impl Sim {
-    pub(crate) fn new(state: Arc<State>, cluster: Cluster, clock: Arc<VirtualClock>, signal: FeedSignal) -> Self {
-        let client = cluster.client();
-        Self { state, cluster, client, clock, signal }
+    pub(crate) fn new(outside: Arc<Outside>, signal: FeedSignal, has_upgrade: bool) -> Self {
+        Self { state: outside.state.clone(), outside, signal, has_upgrade }
     }
 
     /// States what must hold after every change of the cluster, from now on.
@@ -83,7 +88,8 @@ impl Sim {
     }
 
     /// Waits until a condition holds. It is checked at each change of the cluster. If it doesn't hold within an hour of virtual
-    /// time, this is a finding, and ends the run.
+    /// time, this is a finding, and ends the run. With [`Scenario::upgrade`](crate::Scenario::upgrade), the operator is upgraded after the
+    /// first wait.
     pub async fn until(&self, name: &str, holds: impl Fn(&World) -> bool) {
         let mut deadline = pin!(sleep(PATIENCE));
         let mut signal = self.signal.clone();
@@ -94,10 +100,22 @@ impl Sim {
                 () = &mut deadline => self.fail(Finding::new("until", name)).await,
             }
         }
+        if self.has_upgrade && self.state.upgrade() {
+            self.outside.control(Control::Restart(None));
+        }
     }
 
     /// Lets virtual time pass.
     pub async fn advance(&self, time: Duration) {
+        if time < LONG || !self.state.has_postponed() {
+            return self.pass(time).await;
+        }
+        self.pass(LATER).await;
+        self.outside.postponed_happen();
+        self.pass(time - LATER).await;
+    }
+
+    async fn pass(&self, time: Duration) {
         let mut deadline = pin!(sleep(time));
         let mut signal = self.signal.clone();
         loop {
@@ -112,7 +130,7 @@ impl Sim {
 
     /// Returns the virtual time.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.outside.clock.now()
     }
 
     /// Calls a function with the objects of the cluster.
@@ -122,48 +140,62 @@ impl Sim {
 
     /// Returns the client of the user, which no fault affects. What is written with it isn't a step of the story.
     pub fn client(&self) -> Client {
-        self.client.clone()
+        self.outside.client.clone()
     }
 
     /// Applies a manifest of one or more documents, as `kubectl apply --server-side` does.
     pub async fn apply(&self, manifest: &str) {
-        self.step(format!("applies {}", manifest.trim()));
-        let applied = self.cluster.apply_yaml(manifest).await;
-        self.done(applied.map(drop).map_err(|error| format!("apply: {error}"))).await;
+        let apply = async {
+            let applied = self.outside.cluster.apply_yaml(manifest).await.map_err(|error| format!("apply: {error}"))?;
+            Ok(applied.iter().filter_map(|object| self.target(object)).collect())
+        };
+        self.step(format!("applies {}", manifest.trim()), apply).await;
     }
 
     /// Creates an object.
     pub async fn create<K: Object>(&self, object: &K) {
         let kind = K::kind(&());
         let name = object.meta().name.as_deref().or(object.meta().generate_name.as_deref()).unwrap_or_default();
-        self.step(format!("creates {kind} {name}"));
-        let created = match dynamic(object) {
-            Ok(body) => self.api_of::<K>(object.meta()).create(&PostParams::default(), &body).await,
-            Err(error) => Err(kube::Error::SerdeError(error)),
+        let create = async {
+            let created = match dynamic(object) {
+                Ok(body) => target::<K>(object.meta()).api(self.client()).create(&PostParams::default(), &body).await,
+                Err(error) => Err(kube::Error::SerdeError(error)),
+            };
+            let created = created.map_err(|error| format!("create {kind} {name}: {error}"))?;
+            Ok(vec![target::<K>(&created.metadata)])
         };
-        self.done(created.map(drop).map_err(|error| format!("create {kind} {name}: {error}"))).await;
+        self.step(format!("creates {kind} {name}"), create).await;
     }
 
     /// Merges a patch into an object of the namespace `default`, as `kubectl patch --type merge` does.
     pub async fn edit<K: Object>(&self, name: &str, patch: Value) {
-        self.step(format!("edits {} {name}: {patch}", K::kind(&())));
-        let edited = self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        self.done(edited.map(drop).map_err(|error| format!("edit {name}: {error}"))).await;
+        let (what, target) = (format!("edits {} {name}: {patch}", K::kind(&())), named::<K>(name));
+        let edit = async {
+            let edited = target.api(self.client()).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            edited.map(|_| vec![target]).map_err(|error| format!("edit {name}: {error}"))
+        };
+        self.step(what, edit).await;
     }
 
     /// Merges a patch into the status of an object of the namespace `default`.
     pub async fn edit_status<K: Object>(&self, name: &str, status: Value) {
-        self.step(format!("edits the status of {} {name}: {status}", K::kind(&())));
-        let patch = Patch::Merge(json!({"status": status}));
-        let edited = self.api::<K>().patch_status(name, &PatchParams::default(), &patch).await;
-        self.done(edited.map(drop).map_err(|error| format!("edit the status of {name}: {error}"))).await;
+        let (what, target) = (format!("edits the status of {} {name}: {status}", K::kind(&())), named::<K>(name));
+        let edit = async {
+            let (api, patch) = (target.api(self.client()), Patch::Merge(json!({"status": status})));
+            let edited = api.patch_status(name, &PatchParams::default(), &patch).await;
+            edited.map(|_| vec![target]).map_err(|error| format!("edit the status of {name}: {error}"))
+        };
+        self.step(what, edit).await;
     }
 
     /// Deletes an object of the namespace `default`, as `kubectl delete --wait=false` does.
     pub async fn delete<K: Object>(&self, name: &str) {
-        self.step(format!("deletes {} {name}", K::kind(&())));
-        let deleted = self.api::<K>().delete(name, &DeleteParams::default()).await;
-        self.done(deleted.map(drop).map_err(|error| format!("delete {name}: {error}"))).await;
+        let delete = async {
+            let deleted = named::<K>(name).api(self.client()).delete(name, &DeleteParams::default()).await;
+            // Nothing is done to an object that the user wants to be gone.
+            deleted.map(|_| Vec::new()).map_err(|error| format!("delete {name}: {error}"))
+        };
+        self.step(format!("deletes {} {name}", K::kind(&())), delete).await;
     }
 
     /// Ends the containers of a running pod with code 0.
@@ -177,40 +209,70 @@ impl Sim {
     }
 
     async fn end_pod(&self, name: &str, code: i32) {
-        self.step(format!("ends pod {name} with code {code}"));
-        let ended = self.cluster.finish_pod(NAMESPACE, name, code).await;
-        self.done(ended.map_err(|error| format!("end {name}: {error}"))).await;
+        let end = async {
+            let ended = self.outside.cluster.finish_pod(NAMESPACE, name, code).await;
+            ended.map(|()| self.state.targets()).map_err(|error| format!("end {name}: {error}"))
+        };
+        self.step(format!("ends pod {name} with code {code}"), end).await;
     }
 
-    fn step(&self, what: String) {
+    /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written.
+    async fn step(&self, what: String, step: impl Future<Output = Result<Vec<Target>, String>>) {
+        let (fault, version) = self.state.step(what);
+        let is_down = fault == Some(Fault::User(UserFault::OperatorDown));
+        if is_down {
+            self.outside.control(Control::Stop);
+            // The process ends before the step.
+            self.pass(Duration::from_millis(1)).await;
+        }
+        match step.await {
+            Ok(targets) => self.state.touch(targets),
+            Err(error) => self.fail(Finding::new("step", error)).await,
+        }
         self.state.follow();
-        self.state.record(Entry::Step(what));
-    }
-
-    async fn done(&self, result: Result<(), String>) {
-        self.state.follow();
-        if let Err(error) = result {
-            self.fail(Finding::new("step", error)).await;
+        if is_down {
+            self.pass(DOWN).await;
+            self.outside.control(Control::Resume);
+        } else if let Some(fault) = fault {
+            self.outside.happens(fault, version).await;
         }
     }
 
-    /// Ends the run with a finding.
+    /// Ends the run with a finding, or the steps of the user if it isn't one.
     async fn fail(&self, finding: Finding) {
-        self.state.found(finding);
-        self.state.stop();
+        if self.state.counts(&finding.oracle) {
+            self.state.found(finding);
+            self.state.stop();
+        } else {
+            self.state.give_up();
+        }
         std::future::pending::<()>().await;
     }
 
-    fn api<K: Object>(&self) -> Api<DynamicObject> {
-        self.api_of::<K>(&ObjectMeta::default())
+    /// Returns where an object of the API server is found.
+    fn target(&self, object: &DynamicObject) -> Option<Target> {
+        let kind = GroupVersionKind::try_from(object.types.as_ref()?).ok()?;
+        let entries = self.outside.cluster.api().registry().all();
+        let entry = entries.iter().find(|entry| {
+            *entry.group == *kind.group && *entry.version == *kind.version && *entry.kind == *kind.kind
+        })?;
+        let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+        Some(Target { resource, namespace: object.namespace(), name: object.name_any() })
     }
+}
 
-    fn api_of<K: Object>(&self, meta: &ObjectMeta) -> Api<DynamicObject> {
-        let kind = ApiResource::erase::<K>(&());
-        match K::is_namespaced() {
-            true => Api::namespaced_with(self.client.clone(), meta.namespace.as_deref().unwrap_or(NAMESPACE), &kind),
-            false => Api::all_with(self.client.clone(), &kind),
-        }
+/// Returns where an object of the namespace `default` is found.
+fn named<K: Object>(name: &str) -> Target {
+    target::<K>(&ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() })
+}
+
+/// Returns where an object is found.
+fn target<K: Object>(meta: &ObjectMeta) -> Target {
+    let namespace = meta.namespace.clone().unwrap_or_else(|| NAMESPACE.into());
+    Target {
+        resource: ApiResource::erase::<K>(&()),
+        namespace: K::is_namespaced().then_some(namespace),
+        name: meta.name.clone().unwrap_or_default(),
     }
 }
 

@@ -5,15 +5,20 @@ use std::{sync::Arc, time::Duration};
 use kubewright_apimachinery::clock::{Clock, VirtualClock};
 use kubewright_apiserver::{ChangeKind, Feed};
 use kubewright_cluster::faults::{ApiRequest, Verb};
+use kubewright_runtime::trace::Traces;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    fault::{EventFault, Fault, ProcessFault, WriteFault},
+    control::Target,
+    coverage::Coverage,
+    fault::{BEHIND, EventFault, Fault, ProcessFault},
     history::{Entry, History, Request},
-    oracle::{Calm, Created, Finding, Oracle, Seen},
+    oracle::{Created, Finding, Oracle, Seen},
+    outcome::Outcome,
     panics,
+    reconciles::Reconciles,
     schedule::{Injection, Point},
     world::{World, text},
 };
@@ -27,6 +32,17 @@ type Holds = Box<dyn Fn(&World) -> bool + Send>;
 pub(crate) struct Condition {
     pub(crate) name: String,
     pub(crate) holds: Holds,
+}
+
+/// The findings that say that a condition or step of the scenario failed.
+const OF_SCENARIO: [&str; 4] = ["always", "finally", "until", "step"];
+
+/// What a run looks for, and what is injected.
+pub(crate) struct Setup {
+    pub(crate) injections: Vec<Injection>,
+    pub(crate) oracles: Vec<Box<dyn Oracle>>,
+    /// Whether the conditions of the scenario have to hold.
+    pub(crate) keeps_conditions: bool,
 }
 
 /// The shared state of a run.
@@ -45,10 +61,32 @@ struct Inner {
     oracles: Vec<Box<dyn Oracle>>,
     findings: Vec<Finding>,
     created: Created,
+    coverage: Coverage,
     requests: u64,
     writes: usize,
     /// The number of events that the operator has received.
     events: usize,
+    /// The number of the user's steps.
+    steps: usize,
+    reconciles: Reconciles,
+    /// The number of reconciles that have ended.
+    reconciled: usize,
+    /// The objects of the latest step.
+    targets: Vec<Target>,
+    /// The faults that belong some time after their step, with the version before it.
+    postponed: Vec<(Fault, u64)>,
+    keeps_conditions: bool,
+    /// The latest version of the cluster.
+    version: u64,
+    has_upgraded: bool,
+    /// Until when the events of replicas are late, in virtual time since the start.
+    late_until: Duration,
+    /// The number of the watch whose event has arrived last.
+    last_arrival: Option<u64>,
+    /// Notified when an event arrives.
+    arrived: Arc<Notify>,
+    /// Notified when the user can't go on, which isn't a finding.
+    gave_up: Arc<Notify>,
     is_stopped: bool,
     /// Notified when the run has to end.
     stopped: Arc<Notify>,
@@ -56,29 +94,38 @@ struct Inner {
 
 impl State {
     /// Begins to record the changes of a feed. What exists already isn't recorded.
-    pub(crate) fn new(
-        clock: Arc<VirtualClock>,
-        mut feed: Feed,
-        injections: Vec<Injection>,
-        oracles: Vec<Box<dyn Oracle>>,
-    ) -> Arc<Self> {
-        let mut world = World::default();
+    pub(crate) fn new(clock: Arc<VirtualClock>, mut feed: Feed, setup: Setup) -> Arc<Self> {
+        let (mut world, mut version) = (World::default(), 0);
         while let Ok(Some(change)) = feed.try_next() {
+            version = version.max(change.revision);
             world.apply(&change);
         }
         let inner = Inner {
             feed,
             world,
             history: History::default(),
-            injections: injections.into_iter().map(|injection| (injection, false)).collect(),
+            injections: setup.injections.into_iter().map(|injection| (injection, false)).collect(),
             always: Vec::new(),
             finally: Vec::new(),
-            oracles,
+            oracles: setup.oracles,
             findings: Vec::new(),
             created: Created::default(),
+            coverage: Coverage::default(),
             requests: 0,
             writes: 0,
             events: 0,
+            steps: 0,
+            reconciles: Reconciles::default(),
+            reconciled: 0,
+            targets: Vec::new(),
+            postponed: Vec::new(),
+            keeps_conditions: setup.keeps_conditions,
+            version,
+            has_upgraded: false,
+            late_until: Duration::ZERO,
+            last_arrival: None,
+            arrived: Arc::default(),
+            gave_up: Arc::default(),
             is_stopped: false,
             stopped: Arc::default(),
         };
@@ -159,8 +206,105 @@ impl State {
         self.inner.lock().is_stopped
     }
 
-    /// Records a request, and returns its number and the fault that happens to it.
-    pub(crate) fn admit(&self, process: u64, request: &ApiRequest, body: &[u8]) -> (u64, Option<WriteFault>) {
+    /// Records a step of the user, and returns the fault that happens at it, and the version of the cluster before it.
+    pub(crate) fn step(&self, what: String) -> (Option<Fault>, u64) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        inner.follow(at);
+        inner.history.push(at, Entry::Step(what));
+        let nth = inner.steps;
+        inner.steps += 1;
+        (inner.take(at, &Point::Step(nth)), inner.version)
+    }
+
+    /// Remembers the objects of the latest step.
+    pub(crate) fn touch(&self, targets: Vec<Target>) {
+        self.inner.lock().targets = targets;
+    }
+
+    /// Returns the objects of the latest step.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.inner.lock().targets.clone()
+    }
+
+    /// Returns the latest version of the cluster.
+    pub(crate) fn version(&self) -> u64 {
+        self.inner.lock().version
+    }
+
+    /// Keeps a fault for some time after its step.
+    pub(crate) fn postpone(&self, fault: Fault, version: u64) {
+        self.inner.lock().postponed.push((fault, version));
+    }
+
+    /// Returns whether there are faults that were kept.
+    pub(crate) fn has_postponed(&self) -> bool {
+        !self.inner.lock().postponed.is_empty()
+    }
+
+    /// Returns the faults that were kept, once.
+    pub(crate) fn postponed(&self) -> Vec<(Fault, u64)> {
+        std::mem::take(&mut self.inner.lock().postponed)
+    }
+
+    /// Makes the processes that start from now on those of the new version. Returns whether they weren't before.
+    pub(crate) fn upgrade(&self) -> bool {
+        !std::mem::replace(&mut self.inner.lock().has_upgraded, true)
+    }
+
+    pub(crate) fn has_upgraded(&self) -> bool {
+        self.inner.lock().has_upgraded
+    }
+
+    /// Delays the events of the replicas that take over.
+    pub(crate) fn delay_takeover(&self) {
+        self.inner.lock().late_until = self.clock.monotonic() + BEHIND;
+    }
+
+    /// Returns how much longer events are late.
+    pub(crate) fn late(&self) -> Option<Duration> {
+        self.inner.lock().late_until.checked_sub(self.clock.monotonic()).filter(|left| !left.is_zero())
+    }
+
+    /// Completes when an event of another watch has arrived.
+    pub(crate) async fn overtaken(&self, watch: u64) {
+        let arrived = self.inner.lock().arrived.clone();
+        loop {
+            arrived.notified().await;
+            if self.inner.lock().last_arrival.is_some_and(|last| last != watch) {
+                return;
+            }
+        }
+    }
+
+    /// Records that an event has reached the operator, after the changes until now: no cache sees one before it happens.
+    pub(crate) fn has_arrived(&self, watch: u64) {
+        self.follow_reconciles();
+        let mut inner = self.inner.lock();
+        inner.follow(self.clock.monotonic());
+        inner.last_arrival = Some(watch);
+        inner.arrived.notify_waiters();
+    }
+
+    /// Returns whether a finding of this name counts in the run.
+    pub(crate) fn counts(&self, oracle: &str) -> bool {
+        self.inner.lock().counts(oracle)
+    }
+
+    /// Ends the steps of the user, but not the run.
+    pub(crate) fn give_up(&self) {
+        self.inner.lock().gave_up.notify_one();
+    }
+
+    /// Completes when the user can't go on.
+    pub(crate) async fn gave_up(&self) {
+        let gave_up = self.inner.lock().gave_up.clone();
+        gave_up.notified().await;
+    }
+
+    /// Records a request, and returns its number and the fault that happens to it or before it.
+    pub(crate) fn admit(&self, process: u64, request: &ApiRequest, body: &[u8]) -> (u64, Option<Fault>) {
+        self.follow_reconciles();
         let mut inner = self.inner.lock();
         let at = self.clock.monotonic();
         inner.follow(at);
@@ -185,10 +329,7 @@ impl State {
             inner.is_stopped = true;
             inner.stopped.notify_waiters();
         }
-        let fault = write.and_then(|nth| match inner.take(at, &Point::Write(nth)) {
-            Some(Fault::Write(fault)) => Some(fault),
-            _ => None,
-        });
+        let fault = write.and_then(|nth| inner.take(at, &Point::Write(nth)));
         (number, fault)
     }
 
@@ -217,25 +358,55 @@ impl State {
         let at = self.clock.monotonic();
         let is_creation = code == 201 && matches!(request.verb, Verb::Create | Verb::Patch);
         if is_creation && let Ok(object) = serde_json::from_slice::<Value>(body) {
-            inner.created.add(&request.resource, &object);
+            inner.created.add(at, &request.resource, &object);
         }
         inner.follow(at);
         inner.ask(at, |oracle, seen| oracle.executed(request, code, seen));
     }
 
     pub(crate) fn answered(&self, number: u64, code: Option<u16>) {
+        self.follow_reconciles();
         let mut inner = self.inner.lock();
         inner.history.push(self.clock.monotonic(), Entry::Response { request: number, code });
         inner.follow(self.clock.monotonic());
     }
 
+    /// Begins to follow the reconciles of a process.
+    pub(crate) fn trace(&self, process: u64, traces: Traces) {
+        self.inner.lock().reconciles.add(process, traces);
+    }
+
+    /// Records the reconciles that have ended since the last call.
+    pub(crate) fn follow_reconciles(&self) {
+        // Traces take the locks of queues, under which nobody waits for this one.
+        let mut reconciles = std::mem::take(&mut self.inner.lock().reconciles);
+        let ended = reconciles.ended();
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic();
+        for (process, trace) in ended {
+            inner.history.push(at, Entry::Reconcile { process, trace: trace.clone() });
+            inner.reconciled += 1;
+            inner.ask(at, |oracle, seen| oracle.reconciled(&trace, seen));
+        }
+        reconciles.join(std::mem::take(&mut inner.reconciles));
+        inner.reconciles = reconciles;
+    }
+
     /// Ends the recording.
-    pub(crate) fn finish(&self) -> (History, Vec<Finding>, Calm, [usize; 2]) {
+    pub(crate) fn finish(&self) -> Outcome {
+        self.follow_reconciles();
         let mut inner = self.inner.lock();
         inner.follow(self.clock.monotonic());
-        let calm = inner.created.calm();
-        let (history, findings) = (std::mem::take(&mut inner.history), std::mem::take(&mut inner.findings));
-        (history, findings, calm, [inner.writes, inner.events])
+        Outcome {
+            calm: inner.created.calm(),
+            findings: std::mem::take(&mut inner.findings),
+            history: std::mem::take(&mut inner.history),
+            writes: inner.writes,
+            events: inner.events,
+            steps: inner.steps,
+            reconciles: inner.reconciled,
+            states: std::mem::take(&mut inner.coverage).reached(),
+        }
     }
 }
 
@@ -262,8 +433,10 @@ impl Inner {
                     continue;
                 }
             };
+            self.version = self.version.max(change.revision);
             self.world.apply(&change);
             self.created.follow(&change);
+            self.coverage.follow(&change);
             // Nobody reacts to the heartbeat of a node or the holder of a lease.
             if &*change.resource.kind == "Lease" {
                 continue;
@@ -298,7 +471,7 @@ impl Inner {
     fn ask(&mut self, at: Duration, ask: impl Fn(&mut dyn Oracle, &Seen<'_>) -> Vec<String>) {
         let mut oracles = std::mem::take(&mut self.oracles);
         for oracle in &mut oracles {
-            let seen = Seen { at, created: &self.created };
+            let seen = Seen { at, created: &self.created, world: &self.world };
             for message in ask(oracle.as_mut(), &seen) {
                 self.found(at, Finding::new(oracle.name(), message));
                 if oracle.ends_run() {
@@ -310,8 +483,12 @@ impl Inner {
         self.oracles = oracles;
     }
 
+    fn counts(&self, oracle: &str) -> bool {
+        self.keeps_conditions || !OF_SCENARIO.contains(&oracle)
+    }
+
     fn found(&mut self, at: Duration, finding: Finding) {
-        if !self.findings.contains(&finding) {
+        if self.counts(&finding.oracle) && !self.findings.contains(&finding) {
             self.history.push(at, Entry::Finding(finding.to_string()));
             self.findings.push(finding);
         }

@@ -11,13 +11,15 @@ pub(crate) use kube::{
     CustomResource,
     api::{ObjectMeta, Patch},
 };
-pub(crate) use kubewright::prelude::*;
+pub(crate) use kubewright::{
+    prelude::*,
+    simulation::{Sim, Span, World},
+};
 pub(crate) use schemars::JsonSchema;
 pub(crate) use serde::{Deserialize, Serialize};
 pub(crate) use serde_json::json;
 
 pub(crate) use crate::Bug;
-pub(crate) use crate::trial::{Sim, Span, World};
 
 /// The group of the bank's kinds.
 pub(crate) const API: &str = "bugs.kubewright.dev/v1";

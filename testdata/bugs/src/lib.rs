@@ -7,12 +7,12 @@
 //! references, but an author may go around them, or trust what the cache shows of others.
 
 mod kit;
-pub mod trial;
 
-use futures::future::BoxFuture;
-use kubewright::prelude::*;
-
-use self::trial::Sim;
+use futures::future::LocalBoxFuture;
+use kubewright::{
+    prelude::*,
+    simulation::{Scenario, Sim},
+};
 
 /// A bug, with the operator that has it and the one that hasn't.
 #[derive(Clone, Copy)]
@@ -32,13 +32,21 @@ pub struct Bug {
     /// The number of replicas, with leader election if there are several.
     pub replicas: usize,
     /// Plays the user.
-    pub scenario: for<'a> fn(&'a Sim) -> BoxFuture<'a, ()>,
+    pub scenario: for<'a> fn(&'a Sim) -> LocalBoxFuture<'a, ()>,
 }
 
 impl Bug {
     /// Returns the name of its module.
     pub fn name(&self) -> &'static str {
         self.module.rsplit("::").next().unwrap_or_default()
+    }
+
+    /// Returns the scenario with the operator that has the bug, or with the mended one.
+    pub fn simulation(&self, mended: bool) -> Scenario {
+        let (operator, user) = (if mended { self.mended } else { self.buggy }, self.scenario);
+        let scenario = Scenario::new(self.name(), operator, async move |sim: &Sim| user(sim).await);
+        let scenario = scenario.replicas(self.replicas);
+        self.old.map_or_else(|| scenario.clone(), |old| scenario.clone().upgrade(old))
     }
 }
 

@@ -120,7 +120,13 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-manifests", &["kubewright-apimachinery"]);
     check(
         "crates/kubewright-simulation",
-        &["kubewright-apimachinery", "kubewright-apiserver", "kubewright-cluster", "kubewright-runtime"],
+        &[
+            "kubewright-apimachinery",
+            "kubewright-apiserver",
+            "kubewright-cluster",
+            "kubewright-manifests",
+            "kubewright-runtime",
+        ],
     );
     check("crates/kubewright-browser", &[]);
     check("crates/kubewright-corpus", &[]);

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// has to list again.
 pub(crate) const DELAY: Duration = Duration::from_secs(10);
 
+/// How long an event is held for one of another watch to overtake it.
+pub(crate) const OVERTAKING: Duration = Duration::from_secs(10);
+
 /// A fault at one event of a watch. As with a real API server, no event is left out silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -21,11 +24,13 @@ pub enum EventFault {
     Expired,
     /// The process dies before it receives the event, and is started again.
     Died,
+    /// The event, and those after it on the same watch, arrive after the next event of another watch, at most ten seconds later.
+    Overtaken,
 }
 
 impl EventFault {
     /// All faults at events.
-    pub const ALL: [Self; 4] = [Self::Delayed, Self::Died, Self::Expired, Self::Cut];
+    pub const ALL: [Self; 5] = [Self::Delayed, Self::Died, Self::Expired, Self::Cut, Self::Overtaken];
 }
 
 impl fmt::Display for EventFault {
@@ -35,6 +40,7 @@ impl fmt::Display for EventFault {
             Self::Cut => "the watch ends before it",
             Self::Expired => "the watch ends with 410 Expired before it",
             Self::Died => "the operator dies before it",
+            Self::Overtaken => "the next event of another watch arrives first",
         })
     }
 }

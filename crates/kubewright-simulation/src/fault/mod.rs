@@ -2,14 +2,27 @@
 
 mod event;
 mod process;
+mod restart;
+mod user;
+mod world;
 mod write;
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::event::DELAY;
-pub(crate) use self::process::PAUSE;
-pub(crate) use self::write::Refusal;
-pub use self::{event::EventFault, process::ProcessFault, write::WriteFault};
+pub use self::{
+    event::EventFault, process::ProcessFault, restart::RestartFault, user::UserFault, world::WorldFault,
+    write::WriteFault,
+};
+pub(crate) use self::{
+    event::{DELAY, OVERTAKING},
+    process::{BEHIND, PAUSE},
+    restart::LAG,
+    user::DOWN,
+    world::{FAILING, UNREADY},
+    write::Refusal,
+};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,4 +35,48 @@ pub enum Fault {
     Event(EventFault),
     /// Of the process, at one of its requests.
     Process(ProcessFault),
+    /// A restart that sees an older state, after a step of the user.
+    Restart(RestartFault),
+    /// Of pods and the clock, after a step of the user or before a write of the operator.
+    World(WorldFault),
+    /// Of the user, at a step or before a write of the operator.
+    User(UserFault),
+}
+
+impl Fault {
+    /// Returns whether the operator has to do the same with the fault as without: it is one of the operator or its connection, and what
+    /// was created can be compared with a run without faults.
+    pub(crate) fn is_comparable(self) -> bool {
+        matches!(self, Self::Write(_) | Self::Event(_) | Self::Process(_))
+    }
+
+    /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author.
+    pub(crate) fn keeps_conditions(self) -> bool {
+        !matches!(self, Self::World(_) | Self::User(UserFault::Recreated))
+    }
+
+    /// Returns what the fault is done to.
+    pub(crate) fn of(self) -> &'static str {
+        match self {
+            Self::Write(_) => "writes",
+            Self::Event(_) => "events",
+            Self::Process(_) => "processes",
+            Self::Restart(_) => "restarts",
+            Self::World(_) => "the world",
+            Self::User(_) => "the user",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(fault) => fault.fmt(f),
+            Self::Event(fault) => fault.fmt(f),
+            Self::Process(fault) => fault.fmt(f),
+            Self::Restart(fault) => fault.fmt(f),
+            Self::World(fault) => fault.fmt(f),
+            Self::User(fault) => fault.fmt(f),
+        }
+    }
 }

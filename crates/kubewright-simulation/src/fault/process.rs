@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// How long a paused process stands still: longer than the deadlines and leases that are common.
 pub(crate) const PAUSE: Duration = Duration::from_secs(300);
 
+/// How long the cache of a replica that takes over is behind: longer than a lease.
+pub(crate) const BEHIND: Duration = Duration::from_secs(30);
+
 /// A fault of the process when it sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -17,11 +20,17 @@ pub enum ProcessFault {
     /// For five minutes, nothing that the process sends reaches the API server, and it receives nothing; then it continues, as after a
     /// suspension of its machine. Its own timers go on meanwhile.
     Paused,
+    /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
+    /// arrive half a minute late. Only with several replicas.
+    TakenOver,
+    /// The process is killed before the request reaches the API server, and the new version of the operator is started. Only in a
+    /// scenario with an upgrade.
+    Upgraded,
 }
 
 impl ProcessFault {
     /// All faults of processes.
-    pub const ALL: [Self; 2] = [Self::Paused, Self::Killed];
+    pub const ALL: [Self; 4] = [Self::Upgraded, Self::TakenOver, Self::Paused, Self::Killed];
 }
 
 impl fmt::Display for ProcessFault {
@@ -29,6 +38,8 @@ impl fmt::Display for ProcessFault {
         f.write_str(match self {
             Self::Killed => "the operator is killed before it",
             Self::Paused => "the operator is paused for five minutes before it",
+            Self::TakenOver => "the operator is killed before it, and a replica whose cache is behind takes over",
+            Self::Upgraded => "the operator is killed before it, and its new version is started",
         })
     }
 }

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use kubewright_cluster::faults::ApiRequest;
+
 use super::{Oracle, Seen};
 use crate::history::Request;
 
@@ -14,7 +16,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const MOST: usize = 200;
 
 /// Finds more than 200 requests with the same verb for the same object within a minute. Creations with generated names are not
-/// counted, since a set of pods needs many of them.
+/// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
+/// ten minutes, they are replaced as fast as they go.
 #[derive(Default)]
 pub(super) struct HotLoop {
     recent: BTreeMap<(String, String, String), VecDeque<Duration>>,
@@ -46,5 +49,15 @@ impl Oracle for HotLoop {
         }
         self.has_found = true;
         vec![format!("{} {} {} more than {MOST} times in a minute", request.verb, request.resource, request.object)]
+    }
+
+    fn executed(&mut self, _: &ApiRequest, code: u16, seen: &Seen<'_>) -> Vec<String> {
+        match seen.created.churned() {
+            Some(role) if code == 201 && !self.has_found => {
+                self.has_found = true;
+                vec![format!("{role} are created again and again within ten minutes")]
+            }
+            _ => Vec::new(),
+        }
     }
 }

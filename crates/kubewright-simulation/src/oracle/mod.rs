@@ -6,29 +6,45 @@
 //! | `step` | a step of the user that the API server refuses |
 //! | `panic` | a panic of the operator or the scenario |
 //! | `quiet` | a write after faults have stopped and half an hour has passed |
-//! | `hot-loop` | the same request again and again within a minute |
+//! | `hot-loop` | the same request again and again within a minute, or children that are created again and again within ten minutes |
+//! | `rights` | a request that the generated roles don't allow |
+//! | `deleted-others` | a deletion of an object that the operator hasn't created, and that none of its objects owns |
+//! | `status` | an `observedGeneration` that is newer than the object, or older at rest |
+//! | `doubled-events` | the same normal event within ten seconds; only without faults |
+//! | `deadline` | a reconcile that exceeds the timeout of its controller; only if nothing holds up its requests |
 //! | `created-twice` | more children at one time than in the run without faults |
 //! | `orphaned` | more objects at the end than in the run without faults |
 //! | `missing` | fewer objects at the end than in the run without faults |
 //! | `bounds` | a run that doesn't end |
 //! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
+//! What was created is compared with the run without faults only if all faults are those of the operator and its connection.
+//! With faults of the world, and if the user creates objects again, the conditions of the scenario are left out, unless it says that they hold
+//! then too ([`Scenario::unconditional`](crate::Scenario::unconditional)).
+//!
 //! A name is left out by [`Scenario::omit`](crate::Scenario::omit).
 
 mod created_twice;
+mod deadline;
+mod deleted_others;
+mod doubled_events;
 mod hot_loop;
 mod objects;
 mod orphaned;
 mod quiet;
+mod rights;
+mod status;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
+use kubewright_apimachinery::description::Rule;
 use kubewright_apiserver::Change;
 use kubewright_cluster::faults::ApiRequest;
+use kubewright_runtime::trace::Trace;
 use serde::Serialize;
 
 pub(crate) use self::objects::{Calm, Created};
-use crate::history::Request;
+use crate::{history::Request, world::World};
 
 /// The name of the comparison of two runs.
 pub(crate) const DETERMINISM: &str = "determinism";
@@ -60,6 +76,7 @@ pub(crate) struct Seen<'a> {
     /// The virtual time since the start.
     pub(crate) at: Duration,
     pub(crate) created: &'a Created,
+    pub(crate) world: &'a World,
 }
 
 /// An oracle for one run. Each method returns what is wrong.
@@ -87,6 +104,11 @@ pub(crate) trait Oracle: Send {
         Vec::new()
     }
 
+    /// Looks at a reconcile that has ended.
+    fn reconciled(&mut self, _trace: &Trace, _seen: &Seen<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Looks at the world when faults have stopped and everything should have been done.
     fn at_rest(&mut self, _seen: &Seen<'_>) -> Vec<String> {
         Vec::new()
@@ -98,10 +120,38 @@ pub(crate) trait Oracle: Send {
     }
 }
 
-/// Returns the oracles of a run, which is compared with one without faults if there is one.
-pub(crate) fn all(calm: Option<&Arc<Calm>>) -> Vec<Box<dyn Oracle>> {
-    let mut oracles: Vec<Box<dyn Oracle>> =
-        vec![Box::new(quiet::Quiet::default()), Box::new(hot_loop::HotLoop::default())];
+/// The groups and plurals of the kinds that an operator declares.
+pub(crate) type Own = BTreeSet<(String, String)>;
+
+/// What the oracles of a run compare it with.
+pub(crate) struct Expected<'a> {
+    /// What a run without faults has created, if the run can be compared with one.
+    pub(crate) calm: Option<&'a Arc<Calm>>,
+    pub(crate) own: Arc<Own>,
+    /// The rules of the generated roles.
+    pub(crate) rules: Arc<Vec<Rule>>,
+    /// Whether the run has no fault.
+    pub(crate) has_no_fault: bool,
+    /// Whether no fault holds up requests.
+    pub(crate) is_prompt: bool,
+}
+
+/// Returns the oracles of a run.
+pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
+    let Expected { calm, own, rules, has_no_fault, is_prompt } = expected;
+    let mut oracles: Vec<Box<dyn Oracle>> = vec![
+        Box::new(quiet::Quiet::default()),
+        Box::new(hot_loop::HotLoop::default()),
+        Box::new(rights::Rights::new(rules)),
+        Box::new(deleted_others::DeletedOthers::new(own.clone())),
+        Box::new(status::Status::new(own)),
+    ];
+    if has_no_fault {
+        oracles.push(Box::new(doubled_events::DoubledEvents::default()));
+    }
+    if is_prompt {
+        oracles.push(Box::new(deadline::Deadline));
+    }
     if let Some(calm) = calm {
         oracles.push(Box::new(created_twice::CreatedTwice::new(calm.clone())));
         oracles.push(Box::new(orphaned::Orphaned::new(calm.clone())));

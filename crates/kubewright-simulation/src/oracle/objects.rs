@@ -1,14 +1,20 @@
 //! The objects that the operator has created, counted by what they are.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    time::Duration,
 };
 
 use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::Value;
 
 use crate::world::text;
+
+/// The time in which creations are counted.
+const WINDOW: Duration = Duration::from_secs(600);
+/// The number of creations in this time that is too many, if there are few objects at a time.
+const MOST: usize = 100;
 
 /// What an object is, apart from its name: its resource, namespace and controller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +42,8 @@ pub(crate) struct Created {
     gone: BTreeSet<String>,
     alive: BTreeMap<Role, usize>,
     most: BTreeMap<Role, usize>,
+    /// When objects were created in the last ten minutes.
+    recent: BTreeMap<Role, VecDeque<Duration>>,
 }
 
 /// The objects in a run without faults.
@@ -49,7 +57,7 @@ pub(crate) struct Calm {
 
 impl Created {
     /// Adds an object that the operator has created.
-    pub(crate) fn add(&mut self, resource: &str, object: &Value) {
+    pub(crate) fn add(&mut self, at: Duration, resource: &str, object: &Value) {
         let uid = text(object, "uid").to_owned();
         if matches!(resource, "events" | "leases") || uid.is_empty() || self.roles.contains_key(&uid) {
             return;
@@ -60,6 +68,11 @@ impl Created {
         let owner = controller.map(|_| format!("{} {}", part("kind"), part("name"))).unwrap_or_default();
         let role = Role { resource: resource.into(), namespace: text(object, "namespace").into(), owner };
         self.roles.insert(uid.clone(), role.clone());
+        let recent = self.recent.entry(role.clone()).or_default();
+        recent.push_back(at);
+        while recent.front().is_some_and(|first| at.saturating_sub(*first) > WINDOW) {
+            recent.pop_front();
+        }
         if !self.gone.contains(&uid) {
             let alive = self.alive.entry(role.clone()).or_default();
             *alive += 1;
@@ -78,6 +91,17 @@ impl Created {
         {
             *self.alive.entry(role.clone()).or_default() -= 1;
         }
+    }
+
+    /// Returns whether the operator has created the object of this UID.
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        self.roles.contains_key(uid)
+    }
+
+    /// Returns what is created again and again: far more often within ten minutes than there are objects at a time.
+    pub(crate) fn churned(&self) -> Option<&Role> {
+        let most = |role: &Role| self.most.get(role).copied().unwrap_or_default();
+        self.recent.iter().find(|(role, recent)| recent.len() > MOST + 10 * most(role)).map(|(role, _)| role)
     }
 
     /// Returns the number of objects that exist.

@@ -1,8 +1,28 @@
 //! The same schedule makes the same history.
 
-use kubewright_simulation::{Fault, Point, Schedule, fault::WriteFault};
+use kubewright_simulation::{Fault, Point, Scenario, Schedule, fault::WriteFault};
 
-use crate::podset;
+use crate::{
+    machine::{Behavior, notes_its_instance, register},
+    podset,
+};
+
+/// `cargo xtask test --all` sets the variable.
+fn is_exhaustive() -> bool {
+    std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty())
+}
+
+#[test]
+fn each_seed_makes_one_history() {
+    let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Mended), notes_its_instance);
+    for seed in 0..if is_exhaustive() { 1000 } else { 20 } {
+        // A fault at one of the first writes, of another kind for each seed.
+        let fault = WriteFault::ALL[usize::try_from(seed).unwrap() % WriteFault::ALL.len()];
+        let schedule = Schedule::calm(seed).with(Point::Write(usize::from(seed % 2 == 0)), Fault::Write(fault));
+        let [first, second] = [(); 2].map(|()| scenario.run(&schedule).unwrap().history.digest());
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
 
 #[test]
 fn the_same_schedule_makes_the_same_history() {

@@ -2,6 +2,7 @@
 
 mod determinism;
 mod machine;
+mod outside;
 mod page;
 mod podset;
 mod process;

@@ -43,7 +43,7 @@ impl Reconciler<Ticket> for Operator {
 
 fn register(manager: Manager, looks_first: bool) -> Manager {
     let controller = Controller::<Ticket>::new(Operator { looks_first });
-    manager.kind::<Ticket>().controller(controller)
+    manager.kind::<Ticket>().policy_rule(PolicyRule::of::<ConfigMap>([Verb::Get])).controller(controller)
 }
 
 async fn waits(sim: &Sim) {
