@@ -2,6 +2,7 @@
 //!
 //! Use them through the crate `kubewright`: generated code refers to its paths.
 
+mod apply_configuration;
 mod convert;
 mod scenario;
 
@@ -39,6 +40,40 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 pub fn convert(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     convert::expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes the apply configuration of a struct: `<struct>ApplyConfiguration`, which has the same fields, all of them optional, and a setter for
+/// each. A server-side apply of it sends and owns only the fields that are set.
+///
+/// ```ignore
+/// #[derive(CustomResource, ApplyConfiguration, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// #[kube(group = "app.example.com", version = "v1", kind = "PodSet", namespaced)]
+/// #[apply_configuration(kind = PodSet)]
+/// struct PodSetSpec {
+///     replicas: i32,
+///     #[apply_configuration(nested)]
+///     limits: Limits, // derives ApplyConfiguration, too
+/// }
+///
+/// let spec = PodSetSpecApplyConfiguration::default().replicas(3);
+/// ctx.apply(&PodSetApplyConfiguration::new("web").spec(spec)).await?;
+/// ```
+///
+/// For a kind of another crate, such as a built-in one, derive it for a struct with those of its fields that the operator applies, and
+/// with `kind = Deployment`.
+///
+/// | attribute | meaning |
+/// |---|---|
+/// | `kind = PodSet` | also makes `PodSetApplyConfiguration`, of the whole object, of which the struct is `spec` |
+/// | `part = "status"` | with `kind`: it is this field of the object |
+/// | `nested` of a field | its type derives `ApplyConfiguration` too; also inside an `Option`, a `Vec` or a map |
+/// | `skip` of a field | it isn't in the configuration |
+///
+/// Of serde's attributes `rename_all`, `rename`, `flatten` and `alias` count. The crate needs `serde` as a dependency.
+#[proc_macro_derive(ApplyConfiguration, attributes(apply_configuration))]
+pub fn apply_configuration(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    apply_configuration::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// Makes a test of a scenario of the simulator, `kubewright::simulation`: an `async fn` that plays the user.

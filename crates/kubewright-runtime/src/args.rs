@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::ArgAction;
+use jiff::SignedDuration;
 use kube::{
     Client, Config,
     config::{InClusterError, Kubeconfig, KubeconfigError},
@@ -17,7 +18,7 @@ use kubewright_connect as connect;
 use thiserror::Error;
 
 use crate::{
-    client::explain, http::BindAddress, log::LogArgs, metrics::Metrics, metrics_server::MetricsArgs,
+    client::explain, http::BindAddress, log::LogArgs, metrics::Metrics, metrics_server::MetricsArgs, tls::TlsArgs,
     webhook::WebhookArgs,
 };
 
@@ -101,6 +102,18 @@ pub struct ManagerArgs {
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub leader_election_namespace: Option<String>,
 
+    /// Time after the last renewal before another replica takes over, with --leader-elect and --shard
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub leader_elect_lease_duration: Duration,
+
+    /// Time after its last renewal when a replica gives up; the difference is the time that its work has to stop
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub leader_elect_renew_deadline: Duration,
+
+    /// Pause between renewals of the lease
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub leader_elect_retry_period: Duration,
+
     /// Namespaces to watch, separated by commas [default: all]
     #[arg(
         long,
@@ -129,6 +142,10 @@ pub struct ManagerArgs {
     #[command(flatten)]
     pub webhook: WebhookArgs,
 
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
     /// Kubeconfig file [default: $KUBECONFIG, then the pod's service account, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -137,9 +154,23 @@ pub struct ManagerArgs {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
+    /// Requests per second to the API server, in the long term [default: no limit]
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, hide_default_value = true)]
+    pub kube_api_qps: f64,
+
+    /// Requests to the API server that may be sent at once, if their rate is limited
+    #[arg(long, value_name = "COUNT", default_value_t = 30)]
+    pub kube_api_burst: u32,
+
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Parses a duration as Go writes it, such as `1m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().map_err(|error| format!("{error}; write it as in 15s or 1m30s"))?;
+    Duration::try_from(parsed).map_err(|_| "it is negative".into())
 }
 
 /// Validates an object name.
@@ -339,6 +370,18 @@ mod tests {
         assert_eq!(args.health_probe_bind_address, BindAddress::Host("127.0.0.1".into(), 8081));
         assert!(!args.leader_elect && args.enable_webhooks && args.traces);
         assert_eq!(args.namespaces(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn durations_are_written_as_in_go() {
+        let args = parse(&["--leader-elect-lease-duration=1m30s", "--leader-elect-retry-period", "500ms"]).unwrap();
+        assert_eq!(args.leader_elect_lease_duration, Duration::from_secs(90));
+        assert_eq!(args.leader_elect_renew_deadline, Duration::from_secs(10));
+        assert_eq!(args.leader_elect_retry_period, Duration::from_millis(500));
+        for wrong in ["15", "-3s", "soon"] {
+            let error = parse(&[&format!("--leader-elect-renew-deadline={wrong}")]).unwrap_err().to_string();
+            assert!(error.contains("--leader-elect-renew-deadline"), "{error}");
+        }
     }
 
     #[test]

@@ -17,8 +17,10 @@
 //! * [`view`]: types with the fields that the cache keeps
 //! * [`webhook`], [`conversion`]: admission webhooks, versions of a kind
 //! * [`schema`]: properties of CRD schemas
+//! * [`apply_configuration`]: types for server-side apply
 //! * [`rbac`]: rules of the operator's role
-//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`]: helpers for statuses, children, deletion and names
+//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`], [`wait`]: helpers for statuses, children, deletion, names and
+//!   waiting
 //!
 //! Modules below them:
 //! * [`cache`]: the watched objects, shared by all controllers
@@ -33,6 +35,7 @@
 pub use kubewright_apimachinery::{clock, random};
 
 pub mod action;
+pub mod apply_configuration;
 pub mod args;
 pub mod cache;
 pub mod client;
@@ -46,6 +49,7 @@ pub mod exit;
 pub mod finalizer;
 mod http;
 pub mod leader;
+mod limit;
 pub mod log;
 pub mod manager;
 pub mod metrics;
@@ -68,4 +72,5 @@ pub mod telemetry;
 mod tls;
 pub mod trace;
 pub mod view;
+pub mod wait;
 pub mod webhook;

@@ -105,6 +105,46 @@ where
     set_owner_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
 }
 
+/// Removes the reference to an owner, whether it is the controller or not (controller-runtime: `RemoveOwnerReference`,
+/// `RemoveControllerReference`). Returns whether the child was changed. An update writes it; a merge patch or an apply of this field
+/// manager removes it too, but an apply doesn't remove the references that other managers have set.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+/// # use kube::api::ObjectMeta;
+/// # use kubewright_runtime::owner::{remove_owner_reference, set_owner_reference};
+/// let metadata = ObjectMeta { name: Some("settings".into()), uid: Some("u1".into()), ..ObjectMeta::default() };
+/// let (settings, mut pod) = (ConfigMap { metadata, ..ConfigMap::default() }, Pod::default());
+/// set_owner_reference(&settings, &mut pod)?;
+/// assert!(remove_owner_reference(&settings, &mut pod) && pod.metadata.owner_references.is_none());
+/// assert!(!remove_owner_reference(&settings, &mut pod), "it is gone");
+/// # Ok::<_, kubewright_runtime::owner::OwnerError>(())
+/// ```
+pub fn remove_owner_reference<O: Resource, C: Resource>(owner: &O, child: &mut C) -> bool {
+    let Some(uid) = owner.meta().uid.as_deref() else { return false };
+    let references = &mut child.meta_mut().owner_references;
+    let before = references.as_ref().map_or(0, Vec::len);
+    if let Some(references) = references {
+        references.retain(|reference| reference.uid != uid);
+    }
+    let after = references.as_ref().map_or(0, Vec::len);
+    references.take_if(|references| references.is_empty());
+    after < before
+}
+
+/// Sets whether the owner waits for the child when it is deleted in the foreground (controller-runtime: `WithBlockOwnerDeletion`). Returns
+/// whether the child has such an owner. Where the admission plugin `OwnerReferencesPermissionEnforcement` is on, as in OpenShift, a
+/// blocking reference needs the right to update the owner's `finalizers` subresource.
+pub fn set_block_owner_deletion<C: Resource>(child: &mut C, owner_uid: &str, block_owner_deletion: bool) -> bool {
+    let references = child.meta_mut().owner_references.iter_mut().flatten();
+    let mut found = false;
+    for reference in references.filter(|reference| reference.uid == owner_uid) {
+        reference.block_owner_deletion = Some(block_owner_deletion);
+        found = true;
+    }
+    found
+}
+
 /// [`set_owner_reference`] for kinds that are known only at run time.
 ///
 /// # Errors
@@ -267,6 +307,23 @@ mod tests {
         assert!(references[0].block_owner_deletion.is_none() && has_owner(&pod, "1") && !has_owner(&pod, "3"));
         let error = set_owner_reference(&owner("b", "3"), &mut pod).unwrap_err();
         assert!(matches!(error, OwnerError::CrossNamespace { .. }), "{error}");
+    }
+
+    #[test]
+    fn references_are_removed_and_need_not_block() {
+        let mut pod = child("a");
+        set_controller_reference(&owner("a", "1"), &mut pod).unwrap();
+        set_owner_reference(&owner("a", "2"), &mut pod).unwrap();
+        assert!(set_block_owner_deletion(&mut pod, "1", false) && !set_block_owner_deletion(&mut pod, "9", false));
+        let blocks = |pod: &Pod| {
+            pod.metadata.owner_references.iter().flatten().map(|it| it.block_owner_deletion).collect::<Vec<_>>()
+        };
+        assert_eq!(blocks(&pod), [Some(false), None]);
+        assert!(!remove_owner_reference(&owner("a", "9"), &mut pod));
+        assert!(
+            remove_owner_reference(&owner("a", "1"), &mut pod) && controller_of(&pod).is_none() && has_owner(&pod, "2")
+        );
+        assert!(remove_owner_reference(&owner("a", "2"), &mut pod) && pod == child("a"));
     }
 
     #[test]

@@ -36,6 +36,7 @@
 //! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
 //! | read objects | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) from the API server |
 //! | write objects | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; more in [`client`] |
+//! | own only the fields that are named | [`macro@apply_configuration::ApplyConfiguration`] |
 //! | report state | [`condition`], [`event`] |
 //! | manage children | [`owner`], [`name`], [`create_backoff`], [`finalizer`] |
 //! | extend or reduce the generated role | [`rbac`] |
@@ -44,6 +45,7 @@
 //! | add schema properties that the derives don't cover | [`schema`] |
 //! | run several replicas, one or all of them active | [`leader`], [`shard`] |
 //! | find out why a key was reconciled | [`trace`] |
+//! | wait for the state of an object, in tests and at the start | [`wait`] |
 //! | use time and randomness that tests control | [`clock`], [`random`] |
 //!
 //! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository is the guide for
@@ -58,9 +60,16 @@ pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
     action, args, cache, client, condition, context, controller, create_backoff, event, exit, finalizer, leader, log,
     manager, metrics, metrics_server, name, object, owner, predicate, probe, queue, rbac, schema, shard, signal, trace,
-    view, webhook,
+    view, wait, webhook,
 };
 pub use kubewright_runtime::{clock, random};
+
+pub mod apply_configuration {
+    //! Apply configurations: the derive macro [`ApplyConfiguration`], and the runtime's module.
+
+    pub use kubewright_macros::ApplyConfiguration;
+    pub use kubewright_runtime::apply_configuration::*;
+}
 
 pub mod conversion {
     //! Conversion between versions of a kind: the runtime's module, and the derive macro [`Convert`].

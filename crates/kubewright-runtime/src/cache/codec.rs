@@ -98,6 +98,10 @@ impl Codec {
     }
 
     /// Returns the period after which all objects are passed to handlers again.
+    pub(super) fn streams_lists(&self) -> bool {
+        self.plan.streams
+    }
+
     pub(super) fn resync_period(&self) -> Option<Duration> {
         self.plan.resync
     }

@@ -1,6 +1,6 @@
 //! Lists a kind and watches it from there, repeatedly, as a stream of events, like client-go's `ListAndWatch`.
 //!
-//! Lists are paged. A watch that ends is resumed from the latest version that an object or a bookmark has shown, once the
+//! Lists are paged, or streamed as the beginning of the watch (`WatchList`) if that is asked for and the API server does it. A watch that ends is resumed from the latest version that an object or a bookmark has shown, once the
 //! API server has confirmed that it has reached this version. After the
 //! status 410, *Expired*, the kind is listed again. Errors are items of the stream, and the next poll tries again, so the
 //! caller decides how long to wait between attempts.
@@ -25,6 +25,9 @@ const PAGE: u32 = 500;
 /// The longest time without an event before a watch's connection counts as dead. kube requests that API servers end a watch
 /// after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
+
+/// The annotation of the bookmark after the last object of a streamed list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// An event of a list or a watch.
 #[derive(Clone, Debug)]
@@ -65,6 +68,8 @@ pub(crate) enum WatchError {
     Interrupted(#[source] kube::Error),
     #[error("the API server ended the watch: {0}")]
     Ended(#[source] Box<Status>),
+    #[error("the streamed list ended early")]
+    NoEnd,
     #[error("the API server's answer has no resourceVersion")]
     NoVersion,
 }
@@ -72,6 +77,10 @@ pub(crate) enum WatchError {
 /// The position of a stream.
 enum State<K> {
     Start,
+    /// The list is the beginning of a watch.
+    Stream {
+        events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+    },
     /// Objects of the last page are left, then that after `next` follows, or the watch from `version`.
     Page {
         objects: vec::IntoIter<K>,
@@ -93,17 +102,18 @@ enum State<K> {
 pub(crate) fn list_watch<K>(
     api: Api<K>,
     selection: ListParams,
+    streams: bool,
 ) -> impl Stream<Item = Result<Event<K>, WatchError>> + Send
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    stream::unfold(State::Start, move |mut state| {
+    stream::unfold((State::Start, streams), move |(mut state, mut streams)| {
         let (api, selection) = (api.clone(), selection.clone());
         async move {
             loop {
-                let (item, next) = step(&api, &selection, state).await;
+                let (item, next) = step(&api, &selection, state, &mut streams).await;
                 if let Some(item) = item {
-                    return Some((item, next));
+                    return Some((item, (next, streams)));
                 }
                 state = next;
             }
@@ -116,11 +126,25 @@ async fn step<K>(
     api: &Api<K>,
     selection: &ListParams,
     state: State<K>,
+    streams: &mut bool,
 ) -> (Option<Result<Event<K>, WatchError>>, State<K>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     match state {
+        State::Start if *streams => match api.watch(&watch_params(selection).initial_events(), "").await {
+            Ok(events) => (Some(Ok(Event::Init)), State::Stream { events: events.boxed() }),
+            // The API server doesn't know it, or not for this kind.
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 405 | 422) => {
+                *streams = false;
+                (None, State::Start)
+            }
+            Err(error) => (Some(Err(WatchError::List(error))), State::Start),
+        },
+        State::Stream { mut events } => match timeout(SILENCE, events.next()).await {
+            Ok(Some(event)) => streamed(event, events),
+            Ok(None) | Err(_) => (Some(Err(WatchError::NoEnd)), State::Start),
+        },
         State::Start => {
             let (objects, next) = (Vec::new().into_iter(), Some(String::new()));
             (Some(Ok(Event::Init)), State::Page { objects, next, version: String::new() })
@@ -140,21 +164,44 @@ where
                 Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
             }
         }
-        State::Resume { version, is_reached: true } => {
-            let params = WatchParams {
-                label_selector: selection.label_selector.clone(),
-                field_selector: selection.field_selector.clone(),
-                ..WatchParams::default()
-            };
-            match api.watch(&params, &version).await {
-                Ok(events) => (None, State::Watch { version, events: events.boxed() }),
-                Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
-            }
-        }
+        State::Resume { version, is_reached: true } => match api.watch(&watch_params(selection), &version).await {
+            Ok(events) => (None, State::Watch { version, events: events.boxed() }),
+            Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
+        },
         State::Watch { version, mut events } => match timeout(SILENCE, events.next()).await {
             Ok(Some(event)) => watched(event, version, events),
             Ok(None) | Err(_) => (None, State::Resume { version, is_reached: false }),
         },
+    }
+}
+
+fn watch_params(selection: &ListParams) -> WatchParams {
+    WatchParams {
+        label_selector: selection.label_selector.clone(),
+        field_selector: selection.field_selector.clone(),
+        ..WatchParams::default()
+    }
+}
+
+/// An event of a streamed list, which ends with a bookmark.
+fn streamed<K: Resource>(
+    event: kube::Result<WatchEvent<K>>,
+    events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+) -> (Option<Result<Event<K>, WatchError>>, State<K>) {
+    match event {
+        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            (Some(Ok(Event::InitApply(object))), State::Stream { events })
+        }
+        // An object that was listed before is deleted: the list is incomplete, as a page would be.
+        Ok(WatchEvent::Deleted(_)) => (Some(Err(WatchError::NoEnd)), State::Start),
+        Ok(WatchEvent::Bookmark(bookmark)) => match bookmark.metadata.annotations.get(INITIAL_EVENTS_END) {
+            Some(_) => {
+                (Some(Ok(Event::InitDone)), State::Watch { version: bookmark.metadata.resource_version, events })
+            }
+            None => (None, State::Stream { events }),
+        },
+        Ok(WatchEvent::Error(status)) => (Some(Err(WatchError::Ended(status))), State::Start),
+        Err(error) => (Some(Err(WatchError::Interrupted(error))), State::Start),
     }
 }
 
@@ -210,6 +257,7 @@ mod tests {
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kubewright_apimachinery::clock::{Clock, VirtualClock};
+    use serde_json::json;
 
     use super::{
         super::script::{Answer, Requests, Rest, api_server, event, failure},
@@ -229,8 +277,12 @@ mod tests {
 
     /// Returns the first items of a stream with this script, and the requests until then.
     async fn run(count: usize, script: impl IntoIterator<Item = Answer>) -> (Vec<String>, Requests) {
+        run_as(false, count, script).await
+    }
+
+    async fn run_as(streams: bool, count: usize, script: impl IntoIterator<Item = Answer>) -> (Vec<String>, Requests) {
         let (client, requests) = api_server(script);
-        let stream = pin!(list_watch(Api::<ConfigMap>::default_namespaced(client), ListParams::default()));
+        let stream = pin!(list_watch(Api::<ConfigMap>::default_namespaced(client), ListParams::default(), streams));
         (stream.take(count).map(text).collect().await, requests)
     }
 
@@ -256,6 +308,40 @@ mod tests {
         .await;
         assert_eq!(items, ["init", "listed a", "listed b", "listed c", "done", "applied d", "applied a", "deleted b"]);
         assert_eq!(requests.lines(), ["list", "list more", "list last", "watch 5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_streamed_as_the_beginning_of_the_watch() {
+        let mut end = event("BOOKMARK", "", "7");
+        end["object"]["metadata"]["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
+        let events = vec![event("ADDED", "a", "3"), event("BOOKMARK", "", "4"), event("ADDED", "b", "5"), end];
+        let later = [event("MODIFIED", "a", "8"), event("DELETED", "b", "9")];
+        let whole = [events.clone(), later.to_vec()].concat();
+        let script = [Answer::Watch(whole, Rest::End), Answer::Watch(vec![event("ADDED", "c", "10")], Rest::Silence)];
+        let (items, requests) = run_as(true, 7, script).await;
+        assert_eq!(items, ["init", "listed a", "listed b", "done", "applied a", "deleted b", "applied c"]);
+        assert_eq!(requests.lines(), ["watch ", "watch 9"]);
+
+        let script = [Answer::Watch(events[..1].to_vec(), Rest::End), Answer::Watch(events, Rest::Silence)];
+        let (items, requests) = run_as(true, 6, script).await;
+        assert_eq!(items, ["init", "listed a", "error: the streamed list ended early", "init", "listed a", "listed b"]);
+        assert_eq!(requests.lines(), ["watch ", "watch "]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_stream_lists_is_asked_for_pages() {
+        let refusal = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        let script = [
+            Answer::Refusal(422, refusal),
+            Answer::Page(&["a"], "5", ""),
+            Answer::Watch(vec![failure(410, "too old resource version")], Rest::End),
+            Answer::Page(&["b"], "9", ""),
+        ];
+        let (items, requests) = run_as(true, 7, script).await;
+        assert_eq!(items[..3], ["init", "listed a", "done"]);
+        assert!(items[3].starts_with("error: the API server ended the watch: "), "{items:?}");
+        assert_eq!(items[4..], ["init", "listed b", "done"]);
+        assert_eq!(requests.lines(), ["watch ", "list", "watch 5", "list"], "it isn't asked again");
     }
 
     #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ pub struct CacheOptions {
     kinds: BTreeMap<KindName, KindOptions>,
     transform: Option<Transform>,
     resync: Option<Duration>,
+    streams: bool,
 }
 
 impl CacheOptions {
@@ -77,10 +78,17 @@ impl CacheOptions {
         Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
     }
 
+    /// Sets whether first lists are streamed as the beginning of the watch, which spares the API server the memory of whole pages
+    /// (client-go: `WatchListClient`; see <https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists>). It is on by
+    /// default in no API server before 1.34; one that doesn't stream lists is asked for pages. By default, lists are paged.
+    pub fn streamed_lists(self, streamed: bool) -> Self {
+        Self { streams: streamed, ..self }
+    }
+
     /// Returns the plan for a kind, given the manager's namespaces.
     pub(super) fn of(&self, kind: &KindName, is_namespaced: bool, namespaces: &BTreeSet<String>) -> Plan {
         let options = self.kinds.get(kind).cloned().unwrap_or_default();
-        let KindOptions { namespaces: own, everywhere, without } = options;
+        let KindOptions { namespaces: own, everywhere, without, resync, streams } = options;
         let defaults = NamespaceOptions { transform: self.transform.clone(), ..NamespaceOptions::default() };
         let everywhere = everywhere.or(&defaults);
         let own = own.unwrap_or_else(|| namespaces.iter().map(|name| (name.clone(), Default::default())).collect());
@@ -89,7 +97,8 @@ impl CacheOptions {
         } else {
             own.into_iter().map(|(name, options)| (Some(name), options.or(&everywhere))).collect()
         };
-        Plan { scopes, without, resync: self.resync }
+        let resync = resync.or(self.resync).filter(|period| !period.is_zero());
+        Plan { scopes, without, resync, streams: streams.unwrap_or(self.streams) }
     }
 }
 
@@ -99,6 +108,8 @@ pub struct KindOptions {
     namespaces: Option<BTreeMap<String, NamespaceOptions>>,
     everywhere: NamespaceOptions,
     without: Vec<Vec<String>>,
+    resync: Option<Duration>,
+    streams: Option<bool>,
 }
 
 impl KindOptions {
@@ -121,6 +132,16 @@ impl KindOptions {
     pub fn namespace(mut self, name: impl Into<String>, options: NamespaceOptions) -> Self {
         self.namespaces.get_or_insert_default().insert(name.into(), options);
         self
+    }
+
+    /// [`CacheOptions::resync`] for this kind; [`Duration::ZERO`] for none.
+    pub fn resync(self, period: Duration) -> Self {
+        Self { resync: Some(period), ..self }
+    }
+
+    /// [`CacheOptions::streamed_lists`] for this kind.
+    pub fn streamed_lists(self, streamed: bool) -> Self {
+        Self { streams: Some(streamed), ..self }
     }
 
     /// Watches only objects whose labels match. Others don't exist for the cache: removing the label deletes the object there.
@@ -256,6 +277,8 @@ pub(super) struct Plan {
     pub(super) without: Vec<Vec<String>>,
     /// The resync period.
     pub(super) resync: Option<Duration>,
+    /// Whether lists are streamed.
+    pub(super) streams: bool,
 }
 
 #[cfg(test)]
@@ -292,6 +315,21 @@ mod tests {
         assert_eq!(scopes::<Node>(&options, &["a"]), ["*?color=red&"]);
         let everywhere = CacheOptions::new().kind::<Pod>(KindOptions::new().namespaces([""; 0]));
         assert_eq!(scopes::<Pod>(&everywhere, &["a"]), ["*?&"]);
+    }
+
+    #[test]
+    fn a_kind_has_its_own_resync_and_form_of_lists() {
+        let second = Duration::from_secs(1);
+        let options = CacheOptions::new()
+            .resync(second)
+            .streamed_lists(true)
+            .kind::<Pod>(KindOptions::new().resync(Duration::ZERO).streamed_lists(false));
+        let plan = |kind: KindName| {
+            let Plan { resync, streams, .. } = options.of(&kind, true, &BTreeSet::new());
+            (resync, streams)
+        };
+        assert_eq!(plan(KindName::of::<Node>()), (Some(second), true));
+        assert_eq!(plan(KindName::of::<Pod>()), (None, false));
     }
 
     #[test]

@@ -194,13 +194,15 @@ fn events(
             Some(namespace) => Api::<RawObject<true>>::namespaced_with(client, namespace, resource),
             None => Api::all_with(client, resource),
         };
-        return list_watch(api, selection).map_ok(|event| event.map(RawObject::into_object)).boxed();
+        return list_watch(api, selection, kind.streams_lists())
+            .map_ok(|event| event.map(RawObject::into_object))
+            .boxed();
     }
     let api = match scope {
         Some(namespace) => Api::<RawObject>::namespaced_with(client, namespace, resource),
         None => Api::all_with(client, resource),
     };
-    list_watch(api, selection).boxed()
+    list_watch(api, selection, kind.streams_lists()).boxed()
 }
 
 fn take(kind: &Kind, number: usize, event: Event<RawObject>, metrics: &CacheMetrics) {

@@ -7,7 +7,7 @@ use kubewright_apimachinery::description::Verb;
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::Instrument;
 
-use super::{Client, ClientError, refusal, transport::send};
+use super::{Client, ClientError, identity::set_user_agent, refusal, transport::send};
 use crate::object::{KindName, ObjectKey};
 
 /// The operation of a request. Server-side apply is a separate operation here, although RBAC treats it as a patch.
@@ -257,7 +257,8 @@ impl Client {
         call: &Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<ApiResponse, ClientError> {
-        let request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
+        let mut request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
+        self.identify(call, &mut request)?;
         let observed = self.observers.iter().map(|observer| observer.begin(call, &request)).collect::<Vec<_>>();
         let span = observed.iter().find_map(|observed| observed.span());
         let (kube, interceptors, left) = (self.kube.clone(), self.interceptors.clone(), self.interceptors.len());
@@ -270,5 +271,15 @@ impl Client {
             observed.answered(call, &answer);
         }
         answer
+    }
+
+    /// Adds the headers that say who sends the request.
+    pub(super) fn identify(&self, call: &Call, request: &mut http::Request<Vec<u8>>) -> Result<(), ClientError> {
+        let headers = request.headers_mut();
+        if let Some(agent) = &self.agent {
+            set_user_agent(headers, agent);
+        }
+        let written = self.impersonation.as_ref().map_or(Ok(()), |user| user.write(headers));
+        written.map_err(|source| call.failed(kube::Error::HttpError(source)))
     }
 }

@@ -268,7 +268,7 @@ impl<K: AnyObject> KindClient<K> {
         call.decode(&answer)
     }
 
-    async fn page<T: Clone + DeserializeOwned>(
+    pub(super) async fn page<T: Clone + DeserializeOwned>(
         &self,
         call: &Call,
         params: &ListParams,

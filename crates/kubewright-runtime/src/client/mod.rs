@@ -26,18 +26,22 @@
 mod call;
 mod error;
 mod hints;
+mod identity;
 mod kind;
 mod observer;
+mod outgoing;
 mod patch_from;
 mod request;
 mod subresource;
 mod transport;
 mod upsert;
 mod warnings;
+mod watch_one;
 mod workspace;
 
 use std::{fmt, sync::Arc};
 
+use http::HeaderValue;
 use kube::{
     api::{ApiResource, DynamicObject, PartialObjectMeta, ValidationDirective},
     core::Status,
@@ -48,13 +52,15 @@ pub(crate) use self::{
     call::Operation,
     error::{explain, is_conflict, retry_after},
     hints::hint,
+    identity::user_agent,
     observer::{ObservedRequest, RequestObserver},
+    outgoing::outgoing,
     upsert::Change,
-    warnings::logging_warnings,
 };
 pub use self::{
     call::{ApiResponse, Call, Next},
     error::{ClientError, FieldConflict},
+    identity::Impersonation,
     kind::KindClient,
     patch_from::PatchFrom,
     request::{Apply, Delete},
@@ -89,6 +95,8 @@ pub struct Client {
     dry_run: bool,
     validation: Option<ValidationDirective>,
     namespace: Namespace,
+    agent: Option<HeaderValue>,
+    impersonation: Option<Arc<Impersonation>>,
     interceptors: Arc<[Interceptor]>,
     observers: Arc<[Arc<dyn RequestObserver>]>,
 }
@@ -107,12 +115,13 @@ enum Namespace {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field_owner, dry_run, validation, namespace, interceptors, .. } = self;
+        let Self { field_owner, dry_run, validation, namespace, impersonation, interceptors, .. } = self;
         f.debug_struct("Client")
             .field("field_owner", field_owner)
             .field("dry_run", dry_run)
             .field("validation", validation)
             .field("namespace", namespace)
+            .field("impersonation", impersonation)
             .field("interceptors", &interceptors.len())
             .finish_non_exhaustive()
     }
@@ -128,6 +137,8 @@ impl Client {
             dry_run: false,
             validation: None,
             namespace: Namespace::Any,
+            agent: None,
+            impersonation: None,
             interceptors: Arc::new([]),
             observers: Arc::new([]),
         }
@@ -157,6 +168,28 @@ impl Client {
     /// counts as namespaced, since its scope is unknown.
     pub fn namespace(self, namespace: &str) -> Self {
         Self { namespace: Namespace::Only(namespace.into()), ..self }
+    }
+
+    /// Sets the `User-Agent` of requests, which the audit log of the API server shows. A manager's clients have that of
+    /// [`Manager::user_agent`](crate::manager::Manager::user_agent), those of reconciles with the controller's name behind it.
+    pub fn user_agent(self, agent: &str) -> Self {
+        Self { agent: Some(identity::agent_header(agent)), ..self }
+    }
+
+    /// Sends all requests as another user, whose rights then count.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::client::{Client, ClientError, Impersonation};
+    /// # async fn example(client: Client, pod: Pod) -> Result<(), ClientError> {
+    /// // May the tenant's account create this pod?
+    /// let tenant = client.impersonate(Impersonation::user("system:serviceaccount:shop:tenant"));
+    /// tenant.dry_run().kind::<Pod>().create(&pod).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn impersonate(self, user: Impersonation) -> Self {
+        Self { impersonation: Some(Arc::new(user)), ..self }
     }
 
     /// Removes the namespace setting, so that lists cover all namespaces. It undoes [`Client::namespace`] and the

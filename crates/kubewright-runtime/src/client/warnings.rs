@@ -5,10 +5,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use http::{HeaderMap, Request, header::WARNING};
-use kube::{Client, client::Body};
+use http::{HeaderMap, header::WARNING};
 use parking_lot::Mutex;
-use tower::service_fn;
 use tracing::warn;
 
 /// The maximum number of texts remembered to avoid logging one twice. When it is reached, all are forgotten.
@@ -16,23 +14,18 @@ const MOST: usize = 256;
 /// The code of warnings for users.
 const FOR_USERS: &str = "299";
 
-/// Returns a client that logs the warnings in responses, each text once.
-pub(crate) fn logging_warnings(client: &Client) -> Client {
-    let (inner, known) = (client.clone(), Arc::<Mutex<BTreeSet<String>>>::default());
-    let send = move |request: Request<Body>| {
-        let (client, known) = (inner.clone(), known.clone());
-        let path = request.uri().path().to_owned();
-        async move {
-            let answer = client.send(request).await?;
-            for warning in warnings(answer.headers()) {
-                if is_new(&mut known.lock(), &warning) {
-                    warn!(path, warning, "warning of the API server");
-                }
+/// Logs the warnings in responses, each text once. Clones share the texts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WarningLog(Arc<Mutex<BTreeSet<String>>>);
+
+impl WarningLog {
+    pub(super) fn note(&self, path: &str, headers: &HeaderMap) {
+        for warning in warnings(headers) {
+            if is_new(&mut self.0.lock(), &warning) {
+                warn!(path, warning, "warning of the API server");
             }
-            Ok::<_, kube::Error>(answer)
         }
-    };
-    Client::new(service_fn(send), client.default_namespace())
+    }
 }
 
 fn is_new(known: &mut BTreeSet<String>, warning: &str) -> bool {

@@ -8,6 +8,7 @@ mod dynamic;
 mod dynamic_watches;
 mod live;
 mod services;
+mod undeclared;
 mod workspace;
 mod write;
 mod write_tracker;
@@ -35,6 +36,7 @@ pub use self::{
 pub(crate) use self::{
     dynamic_watches::{DynamicWatches, Enqueue, Notify, WatchRequest},
     services::{LiveViews, Services},
+    undeclared::UndeclaredReads,
     write_tracker::{Expectation, WriteTracker},
 };
 pub use crate::client::{LARGEST_WORKSPACE, WorkspaceError};
@@ -152,7 +154,8 @@ impl<K: AnyObject> Context<K> {
     /// # Errors
     /// [`ClientError::NotDeclared`] if the controller doesn't declare `T` by `owns`, `watches` or `reads`.
     ///
-    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. Unlike in
+    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. After the first such
+    /// read the check `declarations` of `/readyz` fails until the process ends, so that a rollout stops at the version with the mistake. Unlike in
     /// controller-runtime, a read doesn't start a watch: the generated role has no rule for the kind, and a run would mistake
     /// a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].
@@ -238,10 +241,9 @@ impl<K: AnyObject> Context<K> {
     pub(crate) fn declared<T: AnyObject>(&self, name: &KindName) -> Result<Reader<T>, ClientError> {
         let kind = self.services.cache.find(name);
         let is_declared = |kind: &Arc<Kind>| self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
-        kind.filter(is_declared).map(|kind| self.reader_of(kind)).ok_or_else(|| ClientError::NotDeclared {
-            controller: self.services.controller.clone(),
-            kind: name.group_kind(),
-            view: type_name::<T>(),
+        kind.filter(is_declared).map(|kind| self.reader_of(kind)).ok_or_else(|| {
+            let (controller, kind) = (self.services.controller.clone(), name.group_kind());
+            self.services.undeclared.noted(ClientError::NotDeclared { controller, kind, view: type_name::<T>() })
         })
     }
 

@@ -5,7 +5,7 @@ use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 use indexmap::IndexMap;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 
-use super::dynamic_watches::DynamicWatches;
+use super::{dynamic_watches::DynamicWatches, undeclared::UndeclaredReads};
 use crate::{
     cache::{Cache, Kind, Overlay},
     client::Client,
@@ -28,6 +28,10 @@ pub(crate) struct Services {
     pub(crate) kinds: BTreeSet<Arc<KindName>>,
     /// The types that the controller declared for its kinds, and may read from the cache.
     pub(crate) types: BTreeSet<(Arc<KindName>, TypeId)>,
+    /// Whether children block the deletion of their owner.
+    pub(crate) blocks_deletion: bool,
+    /// The reads of other types, which are errors.
+    pub(crate) undeclared: UndeclaredReads,
     /// The kinds that reconciles watch in addition.
     pub(crate) watches: DynamicWatches,
     pub(crate) clock: SharedClock,

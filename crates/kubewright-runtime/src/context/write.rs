@@ -15,7 +15,7 @@ use crate::{
     client::{Apply, Change, Client, ClientError, Delete, OperationResult, PatchFrom},
     finalizer,
     object::{AnyObject, KindName, Object, ObjectKey},
-    owner::{controller_of, is_controlled_by, set_controller_reference_with},
+    owner::{controller_of, is_controlled_by, set_block_owner_deletion, set_controller_reference_with},
 };
 
 /// How often a status is sent while the object changes at the same time.
@@ -236,6 +236,17 @@ impl<K: AnyObject> Context<K> {
         if finalizer::add(&mut changed, name) { self.write_finalizers(of, &changed).await } else { Ok(changed) }
     }
 
+    /// [`Context::add_finalizer`] for several, with one write.
+    pub(crate) async fn add_finalizers<T: Object>(
+        &self,
+        object: &T,
+        names: impl Iterator<Item = &str>,
+    ) -> Result<T, ClientError> {
+        let mut changed = object.clone();
+        let added = names.filter(|name| finalizer::add(&mut changed, name)).count();
+        if added > 0 { self.write_finalizers((), &changed).await } else { Ok(changed) }
+    }
+
     /// Removes a finalizer from an object if it has it, and returns the object as stored. An object that is being deleted
     /// is removed with its last finalizer. The resource version of `object` is sent as a precondition.
     ///
@@ -328,7 +339,11 @@ impl<K: AnyObject> Context<K> {
     fn adopt<T: Object>(&self, child: &mut T) -> Result<(), ClientError> {
         match &self.object {
             Some(owner) if owner.meta().deletion_timestamp.is_none() => {
-                Ok(set_controller_reference_with(owner.as_ref(), &self.of, child, &())?)
+                set_controller_reference_with(owner.as_ref(), &self.of, child, &())?;
+                if !self.services.blocks_deletion {
+                    set_block_owner_deletion(child, owner.meta().uid.as_deref().unwrap_or_default(), false);
+                }
+                Ok(())
             }
             _ => Err(ClientError::OwnerGone {
                 target: format!("{} {}", KindName::of::<T>(), ObjectKey::of(child)),

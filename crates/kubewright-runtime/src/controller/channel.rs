@@ -3,20 +3,22 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+use kube::core::Selector;
 use tokio::sync::mpsc;
 
 use crate::{
-    object::ObjectKey,
-    queue::{NORMAL_PRIORITY, SharedQueue, When},
+    cache::Reader,
+    object::{AnyObject, ObjectKey},
+    queue::{LOW_PRIORITY, NORMAL_PRIORITY, SharedQueue, When},
     shard::Share,
     trace::{Tracer, Trigger},
 };
 
-/// Enqueues keys of one controller from outside of its watches; see [`Controller::watches_raw_source`](super::Controller::watches_raw_source). Cheap to clone.
+/// Enqueues keys of one controller, which reconciles `K`, from outside of its watches; see
+/// [`Controller::watches_raw_source`](super::Controller::watches_raw_source). Cheap to clone.
 ///
 /// It never waits, and its memory is bounded: a key that is enqueued several times waits once.
-#[derive(Clone)]
-pub struct Waker {
+pub struct Waker<K> {
     queue: Arc<SharedQueue>,
     /// Absent if traces are off.
     tracer: Option<Arc<Tracer>>,
@@ -24,17 +26,38 @@ pub struct Waker {
     name: Option<Arc<str>>,
     controller: Arc<str>,
     share: Share,
+    objects: Reader<K>,
 }
 
-impl fmt::Debug for Waker {
+impl<K> Clone for Waker<K> {
+    fn clone(&self) -> Self {
+        let Self { queue, tracer, name, controller, share, objects } = self;
+        Self {
+            queue: queue.clone(),
+            tracer: tracer.clone(),
+            name: name.clone(),
+            controller: controller.clone(),
+            share: share.clone(),
+            objects: objects.clone(),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Waker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waker").finish_non_exhaustive()
     }
 }
 
-impl Waker {
-    pub(super) fn new(queue: Arc<SharedQueue>, tracer: Option<Arc<Tracer>>, controller: &str, share: Share) -> Self {
-        Self { queue, tracer, name: None, controller: controller.into(), share }
+impl<K: AnyObject> Waker<K> {
+    pub(super) fn new(
+        queue: Arc<SharedQueue>,
+        tracer: Option<Arc<Tracer>>,
+        controller: &str,
+        share: Share,
+        objects: Reader<K>,
+    ) -> Self {
+        Self { queue, tracer, name: None, controller: controller.into(), share, objects }
     }
 
     /// Returns a waker with this name as the source in traces, as in `because the channel orders named it`.
@@ -56,6 +79,36 @@ impl Waker {
         self.enqueue(key, priority);
     }
 
+    /// Reconciles all objects, for example because settings have changed (kube: `reconcile_all_on`). They come behind the keys whose
+    /// own objects have changed. Where replicas [divide the keys](crate::shard), each wakes its own, so all of them have to call this.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::controller::Controller;
+    /// # fn example(controller: Controller<Pod>, mut settings: tokio::sync::watch::Receiver<String>) -> Controller<Pod> {
+    /// controller.watches_raw_source(|waker| async move {
+    ///     while settings.changed().await.is_ok() {
+    ///         waker.wake_all();
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    pub fn wake_all(&self) {
+        for key in self.objects.keys(None, &Selector::default()) {
+            self.enqueue(key, LOW_PRIORITY);
+        }
+    }
+
+    /// [`Waker::wake_all`] for the objects in the cache that pass. It decodes all of them, so call it for rare events; an
+    /// [index](super::Controller::index) finds few objects among many.
+    pub fn wake_all_when(&self, passes: impl Fn(&K) -> bool) {
+        for object in self.objects.list(None, &Selector::default()) {
+            if passes(&object) {
+                self.enqueue(ObjectKey::of(object.as_ref()), LOW_PRIORITY);
+            }
+        }
+    }
+
     /// Enqueues a key in this replica.
     pub(super) fn enqueue(&self, key: ObjectKey, priority: i32) {
         self.queue.add_noting(key, priority, When::Now, |key, now| {
@@ -73,10 +126,10 @@ impl Waker {
 }
 
 /// A task that enqueues keys while the controller runs.
-pub(super) type RunSource = Box<dyn FnOnce(Waker) -> BoxFuture<'static, ()> + Send>;
+pub(super) type RunSource<K> = Box<dyn FnOnce(Waker<K>) -> BoxFuture<'static, ()> + Send>;
 
 /// Returns a source that runs an `async` closure.
-pub(super) fn source<F>(run: impl FnOnce(Waker) -> F + Send + 'static) -> RunSource
+pub(super) fn source<K, F>(run: impl FnOnce(Waker<K>) -> F + Send + 'static) -> RunSource<K>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -84,8 +137,8 @@ where
 }
 
 /// Returns a source that enqueues the keys from a channel.
-pub(super) fn channel(mut keys: mpsc::Receiver<ObjectKey>) -> RunSource {
-    source(|waker| async move {
+pub(super) fn channel<K: AnyObject>(mut keys: mpsc::Receiver<ObjectKey>) -> RunSource<K> {
+    source(|waker: Waker<K>| async move {
         while let Some(key) = keys.recv().await {
             waker.wake(key);
         }

@@ -12,7 +12,6 @@ use tracing::{Instrument, debug, error, error_span, info, warn};
 use super::{
     ControllerError,
     barrier::{Barrier, CacheView, Readiness, Scope, Stale},
-    limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
     takeover::{Step, Takeover},
@@ -22,6 +21,7 @@ use crate::{
     action::{Action, RequeueTime, Retry},
     cache::SyncCheck,
     context::{Expectation, Services},
+    limit::Bucket,
     metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
     object::ObjectKey,
     queue::{Now, SharedQueue, Taken, When},

@@ -4,7 +4,7 @@ use kube::core::{ApiResource, DynamicObject};
 
 use super::{
     Controller,
-    source::{Owners, Source, mapped_keys},
+    source::{Owners, Source, mapped_keys, ranked_keys},
 };
 use crate::{
     cache::Reader,
@@ -71,12 +71,13 @@ impl<K: AnyObject> DynamicKind<'_, K> {
 
     /// As [`Controller::owns_for_every_owner`].
     pub fn owns_for_every_owner(self) -> Self {
-        let source = Source::owned::<K, DynamicObject>(
-            self.reconciled(),
-            self.resource.clone(),
-            Predicate::always(),
-            Owners::Every,
-        );
+        self.owns_for_every_owner_when(Predicate::always())
+    }
+
+    /// As [`Controller::owns_for_every_owner_when`].
+    pub fn owns_for_every_owner_when(self, predicate: Predicate<DynamicObject>) -> Self {
+        let source =
+            Source::owned::<K, DynamicObject>(self.reconciled(), self.resource.clone(), predicate, Owners::Every);
         self.with(source)
     }
 
@@ -95,6 +96,25 @@ impl<K: AnyObject> DynamicKind<'_, K> {
         mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         let mapper = move |object: &DynamicObject, known: &Reader<K>| mapped_keys(mapper(object, known));
+        let source = Source::mapped::<K, DynamicObject>(self.reconciled(), self.resource.clone(), predicate, mapper);
+        self.with(source)
+    }
+
+    /// As [`Controller::watches_with_priority`].
+    pub fn watches_with_priority(
+        self,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<(ObjectKey, i32)> + Send + Sync + 'static,
+    ) -> Self {
+        self.watches_with_priority_when(Predicate::always(), mapper)
+    }
+
+    /// As [`Controller::watches_with_priority_when`].
+    pub fn watches_with_priority_when(
+        self,
+        predicate: Predicate<DynamicObject>,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<(ObjectKey, i32)> + Send + Sync + 'static,
+    ) -> Self {
+        let mapper = move |object: &DynamicObject, known: &Reader<K>| ranked_keys(mapper(object, known));
         let source = Source::mapped::<K, DynamicObject>(self.reconciled(), self.resource.clone(), predicate, mapper);
         self.with(source)
     }

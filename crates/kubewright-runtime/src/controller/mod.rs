@@ -10,7 +10,7 @@ mod channel;
 mod dispatch;
 mod dynamic;
 mod error;
-mod limit;
+mod finalizers;
 mod metrics;
 mod prepare;
 mod reconciler;
@@ -27,10 +27,14 @@ use tokio::sync::mpsc;
 use self::{
     channel::RunSource,
     run::{Typed, Work},
-    source::{Owners, Source, mapped_keys},
+    source::{Owners, Source, mapped_keys, ranked_keys},
 };
 pub use self::{
-    channel::Waker, dynamic::DynamicKind, error::ControllerError, limit::RateLimit, reconciler::Reconciler,
+    channel::Waker,
+    dynamic::DynamicKind,
+    error::ControllerError,
+    finalizers::{Finalizer, Finalizers, FinalizersError},
+    reconciler::Reconciler,
     source::Relation,
 };
 pub(crate) use self::{
@@ -38,12 +42,13 @@ pub(crate) use self::{
     prepare::{Environment, Prepared},
     source::Index,
 };
+pub use crate::limit::RateLimit;
 use crate::{
     cache::Reader,
     client::Client,
     object::{AnyObject, KindName, KindScope, Object, ObjectKey},
     predicate::Predicate,
-    queue::Backoff,
+    queue::{Backoff, Debounce},
     rbac::{Permissions, PolicyRule},
 };
 
@@ -82,9 +87,11 @@ pub struct Controller<K: AnyObject> {
     priority: Option<Rank<K>>,
     backoff: Backoff,
     rate_limit: Option<RateLimit>,
+    blocks_deletion: bool,
+    debounce: Option<Debounce>,
     predicate: Predicate<K>,
     sources: Vec<Source>,
-    outside: Vec<RunSource>,
+    outside: Vec<RunSource<K>>,
     work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
     is_exclusive: bool,
@@ -145,6 +152,8 @@ impl<K: AnyObject> Controller<K> {
             priority: None,
             backoff: Backoff::default(),
             rate_limit: None,
+            blocks_deletion: true,
+            debounce: None,
             predicate: Predicate::always(),
             sources: Vec::new(),
             outside: Vec::new(),
@@ -203,7 +212,12 @@ impl<K: AnyObject> Controller<K> {
     /// [`Context::children`](crate::context::Context::children) finds the children that are controlled; the others are found by an
     /// [index](Controller::index) of owner UIDs.
     pub fn owns_for_every_owner<T: Object>(self) -> Self {
-        let source = Source::owned::<K, T>(self.kind.clone(), (), Predicate::always(), Owners::Every);
+        self.owns_for_every_owner_when::<T>(Predicate::always())
+    }
+
+    /// [`Controller::owns_for_every_owner`] for changes that pass a predicate.
+    pub fn owns_for_every_owner_when<T: Object>(self, predicate: Predicate<T>) -> Self {
+        let source = Source::owned::<K, T>(self.kind.clone(), (), predicate, Owners::Every);
         self.watch(source)
     }
 
@@ -241,10 +255,17 @@ impl<K: AnyObject> Controller<K> {
         self,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<(ObjectKey, i32)> + Send + Sync + 'static,
     ) -> Self {
-        let mapper = move |object: &T, known: &Reader<K>| {
-            mapper(object, known).into_iter().map(|(key, priority)| (key, Some(priority))).collect()
-        };
-        let source = Source::mapped::<K, T>(self.kind.clone(), (), Predicate::always(), mapper);
+        self.watches_with_priority_when(Predicate::always(), mapper)
+    }
+
+    /// [`Controller::watches_with_priority`] for changes that pass a predicate.
+    pub fn watches_with_priority_when<T: Object>(
+        self,
+        predicate: Predicate<T>,
+        mapper: impl Fn(&T, &Reader<K>) -> Vec<(ObjectKey, i32)> + Send + Sync + 'static,
+    ) -> Self {
+        let mapper = move |object: &T, known: &Reader<K>| ranked_keys(mapper(object, known));
+        let source = Source::mapped::<K, T>(self.kind.clone(), (), predicate, mapper);
         self.watch(source)
     }
 
@@ -302,7 +323,7 @@ impl<K: AnyObject> Controller<K> {
     /// })
     /// # }
     /// ```
-    pub fn watches_raw_source<F>(self, run: impl FnOnce(Waker) -> F + Send + 'static) -> Self
+    pub fn watches_raw_source<F>(self, run: impl FnOnce(Waker<K>) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -323,6 +344,32 @@ impl<K: AnyObject> Controller<K> {
     /// Limits the rate of retries of all keys together. There is no limit by default.
     pub fn rate_limit(self, limit: RateLimit) -> Self {
         Self { rate_limit: Some(limit), ..self }
+    }
+
+    /// Sets whether children from [`Context::create_child`](crate::context::Context::create_child), `apply_child` and the like have
+    /// `blockOwnerDeletion: true` (the default). Without it, an owner that is deleted in the foreground doesn't wait for them, and the operator's role
+    /// needs no right to the owner's `finalizers` on clusters that ask for it, such as OpenShift
+    /// ([`owner::set_block_owner_deletion`](crate::owner::set_block_owner_deletion)).
+    pub fn block_owner_deletion(self, block_owner_deletion: bool) -> Self {
+        Self { blocks_deletion: block_owner_deletion, ..self }
+    }
+
+    /// Delays the reconcile of a key whose objects change until none has changed for `quiet`, but at most for `longest` after the
+    /// first change (kube: `Config::debounce`, which has no upper limit). It is meant for objects that change in bursts, such as those that one command
+    /// applies. By default there is no delay.
+    ///
+    /// Requeues, retries and the keys of a [`Waker`] are not delayed. A run for one of these includes the changes until then.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::controller::Controller;
+    /// # fn example(controller: Controller<Pod>) -> Controller<Pod> {
+    /// controller.debounce(Duration::from_secs(1), Duration::from_secs(10))
+    /// # }
+    /// ```
+    pub fn debounce(self, quiet: Duration, longest: Duration) -> Self {
+        Self { debounce: Some(Debounce { quiet, longest }).filter(|_| !quiet.is_zero()), ..self }
     }
 
     /// Sets the time after which the manager ends with [`ControllerError::NotSynced`] if one of the controller's kinds couldn't be
@@ -386,7 +433,7 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    fn outside(mut self, source: RunSource) -> Self {
+    fn outside(mut self, source: RunSource<K>) -> Self {
         self.outside.push(source);
         self
     }

@@ -20,7 +20,6 @@ use super::{
     barrier::Barrier,
     channel::{RunSource, Waker},
     dispatch::{Dispatcher, EnqueueAcquired, Metrics as LoopMetrics},
-    limit::Bucket,
     metrics::BarrierFamilies,
     source::{Source, priority},
     takeover::{Handoff, Takeover},
@@ -29,9 +28,10 @@ use super::{
 use crate::{
     cache::{Cache, CacheFamilies, Delta, Kind, Reader},
     client::Client,
-    context::{DynamicWatches, Enqueue, Notify, Services},
+    context::{DynamicWatches, Enqueue, Notify, Services, UndeclaredReads},
     event::{LateQueue, Recorder},
     leader::fence::Fence,
+    limit::Bucket,
     metrics::Metrics,
     object::{AnyObject, KindName, ObjectKey},
     queue::{KeyState, LOW_PRIORITY, NORMAL_PRIORITY, Now, Queue, SharedQueue, When},
@@ -68,6 +68,9 @@ pub(crate) struct Environment {
     pub(crate) is_fenced: bool,
     /// The name of the cluster, unless it is the manager's own.
     pub(crate) cluster: Option<Arc<str>>,
+    /// The `User-Agent` of the manager.
+    pub(crate) agent: String,
+    pub(crate) undeclared: UndeclaredReads,
 }
 
 impl Environment {
@@ -141,7 +144,8 @@ impl<K: AnyObject> Controller<K> {
         let (plain_name, name) = (name.clone(), environment.label(&name));
         let of_kind = || environment.concurrency.get(&kind.group_kind()).copied();
         let concurrency = self.concurrency.or_else(of_kind).unwrap_or(1).max(1);
-        let api = Client::new(sender.clone()).field_owner(&field_manager);
+        let agent = format!("{}/{name}", environment.agent);
+        let api = Client::new(sender.clone()).field_owner(&field_manager).user_agent(&agent);
         let api = client.map_or(api.clone(), |wrap| wrap(api));
         let metrics = LoopMetrics {
             controller: environment.metrics.controller(&name, concurrency),
@@ -163,11 +167,12 @@ impl<K: AnyObject> Controller<K> {
         let names = [kind.group.clone().into(), kind.kind.clone().into()];
         let tracer = environment.traces.controller(&name, names, concurrency, state);
         let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
-        let enqueue = enqueue(&queue, tracer.as_ref(), rank.clone());
+        let when = self.debounce.map_or(When::Now, When::Debounced);
+        let enqueue = enqueue(&queue, tracer.as_ref(), rank.clone(), when);
         let notify = notify(&queue, tracer.as_ref(), rank.clone());
         let watches = DynamicWatches::new(environment.cache.clone(), enqueue.clone(), notify);
         connect(&mut wiring, &queue, &enqueue, sources);
-        let acquiring = queue.clone();
+        let (acquiring, objects) = (queue.clone(), keys.clone());
         let enqueue_acquired: EnqueueAcquired = Box::new(move |acquired| {
             let acquired = keys.keys(None, &Selector::default()).into_iter().filter(|key| acquired(key));
             acquired.for_each(|key| {
@@ -189,6 +194,8 @@ impl<K: AnyObject> Controller<K> {
             cache: environment.cache.clone(),
             kinds: wiring.names(),
             types: wiring.types(),
+            undeclared: environment.undeclared.clone(),
+            blocks_deletion: self.blocks_deletion,
             watches,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
@@ -217,7 +224,7 @@ impl<K: AnyObject> Controller<K> {
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
         let (timeout, backlog, kinds) = (self.cache_sync_timeout, wiring.backlog(), wiring.kinds());
-        let run = Box::new(move |stop, abort| run(dispatcher, outside, backlog, timeout, stop, abort).boxed());
+        let run = Box::new(move |stop, abort| run(dispatcher, objects, outside, backlog, timeout, stop, abort).boxed());
         let detach = detach(environment.clone(), services, share, wiring);
         Prepared { run, kinds, detach }
     }
@@ -290,13 +297,13 @@ fn ranked_priority(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
 }
 
 /// Returns the function that enqueues keys and records the trigger.
-fn enqueue(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Enqueue {
+fn enqueue(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>, when: When) -> Enqueue {
     let (queue, tracer) = (queue.clone(), tracer.cloned());
     Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
         // Outside of the queue's lock, since it may compare objects.
         let trigger = tracer.as_ref().map(|tracer| tracer.trigger(delta));
         let priority = given.unwrap_or_else(|| ranked_priority(priority(delta), rank.as_ref(), &key));
-        queue.add_noting(key, priority, When::Now, |key, now| {
+        queue.add_noting(key, priority, when, |key, now| {
             if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
                 tracer.wanted(key, trigger, now.wall);
             }
@@ -329,9 +336,10 @@ fn connect(wiring: &mut Wiring, queue: &Arc<SharedQueue>, enqueue: &Enqueue, sou
 }
 
 /// Starts the sources, waits for the first lists, then runs the loop.
-async fn run(
+async fn run<K: AnyObject>(
     dispatcher: Dispatcher,
-    outside: Vec<RunSource>,
+    objects: Reader<K>,
+    outside: Vec<RunSource<K>>,
     backlog: Option<Backlog>,
     timeout: Option<Duration>,
     stop: CancellationToken,
@@ -342,7 +350,7 @@ async fn run(
     let controller = controller.clone();
     let mut sources = JoinSet::new();
     let share = &dispatcher.share;
-    let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone());
+    let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone(), objects);
     let called = waker.clone();
     share.on_wakeup(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
     for source in outside {
@@ -392,7 +400,7 @@ async fn catch_up(queue: &SharedQueue, backlog: Backlog, stop: &CancellationToke
 }
 
 /// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the source.
-async fn listen(controller: String, source: RunSource, waker: Waker, stop: CancellationToken) {
+async fn listen<K>(controller: String, source: RunSource<K>, waker: Waker<K>, stop: CancellationToken) {
     let listening = AssertUnwindSafe(async { source(waker).await }).catch_unwind();
     if let Some(Err(_)) = stop.run_until_cancelled(listening).await {
         error!(controller, "a source panicked: it enqueues no more keys");

@@ -162,6 +162,11 @@ pub(super) fn mapped_keys(keys: Vec<ObjectKey>) -> Vec<MappedKey> {
     keys.into_iter().map(|key| (key, None)).collect()
 }
 
+/// Returns the keys of a mapper with their priorities.
+pub(super) fn ranked_keys(keys: Vec<(ObjectKey, i32)>) -> Vec<MappedKey> {
+    keys.into_iter().map(|(key, priority)| (key, Some(priority))).collect()
+}
+
 fn passes<T: AnyObject>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
     delta.with(|change| predicate.passes(change)).unwrap_or_default()
 }

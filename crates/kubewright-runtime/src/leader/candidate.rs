@@ -132,7 +132,7 @@ impl Candidate {
 
     /// Returns the lease with this replica as its holder.
     fn claim(&self, before: Option<&Lease>, wall: Timestamp) -> Lease {
-        let LeaderOptions { namespace, name, identity, lease_duration, .. } = &self.options;
+        let LeaderOptions { namespace, name, identity, lease_duration, labels, .. } = &self.options;
         let old = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let ours = old.holder_identity.as_ref() == Some(identity);
         let taken_over = i32::from(before.is_some() && !ours);
@@ -147,7 +147,11 @@ impl Candidate {
             lease_transitions: Some(old.lease_transitions.unwrap_or_default().saturating_add(taken_over)),
             ..LeaseSpec::default()
         };
-        Lease { metadata: stored.map_or_else(fresh, |lease| lease.metadata.clone()), spec: Some(spec) }
+        let mut metadata = stored.map_or_else(fresh, |lease| lease.metadata.clone());
+        if !labels.is_empty() {
+            metadata.labels.get_or_insert_default().extend(labels.clone());
+        }
+        Lease { metadata, spec: Some(spec) }
     }
 }
 
@@ -207,6 +211,24 @@ mod tests {
         assert_eq!(lease.metadata.resource_version.as_deref(), Some("1"));
         a.written(stored(Action::Update(lease), "2"), second(3));
         assert_eq!(a.fence(), Some(second(13)));
+    }
+
+    #[test]
+    fn sets_labels_and_keeps_others() {
+        let mut options = LeaderOptions::new("system", "operator", "a");
+        options.labels = [("team".to_owned(), "b".to_owned())].into();
+        let mut a = Candidate::new(options);
+        let mut lease = stored(a.decide(second(0), wall(0)), "1");
+        assert_eq!(lease.metadata.labels, Some([("team".to_owned(), "b".to_owned())].into()));
+        lease.metadata.labels =
+            Some([("other".to_owned(), "c".to_owned()), ("team".to_owned(), "x".to_owned())].into());
+        a.written(lease, second(0));
+        let renewed = stored(a.decide(second(2), wall(2)), "2");
+        let labels = renewed.metadata.labels.expect("labels");
+        assert_eq!(
+            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
+            ["other=c", "team=b"]
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) mod lease_client;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kubewright_apimachinery::random::Random;
 use thiserror::Error;
@@ -35,6 +35,8 @@ pub struct LeaderOptions {
     pub renew_deadline: Duration,
     /// The pause between attempts, to which up to a fifth is added at random. Default: 2 s.
     pub retry_period: Duration,
+    /// Labels of the lease, which are set at each renewal. Default: none.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Returns an identity for this process: the host's name and a random part, since a restarted container keeps its host's
@@ -65,6 +67,7 @@ impl LeaderOptions {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            labels: BTreeMap::new(),
         }
     }
 

@@ -315,7 +315,7 @@ fn engage(
     abort: &CancellationToken,
 ) -> Result<impl Future<Output = Result<(), ManagerError>> + Send + use<>, ManagerError> {
     let Environment { clock, random, metrics, cache_metrics, .. } = &base.environment;
-    let client = client::logging_warnings(&cluster.client);
+    let client = client::outgoing(&cluster.client, &base.environment.agent, None, &base.environment.clock);
     let cache = Cache::new(cluster.namespaces.clone(), base.options.clone());
     let events = LateQueue::default();
     let environment = base.environment.of_cluster(name, client.clone(), cache.clone(), events.clone());

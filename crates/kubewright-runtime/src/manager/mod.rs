@@ -13,12 +13,13 @@ mod handles;
 mod kubeconfig_folder;
 mod kubeconfig_secrets;
 mod lifecycle;
+mod requests;
+mod webhooks;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::IntoFuture,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
     time::Duration,
 };
 
@@ -39,6 +40,7 @@ use self::{
     describe::DeclaredVersion,
     handles::Handles,
     lifecycle::{LeaseHold, Lifecycle, Task},
+    requests::Requests,
 };
 pub use self::{
     clusters::{Clusters, RemoteCluster},
@@ -52,8 +54,8 @@ use crate::{
     args::ManagerArgs,
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
+    context::UndeclaredReads,
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Index, Prepared},
-    conversion::Hub,
     event::Broadcaster,
     http::{BindAddress, BindError, Server},
     leader::{LeaderOptions, fence::Fence, identity},
@@ -66,7 +68,7 @@ use crate::{
     shard::{ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, Dependencies, Registrations, Webhook, WebhookServer},
+    webhook::{self, Dependencies, Registrations, WebhookServer},
 };
 
 /// The default grace period for tasks to end when the manager stops, as in controller-runtime.
@@ -111,6 +113,7 @@ pub struct Manager {
     handles: Handles,
     additions: Additions,
     fleet: Fleet,
+    requests: Requests,
 }
 
 /// The coordination mode of this process with other replicas.
@@ -123,7 +126,7 @@ enum Replicas {
     /// Sharding: the controllers reconcile a part of the keys.
     Shard(ShardOptions),
     /// Set by flags. Resolved when the client exists, since the default namespace depends on it.
-    Args { is_sharded: bool, namespace: Option<String>, name: String },
+    Args { is_sharded: bool, namespace: Option<String>, options: LeaderOptions },
 }
 
 /// The source of the client.
@@ -206,17 +209,25 @@ impl Manager {
         if args.leader_elect && args.shard {
             return Err(ManagerError::LeaderAndShards);
         }
-        let (metrics, probes) = (args.metrics.server(), args.health_probe_bind_address.clone());
-        let namespaces = args.namespaces();
-        let webhook_server = args.enable_webhooks.then(|| args.webhook.server());
+        let tls = args.tls.options();
+        let metrics = args.metrics.server().tls_options(tls.clone());
+        let probes = args.health_probe_bind_address.clone();
+        let (namespaces, qps, burst) = (args.namespaces(), args.kube_api_qps, args.kube_api_burst);
+        let webhook_server = args.enable_webhooks.then(|| args.webhook.server().tls_options(tls));
         let replicas = if args.leader_elect || args.shard {
             let name = args.leader_election_id.clone().unwrap_or_else(program_name);
-            Replicas::Args { is_sharded: args.shard, namespace: args.leader_election_namespace.clone(), name }
+            let namespace = args.leader_election_namespace.clone();
+            let mut options = LeaderOptions::new(namespace.clone().unwrap_or_default(), name, "");
+            options.lease_duration = args.leader_elect_lease_duration;
+            options.renew_deadline = args.leader_elect_renew_deadline;
+            options.retry_period = args.leader_elect_retry_period;
+            Replicas::Args { is_sharded: args.shard, namespace, options }
         } else {
             Replicas::Alone
         };
         let traces = if args.traces { Traces::default() } else { Traces::off() };
         let manager = Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces);
+        let manager = manager.client_rate_limit(qps, burst);
         Ok(Self { replicas, webhook_server, traces, ..manager })
     }
 
@@ -246,6 +257,7 @@ impl Manager {
             handles: Handles::default(),
             additions: Additions::default(),
             fleet: Fleet::default(),
+            requests: Requests::default(),
         }
     }
 
@@ -296,23 +308,6 @@ impl Manager {
     pub fn controller<K: AnyObject>(mut self, controller: Controller<K>) -> Self {
         self.controllers.push(Box::new(controller));
         self
-    }
-
-    /// Adds the webhooks of a kind. They are served by the server set with [`Manager::webhook_server`] or by flags.
-    pub fn webhook<K: Object>(mut self, webhook: Webhook<K>) -> Self {
-        self.webhooks.webhooks.extend(webhook.endpoints());
-        self
-    }
-
-    /// Adds the conversion between the versions of a kind. It is served by the webhook server.
-    pub fn conversion<K: Object>(mut self, hub: Hub<K>) -> Self {
-        self.webhooks.hubs.push(Arc::new(hub));
-        self
-    }
-
-    /// Sets the webhook server. By default, a manager that wasn't created from flags serves no webhooks.
-    pub fn webhook_server(self, server: WebhookServer) -> Self {
-        Self { webhook_server: Some(server), ..self }
     }
 
     /// Watches only these namespaces; an empty list means all. Cluster-scoped kinds are not affected.
@@ -432,11 +427,11 @@ impl Manager {
                 args.client(&metrics).await?
             }
         };
-        Ok(client::Client::new(kube))
+        Ok(client::Client::new(kube).user_agent(&self.requests.user_agent()))
     }
 
     /// Returns the health and readiness checks, for adding further ones. The manager's own checks are `ping`, `caches`,
-    /// `webhook` (with webhooks), and `shards` (with sharding), which checks that this replica is a member and sees the
+    /// `declarations` (see [`Context::cached`](crate::context::Context::cached)), `webhook` (with webhooks), and `shards` (with sharding), which checks that this replica is a member and sees the
     /// others.
     pub fn probes(&self) -> &Probes {
         &self.probes
@@ -480,7 +475,7 @@ impl Manager {
             Connection::Client(client) => client.clone(),
             Connection::Args(args) => args.client(&metrics).await?,
         };
-        let client = client::logging_warnings(&client);
+        let client = self.requests.client(&client, &self.clock);
         let cache = Cache::new(self.namespaces, self.cache.clone());
         let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
         let events = Broadcaster::start_for(queue.clone(), client.clone(), &hostname(), clock, metrics.clone());
@@ -502,6 +497,8 @@ impl Manager {
             cluster: None,
             concurrency: self.concurrency,
             fence,
+            agent: self.requests.user_agent(),
+            undeclared: UndeclaredReads::default(),
         };
         let replicas = self.replicas.resolve(&environment);
         match replicas {
@@ -532,7 +529,7 @@ impl Manager {
             group.push(lifecycle::runnable_task(runnable, &environment));
         }
 
-        add_checks(&self.probes, &environment.cache, &environment.share);
+        add_checks(&self.probes, &environment);
         let probe_servers = start_probes(&self.probe_address, &self.probes, &self.traces).await?;
         let Environment { client, clock, metrics, .. } = &environment;
         let traces = probe::traces_router(self.traces.clone());
@@ -612,13 +609,10 @@ impl Manager {
 impl Replicas {
     /// Resolves flags into options, including the defaults that depend on the client.
     fn resolve(self, environment: &Environment) -> Self {
-        let Self::Args { is_sharded, namespace, name } = self else { return self };
+        let Self::Args { is_sharded, namespace, options } = self else { return self };
         let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
-        let identity = identity(&environment.random);
-        match is_sharded {
-            true => Self::Shard(ShardOptions::new(namespace, name, identity)),
-            false => Self::Lead(LeaderOptions::new(namespace, name, identity)),
-        }
+        let options = LeaderOptions { namespace, identity: identity(&environment.random), ..options };
+        if is_sharded { Self::Shard(options.into()) } else { Self::Lead(options) }
     }
 }
 
@@ -656,13 +650,17 @@ fn controller_task(controller: Prepared) -> Task {
     Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
-/// Adds the manager's own checks: it responds, its caches are filled, and it has its share of the keys.
-fn add_checks(probes: &Probes, cache: &Cache, share: &Share) {
+/// Adds the manager's own checks: it responds, its caches are filled, its controllers declare what they read, and it has its share of
+/// the keys.
+fn add_checks(probes: &Probes, environment: &Environment) {
+    let Environment { cache, share, undeclared, .. } = environment;
     if share.is_of_a_group() {
         let share = share.clone();
         probes.readyz.add("shards", move || std::future::ready(share.check()));
     }
     probes.healthz.add("ping", || async { Ok(()) });
+    let undeclared = undeclared.clone();
+    probes.readyz.add("declarations", move || std::future::ready(undeclared.check()));
     let cache = cache.clone();
     probes.readyz.add("caches", move || {
         let unsynced = cache.unsynced();

@@ -9,6 +9,7 @@ mod controller;
 mod process;
 mod queue;
 mod shard;
+mod tokio_runtime;
 mod webhook;
 
 use std::{
@@ -68,6 +69,7 @@ impl Metrics {
     pub fn new(clock: SharedClock) -> Self {
         let registry = Registry::new();
         add(&registry, process::ProcessCollector::new().expect("constant names are valid"));
+        add(&registry, tokio_runtime::TokioCollector::new().expect("constant names are valid"));
         let inner = Inner {
             clock,
             controllers: controller::Families::new(&registry),

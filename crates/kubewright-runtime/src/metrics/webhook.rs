@@ -18,6 +18,7 @@ pub(crate) struct WebhookMetrics {
     requests: IntCounterVec,
     in_flight: IntGaugeVec,
     panics: IntCounter,
+    conversion_panics: IntCounter,
 }
 
 impl WebhookMetrics {
@@ -45,6 +46,11 @@ impl WebhookMetrics {
                 &["webhook"],
             ),
             panics: counter(registry, "controller_runtime_webhook_panics_total", "Webhooks that panicked."),
+            conversion_panics: counter(
+                registry,
+                "controller_runtime_conversion_webhook_panics_total",
+                "Conversions that panicked.",
+            ),
         }
     }
 
@@ -60,6 +66,7 @@ impl WebhookMetrics {
             requests: self.requests.clone(),
             in_flight: self.in_flight.with_label_values(&[path]),
             panics: self.panics.clone(),
+            conversion_panics: self.conversion_panics.clone(),
         }
     }
 }
@@ -73,6 +80,7 @@ pub(crate) struct PathMetrics {
     requests: IntCounterVec,
     in_flight: IntGauge,
     panics: IntCounter,
+    conversion_panics: IntCounter,
 }
 
 impl PathMetrics {
@@ -91,6 +99,11 @@ impl PathMetrics {
     /// Counts a panic of the webhook.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
+    }
+
+    /// Counts a panic of a conversion.
+    pub(crate) fn conversion_panicked(&self) {
+        self.conversion_panics.inc();
     }
 }
 

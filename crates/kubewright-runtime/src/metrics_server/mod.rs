@@ -24,7 +24,7 @@ use crate::{
     http::{BindAddress, BindError, Server, ServerOptions},
     metrics::{CONTENT_TYPE, Metrics},
     tls::{
-        CertResolver, Certificates, CertifiedKey,
+        CertResolver, Certificates, CertifiedKey, TlsOptions,
         authority::{self, KeyMaterial},
         files::Files,
     },
@@ -49,19 +49,25 @@ const OWN_INTERVAL: Duration = Duration::from_secs(3600);
 pub struct MetricsServer {
     pub(crate) address: BindAddress,
     tls: Option<Certificates>,
+    tls_options: TlsOptions,
     is_guarded: bool,
 }
 
 impl MetricsServer {
     /// Creates a server over plain HTTP without authentication.
     pub fn new(address: BindAddress) -> Self {
-        Self { address, tls: None, is_guarded: false }
+        Self { address, tls: None, tls_options: TlsOptions::new(), is_guarded: false }
     }
 
     /// Enables HTTPS. [`Certificates::SelfManaged`] issues and renews a certificate in memory, which scrapers can't
     /// verify.
     pub fn tls(self, certificates: Certificates) -> Self {
         Self { tls: Some(certificates), ..self }
+    }
+
+    /// Sets the versions and cipher suites of HTTPS.
+    pub fn tls_options(self, options: TlsOptions) -> Self {
+        Self { tls_options: options, ..self }
     }
 
     /// Requires a bearer token of the cluster whose user may `get` the path (`nonResourceURLs: [/metrics]`). The
@@ -98,7 +104,10 @@ impl MetricsServer {
         if let (Some(Certificates::SelfManaged), true) = (&self.tls, self.address != BindAddress::Disabled) {
             own = make(&resolver, None, clock);
         }
-        let manner = ServerOptions { tls: self.tls.as_ref().map(|_| resolver.tls()), ..ServerOptions::default() };
+        let manner = ServerOptions {
+            tls: self.tls.as_ref().map(|_| resolver.tls(&self.tls_options)),
+            ..ServerOptions::default()
+        };
         let flag = "--metrics-bind-address";
         let Some(server) = Server::start_as("metrics", flag, &self.address, router, manner).await? else {
             return Ok(None);

@@ -27,6 +27,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::tls::TlsVersion;
 
 struct Scene {
     api: ApiServer,
@@ -205,6 +206,25 @@ async fn an_unguarded_server_answers_everyone_and_never_serves_traces() {
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
     assert_eq!(fetch(stream, "/extra", None).await, (200, "more".into()));
     secure.shutdown().await;
+}
+
+#[tokio::test]
+async fn only_the_allowed_tls_versions_are_agreed_to() {
+    let scene = Scene::new();
+    let server = MetricsServer::new("127.0.0.1:0".parse().unwrap()).tls(Certificates::SelfManaged);
+    let server = scene.serve(server.tls_options(TlsOptions::new().min_version(TlsVersion::Tls13))).await;
+    let connect = async |version| {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_protocol_versions(&[version]).unwrap().dangerous();
+        let config = builder.with_custom_certificate_verifier(Arc::new(Unverified)).with_no_client_auth();
+        let stream = TcpStream::connect(server.server.address()).await.unwrap();
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    };
+    let stream = connect(&rustls::version::TLS13).await.unwrap();
+    assert_eq!(fetch(stream, "/extra", None).await.0, 200);
+    let error = connect(&rustls::version::TLS12).await.expect_err("it is too old").to_string();
+    assert!(error.contains("ProtocolVersion"), "{error}");
+    server.shutdown().await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //! * keys with a higher priority come first, and within a priority those that became ready first;
 //! * every operation takes logarithmic time, also with a million scheduled keys.
 //!
-//! It follows client-go's work queue, with two differences. A key that is handed out loses its pending delays: the result of its
+//! It follows client-go's work queue, with three differences. Additions can be debounced. A key that is handed out loses its pending delays: the result of its
 //! run determines when it runs again. And a delay may end at a time of the wall clock, which is compared with the clock each
 //! time and not converted to a duration once, so that a changed clock is followed.
 
@@ -55,6 +55,17 @@ pub enum When {
     After(Duration),
     /// When the wall clock shows this time.
     At(Timestamp),
+    /// When the key hasn't been added in this way for a while.
+    Debounced(Debounce),
+}
+
+/// A delay that each further addition extends, up to a limit. The run that follows belongs to all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debounce {
+    /// The delay after the last addition.
+    pub quiet: Duration,
+    /// The longest delay after the first one.
+    pub longest: Duration,
 }
 
 /// A key that was handed out.
@@ -119,7 +130,17 @@ struct Entry<K> {
     wall: Option<(Timestamp, u64)>,
     /// The priority that it will have when a delay ends.
     delayed_priority: Option<i32>,
+    /// A delay from additions that are not over yet. It is among those by monotonic time too.
+    burst: Option<Burst>,
     failures: u32,
+}
+
+/// Additions that follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    first: Duration,
+    due: (Duration, u64),
+    priority: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +188,7 @@ impl<K> Entry<K> {
             delay: None,
             wall: None,
             delayed_priority: None,
+            burst: None,
             failures: 0,
         }
     }
@@ -176,6 +198,7 @@ impl<K> Entry<K> {
             && self.demand.is_none()
             && self.delay.is_none()
             && self.wall.is_none()
+            && self.burst.is_none()
             && self.failures == 0
     }
 }
@@ -216,6 +239,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             }
             When::At(time) if time > now.wall => {
                 self.delay_until(slot, priority, time);
+                false
+            }
+            When::Debounced(debounce) if !debounce.quiet.is_zero() => {
+                self.debounce(slot, priority, debounce, now.monotonic);
                 false
             }
             _ => self.demand(slot, priority, now.monotonic, false),
@@ -297,7 +324,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let Some(entry) = self.entries.find(key).and_then(|slot| self.entries.at(slot)) else {
             return KeyState::Idle;
         };
-        let delay = entry.delay.map(|(due, _)| due.saturating_sub(now.monotonic));
+        let delay = [entry.delay, entry.burst.map(|burst| burst.due)].into_iter().flatten().min();
+        let delay = delay.map(|(due, _)| due.saturating_sub(now.monotonic));
         let wall = entry.wall.map(|(due, _)| Duration::try_from(due.duration_since(now.wall)).unwrap_or_default());
         match (entry.phase, entry.demand) {
             (Phase::Working, _) => KeyState::Working,
@@ -397,11 +425,33 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.by_wall.insert((time, sequence), slot);
     }
 
+    /// Delays a key until its additions pause. A key that is ready anyway includes the addition.
+    fn debounce(&mut self, slot: usize, priority: i32, Debounce { quiet, longest }: Debounce, now: Duration) {
+        let sequence = self.next_sequence();
+        let Some(entry) = self.entries.at_mut(slot) else { return };
+        if entry.demand.is_some() {
+            self.demand(slot, priority, now, false);
+            return;
+        }
+        let known = entry.burst;
+        let first = known.map_or(now, |known| known.first);
+        let due = (now.saturating_add(quiet).min(first.saturating_add(longest)), sequence);
+        entry.burst =
+            Some(Burst { first, due, priority: known.map_or(priority, |known| known.priority.max(priority)) });
+        if let Some(known) = known {
+            self.by_delay.remove(&known.due);
+        }
+        self.by_delay.insert(due, slot);
+    }
+
     /// Makes keys ready whose delays have ended.
     fn promote(&mut self, now: Now) {
         while let Some(first) = self.by_delay.first_entry().filter(|first| first.key().0 <= now.monotonic) {
-            let ((due, _), slot) = first.remove_entry();
-            self.end_delay(slot, due, |entry| entry.delay = None);
+            let (due, slot) = first.remove_entry();
+            match self.entries.at_mut(slot).and_then(|entry| entry.burst.take_if(|burst| burst.due == due)) {
+                Some(burst) => drop(self.demand(slot, burst.priority, due.0, false)),
+                None => self.end_delay(slot, due.0, |entry| entry.delay = None),
+            }
         }
         while let Some(first) = self.by_wall.first_entry().filter(|first| first.key().0 <= now.wall) {
             let slot = first.remove();
@@ -422,10 +472,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     fn forget_delays(&mut self, slot: usize) {
         let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.delayed_priority = None;
-        if let Some(due) = entry.delay.take() {
+        let delays = [entry.delay.take(), entry.burst.take().map(|burst| burst.due)];
+        let wall = entry.wall.take();
+        for due in delays.into_iter().flatten() {
             self.by_delay.remove(&due);
         }
-        if let Some(due) = entry.wall.take() {
+        if let Some(due) = wall {
             self.by_wall.remove(&due);
         }
     }

@@ -230,6 +230,76 @@ fn a_key_that_always_fails_is_retried_with_growing_delays() {
     assert!(pauses[18..].iter().all(|pause| *pause == 1_000_000), "{pauses:?}");
 }
 
+const DEBOUNCED: When =
+    When::Debounced(Debounce { quiet: Duration::from_millis(10), longest: Duration::from_millis(35) });
+
+#[test]
+fn a_debounced_key_waits_for_a_pause_up_to_a_limit() {
+    let mut queue = queue();
+    for millis in [0, 8, 16] {
+        assert!(!queue.add(1, LOW_PRIORITY, DEBOUNCED, at(millis)));
+    }
+    assert_eq!(queue.key_state(&1, at(16)), KeyState::Delayed(Duration::from_millis(10)));
+    assert_eq!((take(&mut queue, 25), queue.next_wake(at(25))), (None, Some(Duration::from_millis(1))));
+    let taken = queue.take(at(26)).expect("it has been quiet");
+    assert_eq!((taken.key, taken.priority, taken.delayed), (1, LOW_PRIORITY, false), "it is no timer");
+    queue.done(&1);
+    assert!(is_blank(&queue));
+    for millis in (100..135).step_by(5) {
+        queue.add(1, NORMAL_PRIORITY, DEBOUNCED, at(millis));
+    }
+    assert_eq!((take(&mut queue, 134), take(&mut queue, 135)), (None, Some(1)), "it is never quiet");
+    queue.add(1, 0, DEBOUNCED, at(140));
+    queue.done(&1);
+    assert_eq!((take(&mut queue, 149), take(&mut queue, 150)), (None, Some(1)), "additions while it runs");
+    queue.done(&1);
+    assert!(is_blank(&queue));
+}
+
+#[test]
+fn a_debounced_key_runs_earlier_for_other_reasons() {
+    let mut queue = queue();
+    queue.add(1, 5, DEBOUNCED, at(0));
+    queue.add(1, 0, When::After(Duration::from_millis(4)), at(0));
+    assert_eq!(take(&mut queue, 4), Some(1), "the delay of a requeue is not extended");
+    queue.done(&1);
+    assert!(is_blank(&queue), "the run has included the addition");
+    queue.add(1, 0, When::Now, at(20));
+    queue.add(1, 5, DEBOUNCED, at(20));
+    assert_eq!(queue.take(at(20)).map(|taken| taken.priority), Some(5), "a ready key isn't delayed");
+    queue.done(&1);
+    queue.add(1, 0, DEBOUNCED, at(30));
+    queue.close();
+    assert!(is_blank(&queue));
+}
+
+proptest! {
+    /// A debounced key becomes ready when the additions pause for 10 ms, and at the latest 35 ms after the first.
+    #[test]
+    fn debounced_additions_are_one_run(pauses in proptest::collection::vec(0_u64..20, 1..40)) {
+        let (mut queue, mut millis, mut burst) = (queue(), 0, None::<(u64, u64)>);
+        let mut runs = Vec::new();
+        let mut expected = Vec::new();
+        for pause in pauses {
+            for _ in 0..=pause {
+                while let Some(key) = take(&mut queue, millis) {
+                    runs.push(millis);
+                    queue.done(&key);
+                }
+                if let Some((first, last)) = burst && millis == (last + 10).min(first + 35) {
+                    expected.push(millis);
+                    burst = None;
+                }
+                millis += 1;
+            }
+            // At the end of a millisecond, so that it doesn't coincide with a run.
+            queue.add(1, 0, DEBOUNCED, at(millis - 1));
+            burst = Some((burst.map_or(millis - 1, |(first, _)| first), millis - 1));
+        }
+        prop_assert_eq!(runs, expected);
+    }
+}
+
 /// An operation on the queue, or a change of the clocks.
 #[derive(Clone, Debug)]
 enum Step {

@@ -60,7 +60,7 @@ mod tests;
 mod view;
 mod wakeups;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kubewright_apimachinery::name;
 use thiserror::Error;
@@ -109,6 +109,8 @@ pub struct ShardOptions {
     pub renew_deadline: Duration,
     /// The interval of renewals and lists (2 s, and up to a fifth more at random), each with one list and one update.
     pub retry_period: Duration,
+    /// Further labels of the leases (none).
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Invalid options.
@@ -128,12 +130,18 @@ pub enum ShardError {
     },
 }
 
+impl From<LeaderOptions> for ShardOptions {
+    /// The name becomes that of the group.
+    fn from(options: LeaderOptions) -> Self {
+        let LeaderOptions { namespace, name, identity, lease_duration, renew_deadline, retry_period, labels } = options;
+        Self { namespace, name, identity, lease_duration, renew_deadline, retry_period, labels }
+    }
+}
+
 impl ShardOptions {
     /// Returns options with the default durations of leader election.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
-        let LeaderOptions { namespace, name, identity, lease_duration, renew_deadline, retry_period } =
-            LeaderOptions::new(namespace, name, identity);
-        Self { namespace, name, identity, lease_duration, renew_deadline, retry_period }
+        LeaderOptions::new(namespace, name, identity).into()
     }
 
     fn validate(&self) -> Result<(), ShardError> {
@@ -150,7 +158,7 @@ impl ShardOptions {
     /// Returns the options of this member's own lease.
     pub(crate) fn own_lease(&self) -> LeaderOptions {
         let name = format!("{}-{:016x}", self.name, hash(self.identity.as_bytes()));
-        let Self { namespace, identity, lease_duration, renew_deadline, retry_period, .. } = self.clone();
-        LeaderOptions { namespace, name, identity, lease_duration, renew_deadline, retry_period }
+        let Self { namespace, identity, lease_duration, renew_deadline, retry_period, labels, .. } = self.clone();
+        LeaderOptions { namespace, name, identity, lease_duration, renew_deadline, retry_period, labels }
     }
 }

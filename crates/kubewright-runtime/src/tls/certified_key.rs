@@ -14,6 +14,8 @@ use rustls::{
 };
 use thiserror::Error;
 
+use super::TlsOptions;
+
 /// The error of an unusable certificate or key. The messages contain no part of either.
 #[derive(Debug, Error)]
 pub(crate) enum KeyError {
@@ -98,14 +100,17 @@ impl CertResolver {
 
     /// Returns a TLS configuration that resolves the certificate at each handshake. It offers only HTTP/1.1, which
     /// suffices for API servers and scrapers; HTTP/2 has had more denial-of-service vulnerabilities.
-    pub(crate) fn tls(&self) -> Arc<ServerConfig> {
-        self.tls_for(None)
+    pub(crate) fn tls(&self, options: &TlsOptions) -> Arc<ServerConfig> {
+        self.tls_for(options, None)
     }
 
     /// Like [`CertResolver::tls`], but with `clients` as the verifier of client certificates.
-    pub(crate) fn tls_for(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> Arc<ServerConfig> {
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
+    pub(crate) fn tls_for(
+        &self,
+        options: &TlsOptions,
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Arc<ServerConfig> {
+        let builder = options.builder();
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(clients) => builder.with_client_cert_verifier(clients),

@@ -8,10 +8,12 @@ pub(crate) mod authority;
 mod certificate;
 mod certified_key;
 pub(crate) mod files;
+mod options;
 
 use std::path::PathBuf;
 
 pub(crate) use self::certified_key::{CertResolver, CertifiedKey};
+pub use self::options::{CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion};
 
 /// The source of a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use k8s_openapi::{
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::{Names, Policies};
+use super::{AdmissionRule, Names, Policies};
 use crate::object::KindName;
 
 /// The path of all conversions, as in controller-runtime.
@@ -61,7 +61,7 @@ pub enum Operation {
     Update,
     /// A deletion.
     Delete,
-    /// A connection. Webhooks of this runtime are not called for it.
+    /// A connection, such as of `pods/exec`. Only an [`AdmissionWebhook`](super::AdmissionWebhook) is called for it.
     Connect,
 }
 
@@ -81,40 +81,34 @@ impl fmt::Display for Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WebhookDescription {
-    /// The kind of its objects.
-    pub kind: KindName,
+    /// Its name in a configuration.
+    pub name: String,
     /// Its role.
     pub role: Role,
     /// Its path on the server.
     pub path: String,
-    /// The operations for which it is called.
-    pub operations: Vec<Operation>,
+    /// The requests for which it is called.
+    pub rules: Vec<AdmissionRule>,
     /// The policies by which it is called.
     pub policies: Policies,
 }
 
 impl WebhookDescription {
-    /// Returns its name in a configuration, as kubebuilder names it, such as `mcronjob-v1`, in the domain of the group, since a manager may
-    /// have two kinds of the same name.
-    pub fn name(&self) -> String {
-        let KindName { group, version, kind, .. } = &self.kind;
-        let domain = match group.as_str() {
-            "" => "core.k8s.io".into(),
-            group if group.contains('.') => group.to_owned(),
-            group => format!("{group}.k8s.io"),
-        };
-        format!("{}{}-{version}.{domain}", &self.role.verb()[..1], kind.to_lowercase())
-    }
-
     fn rules(&self) -> Vec<RuleWithOperations> {
-        vec![RuleWithOperations {
-            api_groups: Some(vec![self.kind.group.clone()]),
-            api_versions: Some(vec![self.kind.version.clone()]),
-            operations: Some(self.operations.iter().map(ToString::to_string).collect()),
-            resources: Some(vec![self.kind.plural.clone()]),
-            scope: None,
-        }]
+        self.rules.iter().map(AdmissionRule::configured).collect()
     }
+}
+
+/// Returns the name of a kind's webhook in a configuration, as kubebuilder names it, such as `mcronjob-v1`, in the domain of the group,
+/// since a manager may have two kinds of the same name.
+pub(super) fn name(role: Role, kind: &KindName) -> String {
+    let KindName { group, version, kind, .. } = kind;
+    let domain = match group.as_str() {
+        "" => "core.k8s.io".into(),
+        group if group.contains('.') => group.to_owned(),
+        group => format!("{group}.k8s.io"),
+    };
+    format!("{}{}-{version}.{domain}", &role.verb()[..1], kind.to_lowercase())
 }
 
 /// The target at which the API server calls the webhooks.
@@ -196,7 +190,7 @@ pub fn configurations(
             failure_policy: Some(webhook.policies.failure.to_string()),
             match_conditions: webhook.policies.conditions(),
             match_policy: webhook.policies.match_policy(),
-            name: webhook.name(),
+            name: webhook.name.clone(),
             namespace_selector: webhook.policies.namespaces.clone().map(Into::into),
             object_selector: webhook.policies.objects.clone().map(Into::into),
             reinvocation_policy: webhook.policies.reinvoke.then(|| "IfNeeded".into()),
@@ -212,7 +206,7 @@ pub fn configurations(
             failure_policy: Some(webhook.policies.failure.to_string()),
             match_conditions: webhook.policies.conditions(),
             match_policy: webhook.policies.match_policy(),
-            name: webhook.name(),
+            name: webhook.name.clone(),
             namespace_selector: webhook.policies.namespaces.clone().map(Into::into),
             object_selector: webhook.policies.objects.clone().map(Into::into),
             rules: Some(webhook.rules()),
@@ -242,16 +236,16 @@ mod tests {
     fn webhook(group: &str, role: Role) -> WebhookDescription {
         let kind =
             KindName { group: group.into(), version: "v1".into(), kind: "CronJob".into(), plural: "cronjobs".into() };
-        let operations = vec![Operation::Create, Operation::Update];
-        WebhookDescription { path: path(role, &kind), kind, role, operations, policies: Policies::default() }
+        let (name, rules) = (name(role, &kind), vec![AdmissionRule::kind(&kind)]);
+        WebhookDescription { name, path: path(role, &kind), role, rules, policies: Policies::default() }
     }
 
     #[test]
     fn names_and_paths_are_kubebuilders() {
         let webhook = webhook("batch.tutorial.kubebuilder.io", Role::Mutating);
         assert_eq!(webhook.path, "/mutate-batch-tutorial-kubebuilder-io-v1-cronjob");
-        assert_eq!(webhook.name(), "mcronjob-v1.batch.tutorial.kubebuilder.io");
-        assert_eq!(super::tests::webhook("batch", Role::Validating).name(), "vcronjob-v1.batch.k8s.io");
+        assert_eq!(webhook.name, "mcronjob-v1.batch.tutorial.kubebuilder.io");
+        assert_eq!(super::tests::webhook("batch", Role::Validating).name, "vcronjob-v1.batch.k8s.io");
         assert_eq!(super::tests::webhook("", Role::Validating).path, "/validate--v1-cronjob");
     }
 

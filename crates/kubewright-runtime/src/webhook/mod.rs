@@ -22,7 +22,11 @@
 //! let webhook = Webhook::<ConfigMap>::new().validating(NoSecrets);
 //! ```
 //!
-//! Add it to a manager with [`Manager::webhook`](crate::manager::Manager::webhook). The manager serves all webhooks over
+//! An [`AdmissionWebhook`] decides about requests without a typed object: subresources, connections, several kinds.
+//!
+//! Add them to a manager with [`Manager::webhook`](crate::manager::Manager::webhook) and
+//! [`Manager::admission`](crate::manager::Manager::admission).
+//! The manager serves all webhooks over
 //! HTTPS ([`WebhookServer`]) on every replica, independent of leader election, and manages the certificate.
 //!
 //! # Tests and demos with an embedded cluster in the same process
@@ -45,6 +49,7 @@
 //! and `spec.conversion` for the CRDs of [converted](crate::conversion) kinds. The certificate is read from a directory,
 //! which for example cert-manager provides, or is created by the manager and stored in a Secret ([`Certificates`]).
 
+mod admission;
 mod ca_bundle;
 mod cert_rotator;
 mod handler;
@@ -55,7 +60,9 @@ mod policies;
 mod request;
 mod response;
 mod review;
+mod rule;
 mod server;
+mod standalone;
 mod validation;
 
 use std::{fmt, sync::Arc};
@@ -64,17 +71,22 @@ pub use kubewright_apimachinery::status::{Cause, Status};
 
 use self::handler::{Defaulting, Handler, Validating};
 pub use self::{
+    admission::{AdmissionHandler, AdmissionWebhook, Allowed},
     manifests::{Operation, Role, WebhookDescription},
     options::{ClientAuthoritiesError, WebhookArgs, WebhookServer},
     policies::{FailurePolicy, Policies},
     request::Request,
+    rule::AdmissionRule,
+    standalone::StandaloneWebhooks,
     validation::{Denied, ValidationErrors},
 };
 pub(crate) use self::{
     options::Names,
     server::{Dependencies, Running},
 };
-pub use crate::tls::Certificates;
+pub use crate::tls::{
+    Certificates, CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion,
+};
 use crate::{
     conversion::AnyHub,
     object::{KindName, Object},
@@ -209,8 +221,9 @@ impl<K: Object> Webhook<K> {
         let mut endpoints = Vec::new();
         let kind = KindName::of::<K>();
         let mut add = |role, path, operations: &[Operation], handler: Arc<dyn Handler>| {
-            let (operations, policies) = (operations.to_vec(), self.policies.clone());
-            let description = WebhookDescription { kind: kind.clone(), role, path, operations, policies };
+            let rules = vec![AdmissionRule::kind(&kind).operations(operations.iter().copied())];
+            let (name, policies) = (manifests::name(role, &kind), self.policies.clone());
+            let description = WebhookDescription { name, role, path, rules, policies };
             endpoints.push(Endpoint { description, handler });
         };
         let mut operations = vec![Operation::Create, Operation::Update];

@@ -11,7 +11,11 @@ use rustls::{
 };
 use thiserror::Error;
 
-use crate::{http::BindAddress, process::program_name, tls::Certificates};
+use crate::{
+    http::BindAddress,
+    process::program_name,
+    tls::{Certificates, TlsOptions},
+};
 
 /// The interval between checks of certificates, Secret and configurations.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -22,6 +26,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub struct WebhookServer {
     pub(crate) address: BindAddress,
     pub(crate) certificates: Certificates,
+    pub(crate) tls_options: TlsOptions,
     pub(crate) name: Option<String>,
     pub(crate) service: Option<String>,
     pub(crate) namespace: Option<String>,
@@ -58,6 +63,7 @@ impl WebhookServer {
         Self {
             address,
             certificates: Certificates::SelfManaged,
+            tls_options: TlsOptions::new(),
             name: None,
             service: None,
             namespace: None,
@@ -93,6 +99,11 @@ impl WebhookServer {
     /// Sets the source of the certificate.
     pub fn certificates(self, certificates: Certificates) -> Self {
         Self { certificates, ..self }
+    }
+
+    /// Sets the versions and cipher suites that the server agrees to.
+    pub fn tls_options(self, options: TlsOptions) -> Self {
+        Self { tls_options: options, ..self }
     }
 
     /// Installs the configurations with this URL, such as `https://127.0.0.1:9443`, if certificates are self-managed.

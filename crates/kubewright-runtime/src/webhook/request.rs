@@ -15,7 +15,7 @@ use crate::object::KindName;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// The operation. Never `Connect`.
+    /// The operation. `Connect` only in an [`AdmissionHandler`](super::AdmissionHandler).
     pub operation: Operation,
     /// The user who made it.
     pub user: UserInfo,
@@ -27,11 +27,14 @@ pub struct Request {
     pub name: String,
     /// The subresource, if the request is about one.
     pub subresource: Option<String>,
+    /// The kind of the object, which for a subresource is that of its body, such as `PodExecOptions`. `plural` is the resource.
+    pub kind: KindName,
     /// The kind of the request, which the API server may have converted.
     pub requested: KindName,
     /// The options of the write, such as a `CreateOptions` with its `fieldManager`, or the `propagationPolicy` of a `DeleteOptions`;
     /// null without options.
     pub options: Value,
+    pub(crate) object: Arc<Value>,
     pub(crate) old: Arc<Value>,
     pub(crate) clock: SharedClock,
 }
@@ -40,6 +43,12 @@ impl Request {
     /// Returns the time. Use it instead of the system's, so that simulations can set it.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Returns the object of the write, or the body of a subresource. `None` for a deletion, and if `K` can't represent it. A defaulter or
+    /// validator gets the object itself.
+    pub fn object<K: DeserializeOwned>(&self) -> Option<K> {
+        K::deserialize(self.object.as_ref()).ok()
     }
 
     /// Returns the object before the write. `None` for a creation, and if `K` can't represent the stored object, which may be
@@ -68,7 +77,9 @@ impl Request {
             namespace: namespace.map(Into::into),
             name: name.into(),
             subresource: None,
+            kind: kind.clone(),
             requested: kind,
+            object: Arc::default(),
             options: Value::Null,
             old: Arc::default(),
             clock,

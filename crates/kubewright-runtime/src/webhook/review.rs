@@ -32,9 +32,7 @@ pub(super) enum ReviewError {
 pub(super) struct Review {
     version: String,
     uid: String,
-    /// The kind of the object.
-    pub(super) kind: KindName,
-    pub(super) object: Value,
+    pub(super) object: Arc<Value>,
     pub(super) old_object: Arc<Value>,
     pub(super) request: Request,
 }
@@ -110,12 +108,12 @@ impl Review {
         let it = request.ok_or(ReviewError::NoRequest)?;
         let plural = it.resource.resource;
         let kind = it.kind.named(&plural);
-        let old_object = Arc::new(it.old_object);
+        let (object, old_object) = (Arc::new(it.object), Arc::new(it.old_object));
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(Self {
             version,
             uid: it.uid,
-            object: it.object,
+            object: object.clone(),
             old_object: old_object.clone(),
             request: Request {
                 operation: it.operation,
@@ -125,11 +123,12 @@ impl Review {
                 name: it.name,
                 subresource: given(it.sub_resource),
                 requested: it.request_kind.map_or_else(|| kind.clone(), |asked| asked.named(&plural)),
+                kind,
                 options: it.options,
+                object,
                 old: old_object,
                 clock: clock.clone(),
             },
-            kind,
         })
     }
 
@@ -153,9 +152,9 @@ impl Review {
     /// Returns the refusal of a review of another kind.
     pub(super) fn unexpected(&self, expected: &KindName) -> Option<Status> {
         let of = |kind: &KindName| (kind.group.clone(), kind.version.clone(), kind.kind.clone());
-        (of(&self.kind) != of(expected)).then(|| {
+        (of(&self.request.kind) != of(expected)).then(|| {
             let name = |kind: &KindName| format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
-            Status::bad_request(format!("expected an object of {}, got {}", name(expected), name(&self.kind)))
+            Status::bad_request(format!("expected an object of {}, got {}", name(expected), name(&self.request.kind)))
         })
     }
 }
@@ -184,7 +183,7 @@ mod tests {
             assert_eq!((request.operation, request.dry_run, &request.namespace), (Operation::Update, true, &None));
             assert_eq!(request.user.username.as_deref(), Some("ann"));
             assert_eq!((request.requested.version.as_str(), request.requested.plural.as_str()), ("v1", "ks"));
-            assert_eq!((&review.object, review.old_object.as_ref()), (&json!({"a": 1}), &Value::Null));
+            assert_eq!((review.object.as_ref(), review.old_object.as_ref()), (&json!({"a": 1}), &Value::Null));
             assert_eq!((&request.options["fieldManager"], request.old_object::<String>()), (&json!("ann"), None));
             let answer = AdmissionResponse {
                 warnings: vec!["w".into()],

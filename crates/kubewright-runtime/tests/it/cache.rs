@@ -212,13 +212,45 @@ impl Reconciler<Fleet> for Undeclared {
 async fn a_read_of_an_undeclared_type_is_an_error_that_names_it() {
     let world = World::new().await;
     let undeclared = Undeclared::default();
-    let manager = run(world.manager().controller(Controller::new(undeclared.clone()).owns::<ConfigMap>()));
+    let manager = world.manager();
+    let readyz = manager.probes().readyz.clone();
+    let manager = run(manager.controller(Controller::new(undeclared.clone()).owns::<ConfigMap>()));
+    until("the check passes", || async { readyz.run("declarations").await == Some(Ok(())) }).await;
     world.create_fleet("a", 0).await;
     until("it has read", || async { !undeclared.0.lock().is_empty() }).await;
+    let check = readyz.run("declarations").await.expect("there is a check").expect_err("a rollout stops here");
+    assert!(check.contains("controller fleet doesn't declare Namespace"), "{check}");
+    assert!(check.contains("DynamicObject"), "{check}");
     manager.stop().await;
     let errors = undeclared.0.lock().clone();
     let (typed, dynamic) = errors.split_at(4);
     let expected = "controller fleet doesn't declare Namespace as k8s_openapi::";
     assert!(typed.iter().all(|error| error.starts_with(expected)), "{typed:?}");
     assert!(dynamic[0].contains("doesn't declare ConfigMap as kube_core::dynamic::DynamicObject"), "{dynamic:?}");
+}
+
+/// The first list comes as the beginning of the watch, and so does the one after a watch that expires.
+#[tokio::test(start_paused = true)]
+async fn lists_can_be_streamed() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.create_fleet(name, 0).await;
+    }
+    let manager = world.manager().cache(CacheOptions::new().streamed_lists(true));
+    let fleets = manager.cached::<Fleet>();
+    let running = run(manager);
+    let reader = fleets.synced().await.expect("it runs");
+    assert_eq!(reader.len(), 2);
+    world.create_fleet("c", 0).await;
+    world.fleets().delete("a", &Default::default()).await.expect("deleted");
+    until("the changes arrive", || async {
+        let names = reader.keys(None, &Default::default());
+        names.iter().map(|key| key.name()).collect::<Vec<_>>() == ["b", "c"]
+    })
+    .await;
+    running.stop().await;
+    let requests = world.faults.requests();
+    let of =
+        |verb| requests.iter().filter(|seen| seen.request.resource == "fleets" && seen.request.verb == verb).count();
+    assert_eq!((of(Verb::List), of(Verb::Watch)), (0, 1));
 }

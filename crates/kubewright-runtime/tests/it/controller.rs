@@ -94,12 +94,63 @@ async fn channels_and_sources_wake_keys() {
     assert!(sender.is_closed(), "nobody listens after the end");
 }
 
+/// A change of the settings wakes all objects, or those that use them.
+#[tokio::test(start_paused = true)]
+async fn a_source_wakes_all_objects_or_those_that_pass() {
+    let world = World::new().await;
+    for (name, size) in [("a", 1), ("b", 2), ("c", 3)] {
+        world.create_fleet(name, size).await;
+    }
+    let diary = Diary::default();
+    let (settings, mut changed) = tokio::sync::watch::channel(0);
+    let controller = Controller::new(diary.clone()).watches_raw_source(|waker| async move {
+        while changed.changed().await.is_ok() {
+            match *changed.borrow() {
+                0 => waker.wake_all(),
+                least => waker.wake_all_when(|fleet: &Fleet| fleet.spec.size >= least),
+            }
+        }
+    });
+    let manager = run(world.manager().controller(controller));
+    until("all have run", || async { diary.names().len() == 3 }).await;
+    settings.send(0).expect("it listens");
+    until("all have run again", || async { diary.names().len() == 6 }).await;
+    settings.send(2).expect("it listens");
+    until("two have run again", || async { diary.names().len() == 8 }).await;
+    pass(5).await;
+    manager.stop().await;
+    assert_eq!(diary.names()[3..], ["a", "b", "c", "b", "c"]);
+}
+
+/// Twenty changes within ten seconds are one run, and a stream of changes doesn't delay a run for ever.
+#[tokio::test(start_paused = true)]
+async fn bursts_of_changes_are_one_run() {
+    let world = World::new().await;
+    world.create_fleet("a", 0).await;
+    let diary = Diary::default();
+    let debounced = Controller::new(diary.clone()).debounce(Duration::from_secs(1), Duration::from_secs(20));
+    let manager = run(world.manager().controller(debounced));
+    until("it has run", || async { diary.names().len() == 1 }).await;
+    for size in 1..=20 {
+        world.resize("a", size).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(diary.names().len(), 1, "it changes all the time");
+    until("it has run again", || async { diary.names().len() == 2 }).await;
+    for size in 1..=60 {
+        world.resize("a", size).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(diary.names().len(), 3, "after the longest delay, and not more often");
+    manager.stop().await;
+}
+
 /// Two keys become ready while the only worker is busy: the one that was requeued with the higher priority runs first.
 #[tokio::test(start_paused = true)]
 async fn a_requeue_has_the_priority_that_the_action_gives_it() {
     let world = World::new().await;
     let diary = Diary::default();
-    let slow = |waker: kubewright_runtime::controller::Waker| async move {
+    let slow = |waker: kubewright_runtime::controller::Waker<Fleet>| async move {
         tokio::time::sleep(Duration::from_secs(10)).await;
         waker.wake_after(key("slow"), Duration::from_millis(500));
         std::future::pending().await

@@ -27,10 +27,9 @@ use tower::service_fn;
 use crate::world::{FleetReconciler, World, controller, own_address, run};
 
 /// Name, type and labels. Metrics that would have nothing to count are not served:
-/// `rest_client_rate_limiter_duration_seconds` and `rest_client_request_retries_total`, since requests are neither
-/// throttled nor repeated, and `controller_runtime_conversion_webhook_panics_total`, since panics of conversions count
-/// as panics of webhooks.
-const FAMILIES: [(&str, &str, &[&str]); 34] = [
+/// `rest_client_rate_limiter_duration_seconds`, since there is no limit by default, and `rest_client_request_retries_total`, since
+/// the client repeats no requests.
+const FAMILIES: [(&str, &str, &[&str]); 40] = [
     ("controller_runtime_reconcile_total", "counter", &["controller", "result"]),
     ("controller_runtime_reconcile_errors_total", "counter", &["controller"]),
     ("controller_runtime_terminal_reconcile_errors_total", "counter", &["controller"]),
@@ -43,6 +42,7 @@ const FAMILIES: [(&str, &str, &[&str]); 34] = [
     ("controller_runtime_webhook_requests_total", "counter", &["code", "webhook"]),
     ("controller_runtime_webhook_requests_in_flight", "gauge", &["webhook"]),
     ("controller_runtime_webhook_panics_total", "counter", &[]),
+    ("controller_runtime_conversion_webhook_panics_total", "counter", &[]),
     ("workqueue_depth", "gauge", &["controller", "name", "priority"]),
     ("workqueue_adds_total", "counter", &["controller", "name"]),
     ("workqueue_queue_duration_seconds", "histogram", &["controller", "name"]),
@@ -66,6 +66,11 @@ const FAMILIES: [(&str, &str, &[&str]); 34] = [
     // Additional metrics, which controller-runtime doesn't have.
     ("kubewright_read_your_writes_waits_total", "counter", &["controller"]),
     ("kubewright_read_your_writes_timeouts_total", "counter", &["controller"]),
+    ("tokio_alive_tasks", "gauge", &[]),
+    ("tokio_global_queue_depth", "gauge", &[]),
+    ("tokio_worker_busy_seconds_total", "counter", &[]),
+    ("tokio_worker_parks_total", "counter", &[]),
+    ("tokio_workers", "gauge", &[]),
 ];
 
 struct Anything;

@@ -9,7 +9,10 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, ValidationDirective},
     core::GroupVersionKind,
 };
-use kubewright::{client::Client, prelude::*};
+use kubewright::{
+    client::{Client, Impersonation},
+    prelude::*,
+};
 use serde_json::json;
 
 use crate::cluster;
@@ -66,6 +69,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     });
     let refused = careful.kind::<Pod>().delete(&key("web")).await;
     anyhow::ensure!(refused.is_err_and(|error| error.is_forbidden()), "the hook has answered");
+
+    let guest = client.clone().user_agent("tour/1").impersonate(Impersonation::user("guest"));
+    let refused = guest.kind::<ConfigMap>().get(&key("a")).await;
+    anyhow::ensure!(refused.is_err_and(|error| error.is_forbidden()), "the guest has no role");
 
     maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("tour=yes")).await?;
     anyhow::ensure!(maps.get(&key("b")).await?.is_none(), "all are gone");

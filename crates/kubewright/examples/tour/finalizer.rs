@@ -2,9 +2,13 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
-use kubewright::{client::Client, prelude::*};
+use kubewright::{
+    client::Client,
+    prelude::*,
+    wait::{await_condition, conditions},
+};
 
-use crate::{Greeting, cluster, greet, start, until};
+use crate::{DEADLINE, Greeting, cluster, greet, start, until};
 
 struct Polite;
 
@@ -38,8 +42,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         greeting.is_some_and(|greeting| !greeting.finalizers().is_empty())
     })
     .await?;
+    let uid = greetings.get(&hello).await?.and_then(|greeting| greeting.uid()).unwrap_or_default();
     greetings.delete(&hello).await?;
-    until("it is gone", async || matches!(greetings.get(&hello).await, Ok(None))).await?;
+    tokio::time::timeout(DEADLINE, await_condition(&greetings, &hello, conditions::is_deleted(&uid))).await??;
     anyhow::ensure!(client.kind::<ConfigMap>().get(&goodbye).await?.is_some(), "it has said goodbye before");
     manager.stop().await?;
     cluster.shutdown().await;

@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::print_stdout, reason = "a program that says what it does")]
 
+mod applying;
 mod caching;
 mod clients;
 mod clusters;
@@ -41,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 /// The deadline of each wait.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The kind that the controllers of the tour reconcile: the names of people to greet.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -153,6 +154,7 @@ tour! {
     retries: "errors, panics and hanging work: each key waits for itself"
     clients: "what a client can ask for, and its wrappers"
     upsert: "create or update, create or patch"
+    applying: "apply only the fields that are named"
     finalizer: "undoing what owner references don't"
     workspace: "memory that is neither spec nor status"
     webhooks: "defaults and checks before an object is stored"

@@ -32,11 +32,14 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let controller = Controller::<Greeting>::new(counter.clone())
         // Keys from elsewhere in the program.
         .reconcile_on(receiver)
+        // Changes that follow each other are one run.
+        .debounce(Duration::from_millis(50), Duration::from_secs(1))
         // A task that knows when to look again: here, when somebody rings.
         .watches_raw_source(|waker| async move {
             while rung.recv().await.is_some() {
                 waker.wake(key.clone());
             }
+            waker.wake_all();
         });
     let manager = start(Manager::new(cluster.client()).controller(controller));
     let reaches = async |count: usize| until("it has run", async || *counter.0.lock() == count).await;
@@ -45,6 +48,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     reaches(2).await?;
     ring.send(()).await?;
     reaches(3).await?;
+    drop(ring);
+    reaches(4).await?;
     manager.stop().await?;
     cluster.shutdown().await;
     Ok(())

@@ -8,7 +8,10 @@ use kubewright::{
     client::Client,
     event::Recorder,
     prelude::*,
-    webhook::{Denied, Request, ValidationErrors, WebhookServer},
+    webhook::{
+        AdmissionHandler, AdmissionRule, AdmissionWebhook, Allowed, Denied, Operation, Request, ValidationErrors,
+        WebhookServer,
+    },
 };
 
 use crate::{Greeting, GreetingSpec, cluster, start, until};
@@ -58,14 +61,31 @@ impl Validator<Greeting> for Once {
     }
 }
 
+/// Statuses are written by the controller only, which has not more than the wanted number of greetings.
+struct Honest;
+
+impl AdmissionHandler for Honest {
+    async fn handle(&self, request: &Request) -> Result<Allowed, Denied> {
+        let Some(greeting) = request.object::<Greeting>() else { return Ok(Allowed::unchanged()) };
+        let greeted = greeting.status.map_or(0, |status| status.greeted);
+        if greeted > greeting.spec.names.len() {
+            return Err(Denied::forbidden(format!("{greeted} have not been greeted")));
+        }
+        Ok(Allowed::unchanged())
+    }
+}
+
 pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
     let manager = Manager::new(cluster.client());
     // Handles to what exists while the manager runs. They declare what they use.
     let known = manager.cached::<Greeting>();
     let once = Once { greetings: known.clone(), recorder: manager.recorder("greetings-webhook") };
+    let status = AdmissionRule::of::<Greeting>().subresource("status").operations([Operation::Update]);
     let manager = manager
         .webhook(Webhook::<Greeting>::new().defaulting(Tidy).validating(Somebody).validating(once))
+        // Subresources, connections and wildcards have no type: they are described by rules.
+        .admission(AdmissionWebhook::validating("honest.tour.kubewright.dev", "/validate-status", Honest).rule(status))
         // On a free port of this machine, with a certificate of its own. In a cluster: flags, a Service, a Secret.
         .webhook_server(WebhookServer::local());
     let manager = start(manager);
@@ -91,6 +111,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     again.metadata.name = Some("again".into());
     let refused = greetings.create(&again).await.err().map(|error| error.to_string()).unwrap_or_default();
     anyhow::ensure!(refused.contains("Duplicate value: \"ada\""), "it says why: {refused}");
+    let boast = serde_json::json!({"status": {"greeted": 9}});
+    let refused =
+        greetings.status().patch::<Greeting, _>(&ObjectKey::cluster("hello"), &kube::api::Patch::Merge(boast)).await;
+    anyhow::ensure!(refused.is_err_and(|error| error.is_forbidden()), "nine have not been greeted");
     manager.stop().await?;
     cluster.shutdown().await;
     Ok(())

@@ -89,6 +89,10 @@ impl Kind {
     }
 
     /// Returns the period after which all objects are passed to handlers again.
+    pub(super) fn streams_lists(&self) -> bool {
+        self.codec.streams_lists()
+    }
+
     pub(super) fn resync_period(&self) -> Option<Duration> {
         self.codec.resync_period()
     }

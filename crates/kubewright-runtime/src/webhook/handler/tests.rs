@@ -162,7 +162,7 @@ async fn an_undecodable_old_object_can_be_updated_and_deleted() {
 #[tokio::test]
 async fn another_kind_is_refused() {
     let mut review = review("CREATE", &config(json!({})), &Value::Null);
-    review.kind.kind = "Scale".into();
+    review.request.kind.kind = "Scale".into();
     for response in [validating().handle(&review).await, defaulting().handle(&review).await] {
         assert_eq!(message(&response), (400, "expected an object of /v1, Kind=ConfigMap, got /v1, Kind=Scale"));
     }

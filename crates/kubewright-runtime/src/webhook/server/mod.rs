@@ -91,7 +91,7 @@ impl Running {
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
         let manner = ServerOptions {
-            tls: Some(resolver.tls_for(callers)),
+            tls: Some(resolver.tls_for(&options.tls_options, callers)),
             idle: IDLE,
             drain: DRAIN,
             ..ServerOptions::default()
@@ -163,7 +163,7 @@ fn add_check(readyz: &Checks, resolver: &CertResolver, clock: &SharedClock) {
     });
 }
 
-fn router(registrations: &Registrations, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
+pub(super) fn router(registrations: &Registrations, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
     let admission = registrations
         .webhooks
         .iter()
@@ -260,7 +260,7 @@ impl Route {
     fn converted(&self, hubs: &[Arc<dyn AnyHub>], body: &[u8]) -> Result<String, HttpError> {
         let conversion::review::ConversionOutcome { review, panicked } = conversion::review::answer(body, hubs)?;
         if panicked {
-            self.metrics.panicked();
+            self.metrics.conversion_panicked();
         }
         serde_json::to_string(&review).map_err(|error| HttpError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
     }

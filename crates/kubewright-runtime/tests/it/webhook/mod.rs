@@ -3,6 +3,7 @@
 //! The tests run in real time, since they use sockets. The clock shared by API server and managers starts at a given
 //! time, and jumps.
 
+mod admission;
 mod certificates;
 mod conversion;
 mod files;

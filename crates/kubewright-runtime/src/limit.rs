@@ -1,4 +1,4 @@
-//! The rate limit of retries over all keys of a controller, as a token bucket. The time is an argument.
+//! Rate limits as token buckets: of a controller's retries over all keys, and of a client's requests. The time is an argument.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct RateLimit {
 
 /// The bucket of a [`RateLimit`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     limit: RateLimit,
     /// The available tokens; if negative, the tokens that are reserved in advance.
     tokens: f64,
@@ -22,12 +22,12 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn new(limit: RateLimit) -> Self {
+    pub(crate) fn new(limit: RateLimit) -> Self {
         Self { limit, tokens: limit.burst.into(), seen: Duration::ZERO }
     }
 
     /// Reserves a token, and returns the time until it is available.
-    pub(super) fn reserve(&mut self, now: Duration) -> Duration {
+    pub(crate) fn reserve(&mut self, now: Duration) -> Duration {
         let RateLimit { per_second, burst } = self.limit;
         if per_second.is_nan() || per_second <= 0.0 {
             return Duration::ZERO;
