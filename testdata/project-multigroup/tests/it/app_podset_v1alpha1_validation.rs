@@ -1,6 +1,9 @@
 //! Tests of the validating webhook of `PodSet`.
 
-use kubewright::{object::KindName, prelude::*, webhook::Role};
+use kubewright::{
+    prelude::*,
+    webhook::{AdmissionRule, Role},
+};
 
 use crate::start;
 use podset_operator::api::app::v1alpha1::PodSet;
@@ -9,8 +12,8 @@ use podset_operator::api::app::v1alpha1::PodSet;
 async fn the_webhook_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
     let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
-    let wanted = (KindName::of::<PodSet>(), Role::Validating);
-    let mut webhooks = operator.webhooks.into_iter().map(|it| (it.kind, it.role));
+    let wanted = (vec![AdmissionRule::of::<PodSet>()], Role::Validating);
+    let mut webhooks = operator.webhooks.into_iter().map(|it| (it.rules, it.role));
     assert!(webhooks.any(|webhook| webhook == wanted));
     cluster.shutdown().await;
     Ok(())
