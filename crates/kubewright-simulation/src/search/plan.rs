@@ -58,7 +58,8 @@ impl Plan {
                     }
                     add(Point::Request(request.number), at_request(request.write.is_some(), options), "");
                 }
-                Entry::Event { object, .. } => {
+                // Bookmarks aren't counted, here and when the schedule runs.
+                Entry::Event { event, object, .. } if event != "BOOKMARK" => {
                     add(Point::Event(events), EventFault::ALL.map(Fault::Event).to_vec(), object);
                     events += 1;
                 }
