@@ -9,7 +9,8 @@ use crate::steps::{Steps, cargo};
 /// The operators, by folder. The command line asks each operator's own program for its manifests.
 const OPERATORS: [&str; 5] = ["at", "cronjob", "guestbook", "lolcow", "podset"];
 /// The golden projects, by folder and package.
-const GOLDEN: [&str; 4] = ["project", "project-conversion", "project-multigroup", "project-namespaced"];
+const GOLDEN: [&str; 5] =
+    ["project", "project-conversion", "project-multigroup", "project-namespaced", "project-with-plugins"];
 
 /// Writes the generated files, or with `check` compares them with their sources.
 pub(crate) fn run(steps: &mut Steps, check: bool) {

@@ -11,11 +11,12 @@ use crate::{
 };
 
 /// Packages that only `--all` builds and tests: the golden projects, the benchmarks, and the browser.
-const EXCLUDED: [&str; 9] = [
+const EXCLUDED: [&str; 10] = [
     "project",
     "project-conversion",
     "project-multigroup",
     "project-namespaced",
+    "project-with-plugins",
     "kubewright-bench",
     "five-operators",
     "podset-kube-rs",

@@ -27,7 +27,7 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        alpha, build, cluster as cluster_command, completion, create, deploy, dev as dev_command, edit,
+        alpha, build, cluster as cluster_command, completion, create, delete, deploy, dev as dev_command, edit,
         envtest as envtest_command, explain as explain_command, image, init, install, installer, manifests, plugin,
         run, simulate, version,
     },
@@ -75,6 +75,9 @@ enum Command {
     /// Add an API or a webhook to the project
     #[command(subcommand)]
     Create(create::Command),
+    /// Remove an API or a webhook from the project
+    #[command(subcommand)]
+    Delete(delete::Command),
     /// Change the settings of the project
     Edit(edit::Arguments),
     /// Run an embedded Kubernetes cluster on this machine
@@ -133,6 +136,7 @@ async fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
+        Command::Delete(command) => delete::run(command, &shell),
         Command::Edit(arguments) => edit::run(arguments, &shell),
         Command::Cluster(arguments) => match cluster_command::run(arguments, clock, &shell).await {
             Ok(code) => return code,

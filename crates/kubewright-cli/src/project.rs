@@ -1,6 +1,6 @@
 //! The project on disk: locating it, reading it, and changing all of its files or none.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
@@ -26,7 +26,11 @@ pub(crate) struct OpenProject {
 impl OpenProject {
     /// Finds the project in the current directory or in one of its parents, as cargo does.
     pub(crate) fn find() -> Result<Self> {
-        let here = current_folder()?;
+        Self::above(&current_folder()?)
+    }
+
+    /// Finds the project in a directory or in one of its parents.
+    pub(crate) fn above(here: &Path) -> Result<Self> {
         let Some(root) = here.ancestors().find(|folder| folder.join(project::FILE).is_file()) else {
             bail!(
                 "there is no {} in {} or a directory above it: create a project with kubewright init, or change to its directory",
@@ -99,7 +103,7 @@ pub(crate) fn scaffold(
     write(folder, shell, &chain.plan(command, folder, shell, plan)?)
 }
 
-fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
+pub(crate) fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
     folder.write(changes)?;
     report(changes, shell);
     Ok(())
@@ -108,7 +112,11 @@ fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
 /// Reports the files that users edit and, with `--verbose`, all others.
 fn report(changes: &[Change], shell: &Shell) {
     for change in changes {
-        let word = if change.before.is_none() { "Created" } else { "Changed" };
+        let word = match (&change.before, &change.after) {
+            (None, _) => "Created",
+            (Some(_), None) => "Deleted",
+            (Some(_), Some(_)) => "Changed",
+        };
         if ["src/", "tests/"].iter().any(|folder| change.path.starts_with(folder)) {
             shell.status(word, &change.path);
         } else {
@@ -116,7 +124,9 @@ fn report(changes: &[Change], shell: &Shell) {
         }
     }
     let new = changes.iter().filter(|change| change.before.is_none()).count();
-    shell.status("Finished", format!("{new} files created, {} changed", changes.len() - new));
+    let gone = changes.iter().filter(|change| change.after.is_none()).count();
+    let deleted = if gone > 0 { format!(", {gone} deleted") } else { String::new() };
+    shell.status("Finished", format!("{new} files created, {} changed{deleted}", changes.len() - new - gone));
 }
 
 pub(crate) fn current_folder() -> Result<PathBuf> {

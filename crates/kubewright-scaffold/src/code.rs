@@ -39,6 +39,39 @@ pub(crate) fn chain(indent: usize, of: &str, call: &str) -> String {
     if line.len() <= WIDTH { line } else { format!("{space}{of}\n{space}    {call}") }
 }
 
+/// Formats a group of imports within others, as many in a line as fit.
+pub(crate) fn uses(indent: usize, module: &str, names: &[&str]) -> String {
+    let space = " ".repeat(indent);
+    let one = format!("{space}{module}::{{{}}},", names.join(", "));
+    if one.len() <= WIDTH {
+        return one;
+    }
+    let mut lines = vec![format!("{space}   ")];
+    for name in names {
+        let last = lines.len() - 1;
+        if lines[last].len() + name.len() + 2 > WIDTH {
+            lines.push(format!("{space}   "));
+        }
+        let last = lines.len() - 1;
+        lines[last].push_str(&format!(" {name},"));
+    }
+    format!("{space}{module}::{{\n{}\n{space}}},", lines.join("\n"))
+}
+
+/// The width at which rustfmt breaks a chain of several calls.
+const CHAIN_WIDTH: usize = 60;
+
+/// Formats several method calls at the end of a block.
+pub(crate) fn chained(indent: usize, of: &str, calls: &[String]) -> String {
+    let space = " ".repeat(indent);
+    let one = format!("{of}{}", calls.concat());
+    if one.len() <= CHAIN_WIDTH {
+        return format!("{space}{one}");
+    }
+    let calls: String = calls.iter().map(|call| format!("\n{space}    {call}")).collect();
+    format!("{space}{of}{calls}")
+}
+
 /// Formats a builder call on the manager in `register`. The marker adds an indentation of four.
 pub(crate) fn wiring(method: &str, argument: &str) -> String {
     given("manager", method, argument)

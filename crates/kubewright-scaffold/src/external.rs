@@ -21,7 +21,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::{name::NameError, project::LAYOUT};
+use crate::{
+    command::{DEPLOY_IMAGE, GRAFANA},
+    name::NameError,
+    project::LAYOUT,
+};
 
 /// The version of the protocol.
 pub const API_VERSION: &str = "v1alpha1";
@@ -44,6 +48,14 @@ impl PluginKey {
         &self.version
     }
 
+    /// Returns the part of kubewright with this key, if it is one that is named as a plugin.
+    pub fn feature(&self) -> Option<Feature> {
+        let short = self.name.split('.').next()?;
+        let feature = Feature::ALL.into_iter().find(|feature| feature.name() == short)?;
+        let is_known = self.name == short || feature.key().strip_suffix(FEATURES) == Some(&format!("{}/", self.name));
+        (is_known && self.version == FEATURES).then_some(feature)
+    }
+
     /// Returns whether this is the layout of kubewright itself. As in kubebuilder, it may be abbreviated to the first
     /// part of its name.
     pub fn is_ours(&self) -> bool {
@@ -51,6 +63,39 @@ impl PluginKey {
             let short = name.split('.').next();
             self.version == version && (self.name == name || Some(self.name.as_str()) == short)
         })
+    }
+}
+
+/// The version of kubewright's features.
+const FEATURES: &str = "v1-alpha";
+
+/// A part of kubewright that is named as a plugin, as in kubebuilder. Its version may be omitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// `create api --plugins deploy-image`: a controller that runs an image.
+    DeployImage,
+    /// `edit --plugins grafana`: dashboards.
+    Grafana,
+}
+
+impl Feature {
+    const ALL: [Self; 2] = [Self::DeployImage, Self::Grafana];
+
+    /// Returns the short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DeployImage => "deploy-image",
+            Self::Grafana => "grafana",
+        }
+    }
+
+    /// Returns the key in `PROJECT`.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::DeployImage => DEPLOY_IMAGE,
+            Self::Grafana => GRAFANA,
+        }
     }
 }
 
@@ -64,6 +109,9 @@ impl FromStr for PluginKey {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
+        if let Some(feature) = Feature::ALL.into_iter().find(|feature| feature.name() == text) {
+            return Ok(Self { name: feature.name().into(), version: FEATURES.into() });
+        }
         match text.split_once('/') {
             Some((name, version)) if is_dns_name(name) && is_version(version) => {
                 Ok(Self { name: name.into(), version: version.into() })

@@ -6,6 +6,8 @@
 //! * [`marker`] inserts code into existing files, above marker comments;
 //! * [`plan`] collects the changes of a command, and reports all obstacles together;
 //! * [`command`] plans the changes of each command;
+//! * [`generate`] finds the commands that scaffold a project from its `PROJECT` file;
+//! * [`delete`] undoes `create api` and `create webhook`;
 //! * [`external`] defines the requests and responses of external plugins;
 //! * [`record`] keeps what was scaffolded, and [`update`](mod@update) merges a newer scaffold;
 //! * [`write`](mod@write) writes all planned changes or none.
@@ -15,7 +17,9 @@
 
 mod code;
 pub mod command;
+pub mod delete;
 pub mod external;
+pub mod generate;
 pub mod marker;
 pub mod name;
 pub mod plan;

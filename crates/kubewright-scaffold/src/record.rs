@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::{
     command::{Step, StepError},
-    plan::{Plan, PlanError, Source},
+    plan::{Change, Plan, PlanError, Source},
     project::{self, Project, ProjectError},
 };
 
@@ -107,7 +107,7 @@ impl Record {
         // Obstacles in the project were already reported.
         let _ = step.plan(project, &mut plan);
         let changes = plan.possible();
-        self.files.extend(changes.into_iter().map(|change| (change.path, change.after)));
+        apply(&mut self.files, changes);
         self.files.remove(project::FILE);
         // A command that was interrupted before it wrote `PROJECT` is run again.
         let same = |last: &Step| serde_json::to_value(last).ok() == serde_json::to_value(step).ok();
@@ -137,7 +137,7 @@ impl Record {
             let planned = step.plan(&project, &mut plan);
             planned.map_err(|why| RecordError::Step { number, step: name, why: Box::new(why) })?;
             let changes = plan.finish().map_err(|why| RecordError::Plan { number, step: name, why })?;
-            files.extend(changes.into_iter().map(|change| (change.path, change.after)));
+            apply(&mut files, changes);
         }
         files.retain(|path, _| !self.foreign.contains(path));
         Ok(files)
@@ -186,6 +186,16 @@ fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), Recor
     Ok(())
 }
 
+/// Applies changes to files in memory.
+pub(crate) fn apply(files: &mut BTreeMap<String, String>, changes: Vec<Change>) {
+    for change in changes {
+        match change.after {
+            Some(text) => drop(files.insert(change.path, text)),
+            None => drop(files.remove(&change.path)),
+        }
+    }
+}
+
 /// Returns the files that already exist with other content. The plan checks files that must be new, so the returned
 /// files are not part of the scaffold.
 fn foreign(files: &BTreeMap<String, String>, source: &dyn Source) -> Vec<String> {
@@ -208,7 +218,7 @@ mod tests {
         let mut plan = Plan::new(files);
         super::plan(step, &project, &mut plan).unwrap();
         let changes = plan.finish().unwrap();
-        files.extend(changes.into_iter().map(|change| (change.path, change.after)));
+        super::apply(files, changes);
     }
 
     fn init() -> Step {

@@ -20,6 +20,11 @@ use crate::{
 const GENERATED: [&str; 4] =
     ["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml", "config/webhook/role.yaml"];
 
+/// Returns whether `kubewright manifests` generates a file.
+pub fn is_generated(path: &str) -> bool {
+    GENERATED.iter().any(|generated| path.starts_with(generated))
+}
+
 /// The outcome of an update for one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -79,7 +84,7 @@ fn merge(
         (None, None) => Some((Outcome::Created, Some(new.clone()))),
         (Some(_), None) => Some((Outcome::Deleted, None)),
         (Some(base), Some(there)) if base == there => Some((Outcome::Replaced, Some(new.clone()))),
-        (_, Some(_)) if GENERATED.iter().any(|generated| path.starts_with(generated)) => None,
+        (_, Some(_)) if is_generated(path) => None,
         (base, Some(there)) => {
             let base = base.map(String::as_str).unwrap_or_default();
             let mut options = MergeOptions::new();

@@ -2,7 +2,8 @@
 //!
 //! All files are first written to a temporary directory in the project, since a rename is atomic only within a file
 //! system. Each file is then renamed to its final path, in the order of the [plan](crate::plan): a reader sees the old
-//! or the new content of a file, never a part of it. If a rename fails, the earlier ones are undone.
+//! or the new content of a file, never a part of it. Files to delete are removed at their turn, and then the directories
+//! that became empty. If a step fails, the earlier ones are undone.
 
 use std::{
     fs, io,
@@ -86,9 +87,19 @@ impl Folder {
         let mut moves = Transaction { stage, done: Vec::new(), folders: Vec::new() };
         for (index, change) in changes.iter().enumerate() {
             let path = self.0.join(&change.path);
-            if let Err(why) = moves.carry_out(index, &path, change.before.is_some()) {
+            let moved = match change.after {
+                Some(_) => moves.carry_out(index, &path, change.before.is_some()),
+                None => moves.remove(index, &path),
+            };
+            if let Err(why) = moved {
                 return Err(moves.undo(path, why));
             }
+        }
+        for change in changes.iter().filter(|change| change.after.is_none()) {
+            // Directories that are not empty remain.
+            let above = self.0.join(&change.path);
+            let folders = above.ancestors().skip(1).take_while(|folder| *folder != self.0);
+            let _ = folders.map(fs::remove_dir).find(Result::is_err);
         }
         Ok(())
     }
@@ -121,10 +132,13 @@ impl Source for Folder {
 
 /// Writes the new content of a file to the temporary directory, with a copy of the old one.
 fn prepare(stage: &TempDir, index: usize, change: &Change, path: &Path) -> io::Result<()> {
-    let new = new_in(stage.path(), index);
-    fs::write(&new, &change.after)?;
     if change.before.is_some() {
         fs::copy(path, old_in(stage.path(), index))?;
+    }
+    let Some(text) = &change.after else { return Ok(()) };
+    let new = new_in(stage.path(), index);
+    fs::write(&new, text)?;
+    if change.before.is_some() {
         fs::set_permissions(&new, fs::metadata(path)?.permissions())?;
     }
     Ok(())
@@ -158,6 +172,13 @@ impl Transaction {
         let target = if is_there { path.canonicalize()? } else { path.to_owned() };
         fs::rename(new_in(self.stage.path(), index), &target)?;
         self.done.push((target, is_there.then(|| old_in(self.stage.path(), index))));
+        Ok(())
+    }
+
+    /// Removes a file, or a symbolic link itself.
+    fn remove(&mut self, index: usize, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)?;
+        self.done.push((path.to_owned(), Some(old_in(self.stage.path(), index))));
         Ok(())
     }
 
@@ -271,11 +292,32 @@ mod tests {
     fn nothing_is_written_after_an_error() {
         let (root, folder) = scene();
         // A file in place of a directory.
-        let error = folder.write(&[Change { path: "PROJECT/a".into(), before: None, after: String::new() }]);
+        let error = folder.write(&[Change { path: "PROJECT/a".into(), before: None, after: Some(String::new()) }]);
         assert!(matches!(error, Err(WriteError::Failed { .. })), "{error:?}");
         assert_eq!(all(root.path()).len(), 1);
         let nowhere = Folder::new(root.path().join("gone"));
         assert!(nowhere.write(&changes(&nowhere, &[("a", "")])).is_err());
+    }
+
+    #[test]
+    fn deleted_files_leave_no_empty_directories() {
+        let (root, folder) = scene();
+        folder.write(&changes(&folder, &[("a/b/c", "1"), ("a/d", "2")])).unwrap();
+        let deletion = |path: &str| {
+            let mut plan = Plan::new(&folder);
+            plan.delete(path).delete("missing");
+            plan.finish().unwrap()
+        };
+        folder.write(&deletion("a/b/c")).unwrap();
+        assert_eq!(all(root.path()).into_keys().collect::<Vec<_>>(), ["PROJECT", "a/", "a/d"]);
+        // A failure after a deletion restores the file.
+        let before = all(root.path());
+        let mut planned = deletion("a/d");
+        planned.push(Change { path: "e".into(), before: None, after: None });
+        assert!(matches!(folder.write(&planned), Err(WriteError::Failed { .. })));
+        assert_eq!(all(root.path()), before);
+        folder.write(&deletion("a/d")).unwrap();
+        assert_eq!(all(root.path()).into_keys().collect::<Vec<_>>(), ["PROJECT"]);
     }
 
     #[test]

@@ -1,17 +1,29 @@
 //! `kubewright alpha`: experimental commands.
 
-use std::{io::ErrorKind, path::Path, process::Command as Program};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::Command as Program,
+};
 
 use anyhow::{Context, Error, Result, bail};
 use clap::Subcommand;
 use kubewright_scaffold::{
+    command::Step,
+    generate,
     plan::{Plan, Source},
     project,
     record::{self, Record},
-    update::{Outcome, update},
+    update::{Outcome, is_generated, update},
+    write::Folder,
 };
 
-use crate::{project::OpenProject, shell::Shell};
+use crate::{
+    directory::entry_names,
+    project::{OpenProject, write},
+    shell::Shell,
+};
 
 /// The version of this command.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -22,12 +34,16 @@ const NAMED: usize = 5;
 pub(crate) enum Command {
     /// Update the scaffold of a project to this version of kubewright
     Update(Update),
+    /// Scaffold a project again from its PROJECT file
+    Generate(Generate),
 }
 
 /// Arguments of `kubewright alpha update`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Say what an update would change, and then do it
+  kubewright alpha update --dry-run
   kubewright alpha update
 
 Each file is the result of a three-way merge of the old scaffold, as recorded in .kubewright/scaffold.yaml, your file, and the new scaffold.
@@ -36,12 +52,48 @@ pub(crate) struct Update {
     /// Update even if there are uncommitted changes, or if git is not available
     #[arg(long)]
     force: bool,
+
+    /// Print the outcome for each file, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Arguments of `kubewright alpha generate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Scaffold the project of the current directory into another one, to compare them
+  kubewright alpha generate --output-dir ../fresh
+
+  # Replace the scaffolded files by those of this version of kubewright, and see with git what was edited
+  kubewright alpha generate
+
+The commands that made the project are found from PROJECT. Without --output-dir, scaffolded files are overwritten, including edits; all other
+files stay, and so do those that kubewright manifests generates. A project without .kubewright/scaffold.yaml gets one, so that kubewright
+alpha update works from then on.")]
+pub(crate) struct Generate {
+    /// Directory of the project [default: the current directory or one above it]
+    #[arg(long, value_name = "DIR")]
+    input_dir: Option<PathBuf>,
+
+    /// Empty or new directory for the scaffold [default: the directory of the project]
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+
+    /// Overwrite even if there are uncommitted changes, or if git is not available
+    #[arg(long)]
+    force: bool,
+
+    /// Print the outcome for each file, and write nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Runs a subcommand.
 pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
         Command::Update(arguments) => update_scaffold(&arguments, shell),
+        Command::Generate(arguments) => generate_scaffold(&arguments, shell),
     }
 }
 
@@ -58,7 +110,7 @@ fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
     };
     let mut record = Record::read(&text)?;
     refuse_newer(record::FILE, &record.cli_version)?;
-    if !arguments.force {
+    if !arguments.force && !arguments.dry_run {
         refuse_uncommitted(folder.path())?;
     }
     let new = record.repeat()?;
@@ -72,7 +124,9 @@ fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
     record.renew(new);
     plan.replace(record::FILE, record.write()?);
     let changes = plan.finish()?;
-    folder.write(&changes)?;
+    if !arguments.dry_run {
+        folder.write(&changes)?;
+    }
     if changes.is_empty() {
         shell.status("Unchanged", format!("the scaffold is up to date with kubewright {VERSION}"));
         return Ok(());
@@ -80,6 +134,10 @@ fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
     for (path, outcome) in &outcomes {
         let (word, remark) = describe(*outcome);
         shell.status(word, format!("{path}{remark}"));
+    }
+    if arguments.dry_run {
+        shell.status("Finished", format!("nothing was written; {} files would change", changes.len()));
+        return Ok(());
     }
     let conflicts: Vec<_> = outcomes.iter().filter(|(_, outcome)| **outcome == Outcome::Conflict).collect();
     if !conflicts.is_empty() {
@@ -92,6 +150,74 @@ fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
     shell.status("Finished", format!("updated the scaffold to kubewright {VERSION}"));
     shell.status("Next", "review git diff, then run kubewright manifests && cargo test");
     Ok(())
+}
+
+fn generate_scaffold(arguments: &Generate, shell: &Shell) -> Result<()> {
+    let opened = match &arguments.input_dir {
+        Some(folder) => OpenProject::above(folder)?,
+        None => OpenProject::find()?,
+    };
+    refuse_newer(project::FILE, &opened.project.cli_version)?;
+    let mut steps = generate::steps(&opened.project)?;
+    // PROJECT does not contain the path of a checkout.
+    let recorded = opened.folder().read(record::FILE).with_context(|| format!("read {}", record::FILE))?;
+    let recorded = recorded.map(|text| Record::read(&text)).transpose()?;
+    if let (Some(Step::Init(new)), Some(Step::Init(old))) =
+        (steps.first_mut(), recorded.as_ref().and_then(|record| record.steps.first()))
+    {
+        new.sdk.clone_from(&old.sdk);
+    }
+    for plugin in opened.project.layout.iter().filter(|key| *key != project::LAYOUT) {
+        shell.warning(&format!("the files of plugin {plugin} are not generated: run its commands yourself"));
+    }
+    let mut files = generate::files(&steps)?;
+    let folder = match &arguments.output_dir {
+        Some(output) => {
+            refuse_filled(output)?;
+            if !arguments.dry_run {
+                fs::create_dir_all(output).with_context(|| format!("create {}", output.display()))?;
+            }
+            Folder::new(output)
+        }
+        None if arguments.force || arguments.dry_run => opened.folder().clone(),
+        None => {
+            refuse_uncommitted(opened.folder().path())?;
+            opened.folder().clone()
+        }
+    };
+    if arguments.output_dir.is_none() {
+        let mut project = opened.project.clone();
+        project.cli_version = VERSION.into();
+        files.insert(project::FILE.into(), project.write()?);
+    }
+    let mut plan = Plan::new(&folder);
+    for (path, text) in files {
+        if is_generated(&path) {
+            plan.create_if_missing(&path, text);
+        } else {
+            plan.replace(&path, text);
+        }
+    }
+    let changes = plan.finish()?;
+    if arguments.dry_run {
+        for change in &changes {
+            shell.status(if change.before.is_none() { "Created" } else { "Replaced" }, &change.path);
+        }
+        shell.status("Finished", format!("nothing was written; {} files would change", changes.len()));
+        return Ok(());
+    }
+    write(&folder, shell, &changes)?;
+    shell.status("Next", "run kubewright manifests, and compare the project with its former state");
+    Ok(())
+}
+
+/// Fails if a directory contains more than hidden files.
+fn refuse_filled(folder: &Path) -> Result<()> {
+    let names = if folder.is_dir() { entry_names(folder)? } else { Vec::new() };
+    match names.iter().find(|name| !name.starts_with('.')) {
+        Some(name) => bail!("{} contains {name}: set --output-dir to an empty or a new directory", folder.display()),
+        None => Ok(()),
+    }
 }
 
 /// Returns the status word and the remark for an outcome.

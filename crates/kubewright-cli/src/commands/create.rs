@@ -1,9 +1,10 @@
 //! `kubewright create`: adds an API or a webhook to a project.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
-    command::{CreateApi, CreateWebhook, ExternalApi, Step},
+    command::{CreateApi, CreateWebhook, DeployImage, ExternalApi, Step},
+    external::Feature,
     name::{Domain, Group, Kind, Plural, Version},
     record,
 };
@@ -25,6 +26,9 @@ pub(crate) enum Command {
 /// The display order of rarely used options.
 const LAST: usize = 100;
 
+/// The heading of the options of the plugin `deploy-image`.
+const IMAGE: &str = "Options of the plugin deploy-image";
+
 /// Arguments of `kubewright create api`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -41,6 +45,13 @@ Examples:
   # Add a controller for a kind of another crate
   kubewright create api --group cert-manager --version v1 --kind Certificate --resource=false \\
       --external-api-path cert_manager::v1 --external-api-domain io --external-api-module cert-manager@1
+
+  # Add a controller that runs an image, with its test
+  kubewright create api --group cache --version v1 --kind Memcached --plugins deploy-image --image memcached:1.6-alpine \\
+      --image-container-command memcached,--memory-limit=64 --image-container-port 11211 --run-as-user 1001
+
+  # Add a type that is only applied, as another controller's settings, without a controller of its own
+  kubewright create api --group batch --version v1 --kind Settings --resource --controller=false
 
 On a terminal, the command asks for --resource and --controller if they are not given. Otherwise both default to true.")]
 pub(crate) struct Api {
@@ -70,6 +81,22 @@ pub(crate) struct Api {
         action = ArgAction::Set
     )]
     namespaced: bool,
+
+    /// Image that the controller runs (plugin deploy-image)
+    #[arg(long, help_heading = IMAGE)]
+    image: Option<String>,
+
+    /// Command of the container, separated by commas [default: that of the image]
+    #[arg(long, value_name = "COMMAND", value_delimiter = ',', allow_hyphen_values = true, requires = "image", help_heading = IMAGE)]
+    image_container_command: Vec<String>,
+
+    /// Default port of the container
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "image", help_heading = IMAGE)]
+    image_container_port: Option<u16>,
+
+    /// User ID of the container [default: that of the image]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(1..), requires = "image", help_heading = IMAGE)]
+    run_as_user: Option<i64>,
 }
 
 /// Arguments of `kubewright create webhook`.
@@ -187,6 +214,17 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
     let external = arguments.of.external();
     let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
+    let image = match (plugins.feature(Some(Feature::DeployImage))?, &arguments.image) {
+        (true, Some(image)) => {
+            let mut image = DeployImage::new(image);
+            (image.command, image.port) = (arguments.image_container_command, arguments.image_container_port);
+            image.run_as_user = arguments.run_as_user;
+            Some(image)
+        }
+        (true, None) => bail!("the plugin deploy-image needs an image: set --image"),
+        (false, Some(_)) => bail!("--image belongs to the plugin deploy-image: add --plugins deploy-image"),
+        (false, None) => None,
+    };
     let chain = opened.chain(&plugins.plugins)?;
     let mut api = CreateApi::new(group, version, kind);
     api.plural = arguments.plural;
@@ -194,14 +232,17 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     (api.force, api.external) = (force, external);
     api.resource = match arguments.resource {
         Some(wanted) => wanted,
+        None if image.is_some() => true,
         None if api.external.is_some() || !chain.has_built_in() => false,
         None => shell.ask("Create Resource")?,
     };
     api.controller = match arguments.controller {
         Some(wanted) => wanted,
+        None if image.is_some() => true,
         None if !chain.has_built_in() => false,
         None => shell.ask("Create Controller")?,
     };
+    api.image = image;
     let has_types = api.resource && chain.has_built_in();
     let step = Step::CreateApi(Box::new(api));
     opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| {
@@ -218,6 +259,7 @@ fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     let external = arguments.of.external();
     let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
     let chain = opened.chain(&plugins.plugins)?;
+    plugins.feature(None)?;
     let group = group.map(|group| group.to_string()).unwrap_or_default();
     let mut webhook = CreateWebhook::new(&group, version, kind);
     (webhook.defaulting, webhook.validation) = (arguments.defaulting, arguments.programmatic_validation);

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use kubewright_scaffold::{
     command::{Edit, License, Step},
+    external::Feature,
     plan::Plan,
     record,
 };
@@ -27,6 +28,9 @@ Examples:
 
   # Change the header of new source files
   kubewright edit --owner 'Jane Doe' --license 'MIT OR Apache-2.0'
+
+  # Write dashboards for Grafana, also for the metrics that are listed in grafana/custom-metrics/config.yaml
+  kubewright edit --plugins grafana
 
 With --multigroup, sources of new kinds are created in directories by group; existing sources stay where they are. With --namespaced, the
 operator watches only its own namespace, with permissions limited to it. CustomResourceDefinitions and webhooks still concern the whole
@@ -60,6 +64,8 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     (edit.multigroup, edit.namespaced) = (arguments.multigroup, arguments.namespaced);
     edit.license = arguments.license.map(|license| license.as_str().to_owned());
     edit.owner = arguments.owner;
+    edit.grafana = arguments.plugins.feature(Some(Feature::Grafana))?;
+    let has_dashboards = edit.grafana;
     let is_for_others = edit.is_empty() && chain.has_external();
     let step = Step::Edit(edit);
     let plan_edit = |plan: &mut Plan<'_>| {
@@ -70,6 +76,9 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         Ok(record::plan(&step, &opened.project, plan)?)
     };
     opened.scaffold(&chain, Command::Edit, shell, plan_edit)?;
+    if has_dashboards {
+        shell.status("Next", "import the dashboards of grafana/ into Grafana; list your own metrics in grafana/custom-metrics/config.yaml");
+    }
     if arguments.namespaced.is_some_and(|namespaced| namespaced != opened.project.namespaced) {
         shell.status("Next", "regenerate the roles: kubewright manifests");
     }

@@ -122,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     init.license.clone_from(&arguments.license);
     init.owner.clone_from(&arguments.owner);
     init.sdk = arguments.sdk.as_deref().map(sources).transpose()?;
+    arguments.plugins.feature(None)?;
     let plugins = &arguments.plugins.plugins;
     let chain = if plugins.is_empty() { PluginChain::built_in() } else { PluginChain::find(plugins)? };
     init.layout = chain.keys();

@@ -5,6 +5,7 @@ pub(crate) mod build;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;
+pub(crate) mod delete;
 pub(crate) mod deploy;
 pub(crate) mod dev;
 pub(crate) mod edit;

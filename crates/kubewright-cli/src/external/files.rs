@@ -47,6 +47,11 @@ pub(super) fn text_files(root: &Path, overlay: &Overlay<'_>) -> Result<BTreeMap<
             }
         }
     }
-    files.extend(overlay.changed().map(|(path, text)| (path.to_owned(), text.to_owned())));
+    for (path, text) in overlay.changed() {
+        match text {
+            Some(text) => drop(files.insert(path.to_owned(), text.to_owned())),
+            None => drop(files.remove(path)),
+        }
+    }
     Ok(files)
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
-    external::{PluginKey, Request},
+    external::{Feature, PluginKey, Request},
     plan::{Change, Overlay, Plan},
     project::{self, LAYOUT, Project},
 };
@@ -21,10 +21,26 @@ pub(crate) use self::flags::extend;
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plugins {
-    /// Plugins to scaffold with, in this order: rust/v1 is kubewright itself, others are found in $EXTERNAL_PLUGINS_PATH [default: those in
-    /// PROJECT]
+    /// Plugins to scaffold with, in this order: rust/v1 is kubewright itself, which also has deploy-image (create api) and grafana (edit); others
+    /// are found in $EXTERNAL_PLUGINS_PATH [default: those in PROJECT]
     #[arg(long, value_name = "NAME/VERSION", value_delimiter = ',')]
     pub(crate) plugins: Vec<PluginKey>,
+}
+
+impl Plugins {
+    /// Returns whether a part of kubewright is named. Others that the command does not have are an error.
+    pub(crate) fn feature(&self, wanted: Option<Feature>) -> Result<bool> {
+        let named = self.plugins.iter().filter_map(PluginKey::feature);
+        let mut others = named.clone().filter(|feature| Some(*feature) != wanted);
+        if let Some(other) = others.next() {
+            let command = match other {
+                Feature::DeployImage => "create api",
+                _ => "edit",
+            };
+            bail!("plugin {} belongs to kubewright {command}: name it there", other.name());
+        }
+        Ok(named.count() > 0)
+    }
 }
 
 /// The commands that plugins extend.
@@ -73,10 +89,15 @@ impl PluginChain {
 
     /// Finds the plugins with some keys.
     pub(crate) fn find(keys: &[PluginKey]) -> Result<Self> {
-        let item = |key: &PluginKey| {
-            if key.is_ours() { Ok(ChainItem::BuiltIn) } else { find::plugin(key).map(ChainItem::External) }
-        };
-        keys.iter().map(item).collect::<Result<_>>().map(Self)
+        let mut items = Vec::new();
+        for key in keys {
+            if !key.is_ours() && key.feature().is_none() {
+                items.push(ChainItem::External(find::plugin(key)?));
+            } else if !items.iter().any(|item| matches!(item, ChainItem::BuiltIn)) {
+                items.push(ChainItem::BuiltIn);
+            }
+        }
+        Ok(Self(items))
     }
 
     /// Finds the plugins that `PROJECT` lists.

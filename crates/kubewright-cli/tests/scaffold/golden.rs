@@ -127,6 +127,21 @@ fn golden_project_of_several_versions() {
 }
 
 #[test]
+fn golden_project_with_plugins() {
+    check(
+        "project-with-plugins",
+        &[
+            "init --domain testproject.org",
+            "create api --group cache --version v1 --kind Memcached --plugins deploy-image/v1-alpha --image memcached:1.6-alpine \
+             --image-container-command memcached,--memory-limit=64,-o,modern,-v --image-container-port 11211 --run-as-user 1001",
+            "create api --group cache --version v1 --kind Busybox --plugins deploy-image --image busybox:1.37",
+            "create api --group cache --version v1 --kind Settings --controller=false",
+            "edit --plugins grafana",
+        ],
+    );
+}
+
+#[test]
 fn golden_project_of_one_namespace() {
     check(
         "project-namespaced",

@@ -2,6 +2,7 @@
 
 mod certmanager;
 mod commands;
+mod delete;
 mod folder;
 mod golden;
 mod operators;

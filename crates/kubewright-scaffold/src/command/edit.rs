@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::grafana::{self, GrafanaError};
 use crate::{
     marker::InsertPosition,
     plan::Plan,
@@ -34,11 +35,14 @@ const RIGHTS: [(&str, &str, &str); 2] = [
 #[non_exhaustive]
 pub enum EditError {
     /// No flag was given.
-    #[error("nothing to do: set --multigroup, --namespaced, --license or --owner")]
+    #[error("nothing to do: set --multigroup, --namespaced, --license, --owner or --plugins grafana")]
     Nothing,
     /// The project has several groups.
     #[error("the project has the groups {0}, which need the multigroup layout: keep --multigroup")]
     Groups(String),
+    /// The list of the operator's own metrics is invalid.
+    #[error(transparent)]
+    Grafana(#[from] GrafanaError),
     /// `PROJECT` cannot be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
@@ -61,13 +65,16 @@ pub struct Edit {
     /// The copyright holder in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Whether to write the dashboards of the plugin `grafana`.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
+    pub grafana: bool,
 }
 
 impl Edit {
     /// Returns whether no setting changes.
     pub fn is_empty(&self) -> bool {
-        let Self { multigroup, namespaced, license, owner } = self;
-        multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none()
+        let Self { multigroup, namespaced, license, owner, grafana } = self;
+        multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none() && !grafana
     }
 
     /// Plans the changes of files, including `PROJECT`.
@@ -81,6 +88,9 @@ impl Edit {
         if project.namespaced != was_namespaced {
             namespaced(project.namespaced, plan);
         }
+        if self.grafana {
+            grafana::plan(&project, plan)?;
+        }
         plan.replace(project::FILE, project.write()?);
         Ok(())
     }
@@ -90,7 +100,7 @@ impl Edit {
     /// # Errors
     /// Returns an error if the change is not possible; the project is unchanged.
     pub fn note(&self, project: &mut Project) -> Result<(), EditError> {
-        let Self { multigroup, namespaced, license, owner } = self;
+        let Self { multigroup, namespaced, license, owner, grafana: _ } = self;
         if self.is_empty() {
             return Err(EditError::Nothing);
         }
@@ -106,6 +116,9 @@ impl Edit {
             if let Some(value) = value {
                 project.set(name, value);
             }
+        }
+        if self.grafana {
+            grafana::note(project);
         }
         Ok(())
     }

@@ -228,7 +228,7 @@ mod tests {
         let mut init = Init::new("my-operator".parse().unwrap());
         init.domain = Some("my.domain".parse().unwrap());
         init.plan(&mut plan).unwrap();
-        plan.finish().unwrap().into_iter().map(|change| (change.path, change.after)).collect()
+        plan.finish().unwrap().into_iter().map(|change| (change.path, change.after.unwrap_or_default())).collect()
     }
 
     #[test]
@@ -295,7 +295,8 @@ mod tests {
             let mut plan = Plan::new(folder);
             let edit = Edit { namespaced: Some(namespaced), ..Edit::default() };
             edit.plan(&Project::read(&folder["PROJECT"]).unwrap(), &mut plan).unwrap();
-            let changes = plan.finish().unwrap().into_iter().map(|change| (change.path, change.after));
+            let changes =
+                plan.finish().unwrap().into_iter().map(|change| (change.path, change.after.unwrap_or_default()));
             folder.clone().into_iter().chain(changes).collect::<BTreeMap<_, _>>()
         };
         let one = change(&before, true);
@@ -308,7 +309,7 @@ mod tests {
         let mut init = Init::new("my-operator".parse().unwrap());
         (init.domain, init.namespaced) = (Some("my.domain".parse().unwrap()), true);
         init.plan(&mut plan).unwrap();
-        let made = plan.finish().unwrap().into_iter().map(|change| (change.path, change.after));
+        let made = plan.finish().unwrap().into_iter().map(|change| (change.path, change.after.unwrap_or_default()));
         assert_eq!(made.collect::<BTreeMap<_, _>>(), one);
     }
 }

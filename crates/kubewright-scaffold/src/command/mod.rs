@@ -3,6 +3,7 @@
 mod api;
 mod edit;
 mod external_api;
+mod grafana;
 mod header;
 mod init;
 mod kind_paths;
@@ -10,10 +11,12 @@ mod step;
 mod templates;
 mod webhook;
 
+pub(crate) use self::{api::DEPLOY_IMAGE, grafana::KEY as GRAFANA};
 pub use self::{
-    api::{ApiError, CreateApi},
+    api::{ApiError, CreateApi, DeployImage},
     edit::{Edit, EditError},
     external_api::ExternalApi,
+    grafana::GrafanaError,
     header::License,
     init::{Init, InitError, unexpected},
     step::{Step, StepError},

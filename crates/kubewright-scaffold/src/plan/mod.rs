@@ -58,8 +58,8 @@ pub struct Change {
     pub path: String,
     /// The current content; `None` for a new file.
     pub before: Option<String>,
-    /// The new content.
-    pub after: String,
+    /// The new content; `None` for a file to delete.
+    pub after: Option<String>,
 }
 
 /// An obstacle to a plan.
@@ -91,6 +91,16 @@ pub enum PlanConflict {
         path: String,
         /// The new lines.
         wanted: String,
+    },
+    /// A file was edited where lines have to be removed.
+    #[error(
+        "{path} was edited where this command removes lines: remove these by hand, or use --force to leave them:\n{lines}"
+    )]
+    Entangled {
+        /// The file.
+        path: String,
+        /// The lines to remove.
+        lines: String,
     },
     /// A marker is missing or ambiguous.
     #[error(transparent)]
@@ -157,7 +167,7 @@ impl<'a> Plan<'a> {
     /// Creates a file.
     pub fn create(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(before) = self.read(path) {
-            self.put(path, before, text.into());
+            self.put(path, before, Some(text.into()));
             self.created.insert(path.to_owned());
         }
         self
@@ -166,7 +176,7 @@ impl<'a> Plan<'a> {
     /// Creates a file, unless one with that name exists, which is left unchanged.
     pub fn create_if_missing(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(None) = self.read(path) {
-            self.put(path, None, text.into());
+            self.put(path, None, Some(text.into()));
         }
         self
     }
@@ -174,7 +184,15 @@ impl<'a> Plan<'a> {
     /// Overwrites a generated file, such as `PROJECT`.
     pub fn replace(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(before) = self.read(path) {
-            self.put(path, before, text.into());
+            self.put(path, before, Some(text.into()));
+        }
+        self
+    }
+
+    /// Deletes a file, if it exists.
+    pub fn delete(&mut self, path: &str) -> &mut Self {
+        if let Some(Some(before)) = self.read(path) {
+            self.put(path, Some(before), None);
         }
         self
     }
@@ -188,7 +206,7 @@ impl<'a> Plan<'a> {
             return self;
         };
         match marker::insert(&text, path, marker, fragment, position) {
-            Ok(Some(inserted)) => self.put(path, Some(text), inserted),
+            Ok(Some(inserted)) => self.put(path, Some(text), Some(inserted)),
             Ok(None) => {}
             Err(error) => self.conflicts.push(error.into()),
         }
@@ -207,15 +225,15 @@ impl<'a> Plan<'a> {
         // One text may contain the other.
         let is_done = text.contains(to) && (to.contains(from) || !text.contains(from));
         if text.matches(from).count() == 1 && !is_done {
-            self.put(path, there, text.replacen(from, to, 1));
+            self.put(path, there, Some(text.replacen(from, to, 1)));
         } else if !is_done {
             self.conflicts.push(PlanConflict::Changed { path: path.into(), wanted: to.trim_end().into() });
         }
         self
     }
 
-    /// Returns the changes in the order in which they must be written: new files, then changed ones, then `PROJECT`,
-    /// which records the others.
+    /// Returns the changes in the order in which they must be written: new files, then changed ones, then deleted ones,
+    /// then `PROJECT`, which records the others.
     ///
     /// # Errors
     /// Returns all obstacles.
@@ -224,7 +242,7 @@ impl<'a> Plan<'a> {
         let may_force = self.force.is_some();
         let in_the_way = |path: &&String| {
             let change = &self.files[*path];
-            self.force != Some(true) && change.before.as_ref().is_some_and(|there| *there != change.after)
+            self.force != Some(true) && change.before.as_ref().is_some_and(|there| change.after.as_ref() != Some(there))
         };
         let found: Vec<_> = self.created.iter().filter(in_the_way).cloned().collect();
         self.conflicts.splice(0..0, found.into_iter().map(|path| PlanConflict::Exists { path, may_force }));
@@ -248,7 +266,7 @@ impl<'a> Plan<'a> {
     /// it cannot be read, which is recorded as an obstacle.
     fn read(&mut self, path: &str) -> Option<Option<String>> {
         if let Some(change) = self.files.get(path) {
-            return Some(Some(change.after.clone()));
+            return Some(change.after.clone());
         }
         if !is_inside(path) {
             self.refuse(path, PlanConflict::Path(path.into()));
@@ -270,7 +288,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Plans the content of a file. `before` is only used for a path that is new to the plan.
-    fn put(&mut self, path: &str, before: Option<String>, after: String) {
+    fn put(&mut self, path: &str, before: Option<String>, after: Option<String>) {
         match self.files.get_mut(path) {
             Some(change) => change.after = after,
             None => drop(self.files.insert(path.to_owned(), Change { path: path.to_owned(), before, after })),
@@ -280,8 +298,8 @@ impl<'a> Plan<'a> {
 
 /// Returns the effective changes, in the order in which to write them.
 fn in_order(changes: impl Iterator<Item = Change>) -> Vec<Change> {
-    let mut changes: Vec<_> = changes.filter(|change| change.before.as_ref() != Some(&change.after)).collect();
-    changes.sort_by_key(|change| (change.path == project::FILE, change.before.is_some()));
+    let mut changes: Vec<_> = changes.filter(|change| change.before != change.after).collect();
+    changes.sort_by_key(|change| (change.path == project::FILE, change.after.is_none(), change.before.is_some()));
     changes
 }
 

@@ -21,7 +21,7 @@ use super::{Change, Source, in_order};
 /// }
 /// assert_eq!(overlay.read("a")?.as_deref(), Some("3"));
 /// let change = &overlay.finish()[0];
-/// assert_eq!((change.before.as_deref(), change.after.as_str()), (Some("1"), "3"));
+/// assert_eq!((change.before.as_deref(), change.after.as_deref()), (Some("1"), Some("3")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Overlay<'a> {
@@ -51,9 +51,9 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns the changed files and their contents.
-    pub fn changed(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.changes.values().map(|change| (change.path.as_str(), change.after.as_str()))
+    /// Returns the changed files and their contents; `None` for deleted files.
+    pub fn changed(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.changes.values().map(|change| (change.path.as_str(), change.after.as_deref()))
     }
 
     /// Returns all changes combined, in the order in which to write them.
@@ -65,7 +65,7 @@ impl<'a> Overlay<'a> {
 impl Source for Overlay<'_> {
     fn read(&self, path: &str) -> io::Result<Option<String>> {
         match self.changes.get(path) {
-            Some(change) => Ok(Some(change.after.clone())),
+            Some(change) => Ok(change.after.clone()),
             None => self.below.read(path),
         }
     }

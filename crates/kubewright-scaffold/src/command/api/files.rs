@@ -1,6 +1,6 @@
 //! The files of `kubewright create api`.
 
-use super::CreateApi;
+use super::{CreateApi, DeployImage};
 use crate::{
     code,
     command::{
@@ -37,10 +37,10 @@ pub(super) fn plan(
     let mut templates = TemplatePlan::new(plan, file_header(project), values(api, project, resource, &paths));
     if api.resource {
         types(&mut templates, project, resource, &paths, api)?;
-        manifests(&mut templates, resource, &paths)?;
+        manifests(&mut templates, resource, &paths, api)?;
     }
     if api.controller {
-        controller(&mut templates, resource, &paths)?;
+        controller(&mut templates, resource, &paths, api)?;
     }
     if let Some((name, version)) = dependency(resource) {
         templates.insert("Cargo.toml", "dependencies", &format!("{name} = \"{version}\""));
@@ -53,7 +53,7 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, paths: &KindP
     let of = format!("Reconciler<{kind}>");
     let (object, context) = (format!("object: &{kind}"), format!("ctx: &Context<{kind}>"));
     let sample = format!("../../config/samples/{}.yaml", paths.sample());
-    vec![
+    let mut values = vec![
         ("project", project.project_name.clone()),
         ("library", project.library()),
         ("group", resource.qualified_group()),
@@ -75,6 +75,56 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, paths: &KindP
             code::list(4, "async fn reconcile", &["&self", &object, &context], " -> Result<Action, ClientError> {"),
         ),
         ("const_sample", code::included("SAMPLE", &sample)),
+    ];
+    if let Some(image) = &api.image {
+        values.extend(image_values(api, image, paths));
+    }
+    values
+}
+
+/// Returns the values for the templates of the plugin `deploy-image`.
+fn image_values(api: &CreateApi, image: &DeployImage, paths: &KindPaths) -> Values {
+    let kind = &api.kind;
+    let command = image.command.iter().map(|word| format!("            \"{word}\".into(),\n")).collect::<String>();
+    let command =
+        if command.is_empty() { command } else { format!("        command: Some(vec![\n{command}        ]),\n") };
+    let user = image.run_as_user.map(|user| format!("            run_as_user: Some({user}),\n")).unwrap_or_default();
+    let (mut ports, mut port_field, mut port_sample) = (String::new(), String::new(), String::new());
+    let mut uses = vec!["Capabilities", "Container", "PodSpec", "PodTemplateSpec", "SeccompProfile", "SecurityContext"];
+    let (mut argument, mut parameter) = (String::new(), String::new());
+    if let Some(port) = image.port {
+        uses.insert(2, "ContainerPort");
+        (argument, parameter) = ("object".into(), format!("object: &{kind}"));
+        ports = format!(
+            "        ports: Some(vec![ContainerPort {{\n            container_port: object.spec.container_port.unwrap_or({port}),\n            \
+             ..ContainerPort::default()\n        }}]),\n"
+        );
+        port_field = format!(
+            "\n\n    /// The port of the container. The default is {port}.\n    \
+             #[serde(default, skip_serializing_if = \"Option::is_none\")]\n    \
+             #[schemars(range(min = 1, max = 65535))]\n    pub container_port: Option<i32>,"
+        );
+        port_sample = format!("\n  containerPort: {port}");
+    }
+    vec![
+        ("image", image.image.clone()),
+        ("variable", format!("{}_IMAGE", kind.lower().to_uppercase())),
+        ("command", command),
+        ("user", user),
+        ("ports", ports),
+        ("core_uses", code::uses(8, "core::v1", &uses)),
+        ("container_argument", argument),
+        ("container_parameter", parameter),
+        ("port_field", port_field),
+        ("port_sample", port_sample),
+        (
+            "new_owning_controller",
+            code::chained(
+                4,
+                &format!("Controller::new({kind}Reconciler)"),
+                &[format!(".name(\"{}\")", paths.name()), ".owns::<Deployment>()".into()],
+            ),
+        ),
     ]
 }
 
@@ -101,7 +151,8 @@ fn types(
     let version = format!("src/{}/mod.rs", parts.join("/"));
     templates.module(&version, template!("mod_version.rs"), &format!("mod {module};"))?;
     templates.insert_sorted(&version, "exports", &format!("pub use self::{module}::*;"));
-    templates.create(&paths.types_file(), template!("types.rs"))?;
+    let types = if api.image.is_some() { template!("image_types.rs") } else { template!("types.rs") };
+    templates.create(&paths.types_file(), types)?;
     let method = if project.is_first_version(resource) { "kind" } else { "version" };
     let declared = format!("{method}::<{}::{}>", parts.join("::"), resource.kind);
     templates.insert("src/lib.rs", "builder", &code::wiring(&declared, ""));
@@ -113,6 +164,7 @@ fn manifests(
     templates: &mut TemplatePlan<'_, '_>,
     resource: &Resource,
     paths: &KindPaths,
+    api: &CreateApi,
 ) -> Result<(), TemplateError> {
     let definitions = "config/crd/kustomization.yaml";
     templates.create_if_missing(definitions, template!("crd_kustomization.yaml"))?;
@@ -122,7 +174,8 @@ fn manifests(
     let samples = "config/samples/kustomization.yaml";
     templates.create_if_missing(samples, template!("samples_kustomization.yaml"))?;
     templates.insert(samples, "manifestskustomizesamples", &format!("- {}.yaml", paths.sample()));
-    templates.create(&format!("config/samples/{}.yaml", paths.sample()), template!("sample.yaml"))?;
+    let sample = if api.image.is_some() { template!("image_sample.yaml") } else { template!("sample.yaml") };
+    templates.create(&format!("config/samples/{}.yaml", paths.sample()), sample)?;
     for (name, template) in ROLES {
         // The roles apply to all versions of a kind, so existing ones are kept.
         let file = format!("{}_{name}_role.yaml", paths.file_name());
@@ -137,6 +190,7 @@ fn controller(
     templates: &mut TemplatePlan<'_, '_>,
     resource: &Resource,
     paths: &KindPaths,
+    api: &CreateApi,
 ) -> Result<(), TemplateError> {
     let parts = paths.controller();
     templates.insert_sorted("src/lib.rs", "modules", "mod controller;");
@@ -146,14 +200,26 @@ fn controller(
         templates.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
     }
     let is_ours = resource.api.is_some();
-    let template = if is_ours { template!("controller.rs") } else { template!("controller_foreign.rs") };
+    let template = match (is_ours, &api.image) {
+        (true, Some(_)) => template!("image_controller.rs"),
+        (true, None) => template!("controller.rs"),
+        (false, _) => template!("controller_foreign.rs"),
+    };
     templates.create(&format!("src/{}.rs", parts.join("/")), template)?;
     let wiring = code::wiring("controller", &format!("{}::controller()", parts.join("::")));
     templates.insert("src/lib.rs", "builder", &wiring);
     let test = paths.test();
     templates.module("tests/it/main.rs", template!("tests_main.rs"), &format!("mod {test};"))?;
-    let template = if is_ours { template!("test.rs") } else { template!("test_foreign.rs") };
+    let template = match (is_ours, &api.image) {
+        (true, Some(_)) => template!("image_test.rs"),
+        (true, None) => template!("test.rs"),
+        (false, _) => template!("test_foreign.rs"),
+    };
     templates.create(&format!("tests/it/{test}.rs"), template)?;
+    if api.image.is_some() {
+        let variable = templates.fill("- name: @variable@\n  value: @image@")?;
+        templates.insert("config/manager/manager.yaml", "managerenv", &variable);
+    }
     Ok(())
 }
 

@@ -15,7 +15,7 @@ fn change(files: &mut BTreeMap<String, String>, plan: impl FnOnce(&mut Plan<'_>)
     let mut planned = Plan::new(&before);
     plan(&mut planned);
     for change in planned.finish().unwrap() {
-        files.insert(change.path, change.after);
+        files.insert(change.path, change.after.unwrap_or_default());
     }
 }
 

@@ -1,6 +1,7 @@
 //! `kubewright create api`: adds the types, the controller and the manifests of a kind.
 
 mod files;
+mod image;
 #[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
@@ -15,6 +16,9 @@ use crate::{
     project::{self, Api, Key, Project, ProjectError, Resource},
     template::TemplateError,
 };
+
+pub use self::image::DeployImage;
+pub(crate) use self::image::KEY as DEPLOY_IMAGE;
 
 use super::{
     external_api::{ExternalApi, ExternalType},
@@ -100,6 +104,12 @@ pub enum ApiError {
         /// The version with the controller.
         version: String,
     },
+    /// An image was given without `--resource` and `--controller`.
+    #[error("--image is for a kind of this project and its controller: omit --resource=false and --controller=false")]
+    ImageAlone,
+    /// A text of an image cannot be written to code.
+    #[error("{0:?} is not an image or a command without quotes and backslashes: edit the generated code instead")]
+    Image(String),
     /// A placeholder in a template has no value.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -138,6 +148,9 @@ pub struct CreateApi {
     /// The location of the type, if it is in another crate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalApi>,
+    /// The image that the controller runs, with the plugin `deploy-image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<DeployImage>,
 }
 
 impl CreateApi {
@@ -154,6 +167,7 @@ impl CreateApi {
             namespaced: true,
             force: false,
             external,
+            image: None,
         }
     }
 
@@ -164,6 +178,9 @@ impl CreateApi {
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), ApiError> {
         let mut project = project.clone();
         let resource = self.note(&mut project)?.clone();
+        if let Some(image) = &self.image {
+            image.note(&mut project, &resource);
+        }
         plan.force(self.force);
         files::plan(self, &project, &resource, plan)?;
         plan.replace(project::FILE, project.write()?);
@@ -177,6 +194,12 @@ impl CreateApi {
     pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, ApiError> {
         if !self.resource && !self.controller {
             return Err(ApiError::Nothing);
+        }
+        if let Some(image) = &self.image {
+            image.check()?;
+            if !self.resource || !self.controller {
+                return Err(ApiError::ImageAlone);
+            }
         }
         match &self.external {
             Some(_) if self.resource => return Err(ApiError::ExternalResource),

@@ -1,0 +1,32 @@
+//! Tests of the controller of `Memcached`.
+
+use kube::CustomResourceExt;
+use kubewright::condition;
+
+use crate::start;
+use project_with_plugins::api::v1::Memcached;
+
+const SAMPLE: &str = include_str!("../../config/samples/cache_v1_memcached.yaml");
+
+#[tokio::test]
+async fn the_image_of_the_sample_runs() -> anyhow::Result<()> {
+    let cluster = start(vec![Memcached::crd()]).await?;
+    cluster.apply_yaml(SAMPLE).await?;
+    cluster.expect(are_ready).await?;
+    cluster.shutdown().await;
+    Ok(())
+}
+
+/// Returns whether there is an object, and the pods of each are ready.
+fn are_ready(found: &[&Memcached]) -> bool {
+    let is_ready = |object: &Memcached| {
+        let ready = object
+            .status
+            .as_ref()
+            .and_then(|status| condition::get(&status.conditions, "Ready"));
+        ready.is_some_and(|ready| {
+            ready.status == "True" && ready.observed_generation == object.metadata.generation
+        })
+    };
+    !found.is_empty() && found.iter().all(|object| is_ready(object))
+}
