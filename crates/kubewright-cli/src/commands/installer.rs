@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kubewright_manifests::{
     File,
-    chart::{About, FOLDER, chart},
+    chart::{About, chart, keep},
     installer::{installer, rendered, with_image},
 };
 use kubewright_scaffold::{
@@ -50,6 +50,12 @@ Examples:
   kubewright helm --image registry.example.com/me/cronjob:v1
   helm install cronjob dist/chart --namespace cronjob-system --create-namespace
 
+  # Write it to charts/chart
+  kubewright helm --output-dir charts
+
+Edits of values.yaml are kept: a value that the chart newly has is added. With --image, the image is changed there. All other files are
+overwritten. The names of values are those of kubebuilder's helm/v2-alpha.
+
 The command renders config/default with kustomize or kubectl. Run kubewright manifests first if the operator has changed.")]
 pub(crate) struct HelmArguments {
     /// Default image of the chart [default: the image in config/default]
@@ -59,6 +65,24 @@ pub(crate) struct HelmArguments {
     /// Version of the chart [default: the version of the package]
     #[arg(long, value_name = "VERSION")]
     chart_version: Option<String>,
+
+    /// Directory of the project for the directory chart
+    #[arg(long, value_name = "DIR", default_value = "dist", value_parser = below)]
+    output_dir: String,
+
+    /// Overwrite edits of values.yaml
+    #[arg(long)]
+    force: bool,
+}
+
+/// Parses a path in the project.
+pub(super) fn below(text: &str) -> Result<String, String> {
+    let text = text.trim_start_matches("./").trim_end_matches('/');
+    let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
+    if text.split('/').all(is_name) {
+        return Ok(text.to_owned());
+    }
+    Err("use the path of a directory below the project, such as dist".into())
 }
 
 /// Writes `dist/install.yaml`.
@@ -68,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     write(&folder, vec![file], shell)
 }
 
-/// Writes `dist/chart`.
+/// Writes the chart.
 pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
     let folder = project_folder()?;
     let package = Package::find(&folder, None)?;
@@ -79,18 +103,31 @@ pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
         None => package.name,
     };
     let objects = with_image(objects(&folder)?, arguments.image.as_deref())?;
-    let files = chart(&objects, &About::new(&name, &version))?;
-    for path in unknown_templates(&folder, &files)? {
+    let mut about = About::new(&name, &version);
+    about.folder = format!("{}/chart", arguments.output_dir);
+    let mut files = chart(&objects, &about)?;
+    let values = format!("{}/values.yaml", about.folder);
+    let edited = Folder::new(&folder).read(&values).with_context(|| format!("read {values}"))?;
+    if let (Some(edited), Some(new)) =
+        (edited.filter(|_| !arguments.force), files.iter_mut().find(|file| file.path == values))
+    {
+        let kept = keep(&values, &edited, &new.text, arguments.image.is_some())?;
+        if kept == edited && edited != new.text {
+            shell.status("Kept", format!("{values} (use --force to overwrite it)"));
+        }
+        new.text = kept;
+    }
+    for path in unknown_templates(&folder, &about.folder, &files)? {
         shell.warning(&format!("{path} is not generated from this project: remove it if it is left over"));
     }
     write(&folder, files, shell)
 }
 
 /// Returns the templates in the chart's directory that were not generated.
-fn unknown_templates(folder: &Path, files: &[File]) -> Result<Vec<String>> {
+fn unknown_templates(folder: &Path, chart: &str, files: &[File]) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     for below in ["templates", "templates/crd"] {
-        let below = format!("{FOLDER}/{below}");
+        let below = format!("{chart}/{below}");
         let found = folder.join(&below);
         let names = if found.is_dir() { entry_names(&found)? } else { Vec::new() };
         let paths = names.into_iter().map(|name| format!("{below}/{name}")).filter(|path| folder.join(path).is_file());

@@ -139,6 +139,16 @@ fn a_chart_is_generated_and_linted_if_helm_is_installed() {
     assert!(values.contains("repository: registry.example.com/me/at\n") && values.contains("tag: v9\n"), "{values}");
     let deployment = read("templates/deployment-at-operator-controller-manager.yaml");
     assert!(deployment.contains("replicas: {{ .Values.manager.replicas }}\n"), "{deployment}");
+    // Edits of the values are kept, and an image that is asked for is changed.
+    fs::write(chart.join("values.yaml"), format!("# Mine.\n{}", values.replace("replicas: 1", "replicas: 2"))).unwrap();
+    let said = succeeds(&folder, &["helm"]);
+    assert!(said.contains("Kept dist/chart/values.yaml") && read("values.yaml").starts_with("# Mine.\n"), "{said}");
+    succeeds(&folder, &["helm", "--image", "registry.example.com/me/at:v10"]);
+    assert!(read("values.yaml").contains("tag: v10\n") && read("values.yaml").contains("replicas: 2\n"));
+    succeeds(&folder, &["helm", "--force"]);
+    assert!(read("values.yaml").contains("replicas: 1\n"));
+    succeeds(&folder, &["helm", "--output-dir", "charts"]);
+    assert!(folder.path().join("charts/chart/Chart.yaml").is_file());
     for arguments in [["lint"].as_slice(), &["template", "at", "--namespace", "elsewhere"]] {
         // Helm is not always installed.
         let Ok(output) = Command::new("helm").args(arguments).arg(&chart).output() else { return };
