@@ -27,9 +27,9 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        alpha, build, cluster as cluster_command, completion, create, delete, deploy, dev as dev_command, edit,
-        envtest as envtest_command, explain as explain_command, image, init, install, installer, manifests, plugin,
-        run, simulate, version,
+        alpha, build, bundle, cluster as cluster_command, completion, create, delete, deploy, dev as dev_command, edit,
+        envtest as envtest_command, explain as explain_command, generate, image, init, install, installer, manifests,
+        plugin, run, simulate, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -108,6 +108,12 @@ enum Command {
     BuildInstaller(installer::Arguments),
     /// Generate a Helm chart in dist/chart
     Helm(installer::HelmArguments),
+    /// Generate a bundle for the Operator Lifecycle Manager
+    #[command(subcommand)]
+    Generate(generate::Command),
+    /// Check a bundle for the Operator Lifecycle Manager
+    #[command(subcommand)]
+    Bundle(bundle::Command),
     /// Explain the state of an object, and what its operator did with it
     Explain(explain_command::Arguments),
     /// Print a completion script for a shell
@@ -155,6 +161,8 @@ async fn main() -> ExitCode {
         Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
         Command::Helm(arguments) => installer::helm(arguments, &shell),
+        Command::Generate(command) => generate::run(command, &shell),
+        Command::Bundle(command) => bundle::run(command, &shell),
         Command::Explain(arguments) => explain_command::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version(arguments) => version::run(&arguments, &shell),

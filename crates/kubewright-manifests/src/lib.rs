@@ -7,7 +7,7 @@
 //! * [`yaml`] writes objects in a deterministic form.
 //!
 //! [`generate`] does all of this. From the manifests that kustomize renders, [`installer`] makes a single file, and [`chart`] a Helm
-//! chart.
+//! chart, and [`olm`] a bundle for the Operator Lifecycle Manager.
 //!
 //! Definitions are not validated here: that is left to an API server.
 
@@ -15,6 +15,7 @@ pub mod chart;
 pub mod conversion;
 pub mod definition;
 pub mod installer;
+pub mod olm;
 mod role;
 pub mod size;
 pub mod yaml;

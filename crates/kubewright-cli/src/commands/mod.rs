@@ -2,6 +2,7 @@
 
 pub(crate) mod alpha;
 pub(crate) mod build;
+pub(crate) mod bundle;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;
@@ -11,6 +12,7 @@ pub(crate) mod dev;
 pub(crate) mod edit;
 pub(crate) mod envtest;
 pub(crate) mod explain;
+pub(crate) mod generate;
 pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod install;

@@ -1,5 +1,6 @@
 //! The commands that create and change projects.
 
+mod bundle;
 mod certmanager;
 mod commands;
 mod delete;
