@@ -50,7 +50,12 @@ pub(crate) struct BuildOutput {
 impl BuildOptions {
     /// Builds the static program of a package.
     pub(crate) fn build(&self, package: &Package, shell: &Shell) -> Result<BuildOutput> {
-        let target = Target::find(self.target.as_deref())?;
+        self.build_for(self.target.as_deref(), package, shell)
+    }
+
+    /// Builds the static program of a package for a target.
+    pub(crate) fn build_for(&self, target: Option<&str>, package: &Package, shell: &Shell) -> Result<BuildOutput> {
+        let target = Target::find(target)?;
         shell.detail("Target", &target.triple);
         let program = operator::build_static(package, &target, &self.profile, shell)
             .with_context(|| format!("build for {}: {}", target.triple, install_hint(&target.triple)))?;

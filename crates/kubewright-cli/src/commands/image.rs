@@ -31,6 +31,12 @@ Examples:
   # Build an image, and load it into Docker
   kubewright image --tag cow:v1 --archive cow.tar && docker load --input cow.tar
 
+  # Build an image of two platforms, and push it
+  kubewright image --tag ghcr.io/me/cow:v1 --platform linux/amd64,linux/arm64 --push
+
+  # The same of programs that were built elsewhere
+  kubewright image --tag ghcr.io/me/cow:v1 --program cow-amd64 --program cow-arm64 --push
+
 The image has one layer: the static program as /manager, root certificates, and an unprivileged user (65532). The same program always gives the
 same digest, which is printed. A software bill of materials (CycloneDX) is attached. Credentials come from docker login.")]
 pub(crate) struct Arguments {
@@ -58,9 +64,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
 
-    /// Use this program instead of building one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["bin", "target", "profile"])]
-    program: Option<PathBuf>,
+    /// Platforms of the image, such as linux/amd64,linux/arm64; the program is built for each [default: that of --target]
+    #[arg(long, value_name = "PLATFORMS", value_delimiter = ',', value_parser = platform, conflicts_with = "target")]
+    platform: Vec<String>,
+
+    /// Use this program instead of building one; may be repeated for several platforms
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bin", "target", "profile", "platform"])]
+    program: Vec<PathBuf>,
 
     #[command(flatten)]
     build: BuildOptions,
@@ -69,6 +79,17 @@ pub(crate) struct Arguments {
 fn label(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
     pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "use NAME=VALUE".into())
+}
+
+/// The architectures that programs are built for.
+const ARCHITECTURES: [&str; 5] = ["amd64", "arm64", "386", "riscv64", "loong64"];
+
+/// Parses a platform, and returns its architecture.
+fn platform(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some(("linux", architecture)) if ARCHITECTURES.contains(&architecture) => Ok(architecture.to_owned()),
+        _ => Err("use linux/amd64, linux/arm64, linux/386, linux/riscv64 or linux/loong64".into()),
+    }
 }
 
 /// Builds the image, writes it, and pushes it if requested.
@@ -80,20 +101,34 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         _ => None,
     };
     let here = current_folder()?;
-    let (package, program, target) = match &arguments.program {
-        // If a program is given, no project is needed.
-        Some(program) => (Package::find(&here, None).ok(), program.clone(), None),
-        None => {
-            let package = Package::find(&here, arguments.build.bin.as_deref())?;
-            let built = arguments.build.build(&package, shell)?;
-            (Some(package), built.program, Some(built.target))
+    let package = match arguments.program.is_empty() {
+        true => Some(Package::find(&here, arguments.build.bin.as_deref())?),
+        // If programs are given, no project is needed.
+        false => Package::find(&here, None).ok(),
+    };
+    if arguments.archive.is_some() && arguments.platform.len().max(arguments.program.len()) > 1 {
+        bail!("an archive for docker load has one platform: write an image of several with --output or --push");
+    }
+    let programs = programs(&arguments, package.as_ref(), shell)?;
+    let mut images = BTreeMap::new();
+    for (program, target) in &programs {
+        let metadata = match &package {
+            Some(package) => Some(metadata(package, target.as_deref())?),
+            None => None,
+        };
+        let (architecture, layout) = make(&arguments, program, package.as_ref(), metadata.as_ref())?;
+        if images.insert(architecture.clone(), layout).is_some() {
+            bail!(
+                "{} is a second program for linux/{architecture}: name one program for each platform",
+                program.display()
+            );
         }
+    }
+    let mut images: Vec<_> = images.into_values().collect();
+    let layout = match images.len() {
+        1 => images.remove(0),
+        _ => Layout::join(images).context("assemble the index")?,
     };
-    let metadata = match &package {
-        Some(package) => Some(metadata(package, target.as_deref())?),
-        None => None,
-    };
-    let layout = make(&arguments, &program, package.as_ref(), metadata.as_ref())?;
     let name = reference.as_ref().map(ToString::to_string);
     write(&arguments, &layout, package.as_ref(), name.as_deref(), shell)?;
     match reference.filter(|_| arguments.push) {
@@ -108,11 +143,33 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     Ok(())
 }
 
+/// Returns the programs of the image, built or given, with their targets.
+fn programs(arguments: &Arguments, package: Option<&Package>, shell: &Shell) -> Result<Vec<(PathBuf, Option<String>)>> {
+    let Some(package) = package.filter(|_| arguments.program.is_empty()) else {
+        return Ok(arguments.program.iter().map(|program| (program.clone(), None)).collect());
+    };
+    let built = |target: Option<&str>| {
+        let built = arguments.build.build_for(target, package, shell)?;
+        Ok((built.program, Some(built.target)))
+    };
+    if arguments.platform.is_empty() {
+        let built = arguments.build.build(package, shell)?;
+        return Ok(vec![(built.program, Some(built.target))]);
+    }
+    arguments.platform.iter().map(|architecture| built(Some(&musl(architecture)))).collect()
+}
+
 fn metadata(package: &Package, target: Option<&str>) -> Result<Metadata> {
     serde_json::from_slice(&package.dependencies(target)?).context("parse the output of cargo metadata")
 }
 
-fn make(arguments: &Arguments, path: &Path, package: Option<&Package>, metadata: Option<&Metadata>) -> Result<Layout> {
+/// Assembles the image of a program, and returns it with its architecture.
+fn make(
+    arguments: &Arguments,
+    path: &Path,
+    package: Option<&Package>,
+    metadata: Option<&Metadata>,
+) -> Result<(String, Layout)> {
     let program = fs::read(path).with_context(|| format!("read {}", path.display()))?;
     let read = elf::read(&program).with_context(|| format!("{} is not a program for an image", path.display()))?;
     if let Some(interpreter) = read.interpreter {
@@ -134,7 +191,7 @@ fn make(arguments: &Arguments, path: &Path, package: Option<&Package>, metadata:
     };
     let labels = labels(metadata, &arguments.label);
     let contents = Contents { program: &program, architecture: read.architecture, labels, sbom };
-    oci::make(&contents).context("assemble the image")
+    Ok((read.architecture.to_owned(), oci::make(&contents).context("assemble the image")?))
 }
 
 /// Returns the musl target for an image architecture.

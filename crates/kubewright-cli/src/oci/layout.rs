@@ -114,15 +114,17 @@ pub(crate) struct Bundle {
     pub(crate) manifest: Blob,
     /// The blobs, the config first.
     pub(crate) blobs: Vec<Blob>,
-    /// Whether the manifest has a subject.
-    pub(crate) refers: bool,
+    /// The digest of its subject, if it refers to one.
+    pub(crate) subject: Option<String>,
 }
 
 /// An image and its referrers.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// The image.
+    /// The image: a manifest, or the index of an image of several platforms.
     pub(crate) image: Bundle,
+    /// The images of the platforms in the index.
+    pub(crate) platforms: Vec<Bundle>,
     /// The referrers, such as the software bill of materials.
     pub(crate) referrers: Vec<Bundle>,
 }
@@ -136,14 +138,32 @@ impl Layout {
         &self.image.manifest.descriptor.digest
     }
 
-    /// Returns the image, then its referrers.
+    /// Returns the bundles in the order in which to push them: what an index lists, the image, and its referrers.
     pub(crate) fn bundles(&self) -> impl Iterator<Item = &Bundle> {
-        std::iter::once(&self.image).chain(&self.referrers)
+        self.platforms.iter().chain([&self.image]).chain(&self.referrers)
+    }
+
+    /// Joins images of several platforms by an index.
+    pub(crate) fn join(layouts: Vec<Self>) -> serde_json::Result<Self> {
+        let (mut platforms, mut referrers) = (Vec::new(), Vec::new());
+        for layout in layouts {
+            platforms.push(layout.image);
+            referrers.extend(layout.referrers);
+        }
+        let index = Index::new(platforms.iter().map(|image| image.manifest.descriptor.clone()).collect());
+        let image = Bundle { manifest: Blob::json(INDEX, &index)?, blobs: Vec::new(), subject: None };
+        Ok(Self { image, platforms, referrers })
     }
 
     /// Returns the files of the layout. If a name is given, it is included for tools that look it up.
     pub(crate) fn files(&self, name: Option<&str>) -> serde_json::Result<Vec<File>> {
-        files(self.bundles(), name)
+        let mut all = files([&self.image].into_iter().chain(&self.referrers), name)?;
+        for blob in self.platforms.iter().flat_map(|image| image.blobs.iter().chain([&image.manifest])) {
+            all.push((path(&blob.descriptor), blob.bytes.clone()));
+        }
+        all.sort();
+        all.dedup();
+        Ok(all)
     }
 
     /// Returns the image as a tar archive with the `manifest.json` of `docker load`. Referrers are omitted: containerd

@@ -95,16 +95,17 @@ pub(crate) fn make(contents: &Contents<'_>) -> io::Result<Layout> {
     let mut manifest = Blob::json(MANIFEST, &manifest)?;
     let subject = manifest.descriptor.clone();
     manifest.descriptor.platform = Some(Platform { architecture: contents.architecture.into(), os: "linux".into() });
-    let image = Bundle { manifest, blobs: vec![config, layer.blob], refers: false };
+    let image = Bundle { manifest, blobs: vec![config, layer.blob], subject: None };
     let referrers = match &contents.sbom {
         Some(sbom) => vec![referrer(sbom, subject)?],
         None => Vec::new(),
     };
-    Ok(Layout { image, referrers })
+    Ok(Layout { image, platforms: Vec::new(), referrers })
 }
 
 /// Assembles the referrer with the software bill of materials.
 fn referrer(sbom: &Value, subject: layout::Descriptor) -> io::Result<Bundle> {
+    let digest = subject.digest.clone();
     let list = Blob::json(sbom::MEDIA_TYPE, sbom)?;
     let empty = Blob::new("application/vnd.oci.empty.v1+json", b"{}".to_vec());
     let manifest = Manifest {
@@ -118,7 +119,7 @@ fn referrer(sbom: &Value, subject: layout::Descriptor) -> io::Result<Bundle> {
     };
     let mut manifest = Blob::json(MANIFEST, &manifest)?;
     manifest.descriptor.artifact_type = Some(sbom::MEDIA_TYPE.into());
-    Ok(Bundle { manifest, blobs: vec![empty, list], refers: true })
+    Ok(Bundle { manifest, blobs: vec![empty, list], subject: Some(digest) })
 }
 
 #[cfg(test)]
@@ -169,6 +170,33 @@ mod tests {
         assert_eq!(follow(&referrer.config), b"{}");
         assert_eq!(document(follow(&referrer.layers[0])), json!({"bomFormat": "CycloneDX"}));
         assert_eq!(files.len(), 2 + 6, "nothing else is there");
+    }
+
+    #[test]
+    fn an_index_lists_the_images_of_all_platforms() {
+        let program = elf::tests::program(None);
+        let image = |architecture: &'static str| {
+            let sbom = Some(json!({"bomFormat": "CycloneDX"}));
+            make(&Contents { program: &program, architecture, labels: BTreeMap::new(), sbom }).unwrap()
+        };
+        let joined = Layout::join(vec![image("amd64"), image("arm64")]).unwrap();
+        let files: BTreeMap<_, _> = joined.files(Some("registry.example/cow:v1")).unwrap().into_iter().collect();
+        let document = |digest: &str| -> Value {
+            serde_json::from_slice(&files[&format!("blobs/{}", digest.replace(':', "/"))]).unwrap()
+        };
+        let index: Index = serde_json::from_slice(&files["index.json"]).unwrap();
+        assert_eq!((index.manifests[0].digest.as_str(), index.manifests.len()), (joined.digest(), 3));
+        assert_eq!(index.manifests[0].media_type, layout::INDEX);
+        let platforms = document(joined.digest());
+        for (position, architecture) in ["amd64", "arm64"].into_iter().enumerate() {
+            let entry = &platforms["manifests"][position];
+            assert_eq!(entry["platform"], json!({"architecture": architecture, "os": "linux"}));
+            let manifest = document(entry["digest"].as_str().unwrap());
+            assert_eq!(document(manifest["config"]["digest"].as_str().unwrap())["architecture"], architecture);
+            let referrer = document(&index.manifests[position + 1].digest);
+            assert_eq!(referrer["subject"]["digest"], entry["digest"]);
+        }
+        assert_eq!(joined.digest(), Layout::join(vec![image("amd64"), image("arm64")]).unwrap().digest());
     }
 
     #[test]

@@ -82,7 +82,8 @@ pub(crate) async fn push(
             pusher.blob(blob, &mut observe).await?;
         }
         observe(Step::Manifest(&bundle.manifest.descriptor));
-        pusher.bundle(bundle, layout).await?;
+        let is_image = bundle.manifest.descriptor.digest == layout.digest();
+        pusher.bundle(bundle, is_image).await?;
     }
     Ok(())
 }
@@ -123,16 +124,19 @@ impl Pusher<'_> {
         self.compare(&response, digest)
     }
 
-    async fn bundle(&mut self, bundle: &Bundle, layout: &Layout) -> Result<(), RegistryError> {
+    /// Pushes a manifest, under the tag if it is that of the image.
+    async fn bundle(&mut self, bundle: &Bundle, is_image: bool) -> Result<(), RegistryError> {
         let digest = &bundle.manifest.descriptor.digest;
-        let name = if bundle.refers { digest } else { &self.reference.tag };
+        let name = if is_image { &self.reference.tag } else { digest };
         let response = self.manifest(name, &bundle.manifest).await?;
         // A registry with the referrers API indicates that in its response. Otherwise an index under a tag lists the
         // referrers.
-        if bundle.refers && !response.headers.contains_key("oci-subject") {
-            self.list_referrer(&bundle.manifest.descriptor, layout.digest()).await?;
+        match &bundle.subject {
+            Some(subject) if !response.headers.contains_key("oci-subject") => {
+                self.list_referrer(&bundle.manifest.descriptor, subject).await
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn manifest(&mut self, name: &str, manifest: &Blob) -> Result<Response, RegistryError> {

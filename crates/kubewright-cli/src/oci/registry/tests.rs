@@ -191,6 +191,29 @@ fn layout() -> Layout {
 }
 
 #[tokio::test]
+async fn the_images_of_an_index_are_pushed_by_digest_before_it() {
+    let program = elf::tests::program(None);
+    let image = |architecture: &'static str| {
+        let sbom = Some(json!({"bomFormat": "CycloneDX", "serialNumber": architecture}));
+        make(&Contents { program: &program, architecture, labels: BTreeMap::new(), sbom }).unwrap()
+    };
+    let (registry, layout) =
+        (Registry::start(State::default()).await, Layout::join(vec![image("amd64"), image("arm64")]).unwrap());
+    registry.push(&layout, Some("secret")).await.unwrap();
+    let state = registry.state.lock().unwrap();
+    let (form, index) = &state.manifests["v1"];
+    assert_eq!(form, INDEX);
+    let index: Index = serde_json::from_slice(index).unwrap();
+    assert_eq!(index.manifests.len(), 2);
+    for image in &index.manifests {
+        assert!(state.manifests.contains_key(&image.digest));
+        // Without the referrers API, a tag for each image lists its bill of materials.
+        let (_, referrers) = &state.manifests[&image.digest.replace(':', "-")];
+        assert_eq!(serde_json::from_slice::<Index>(referrers).unwrap().manifests.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn existing_blobs_are_not_sent_again() {
     let (registry, layout) = (Registry::start(State { tracks: true, ..State::default() }).await, layout());
     let steps = registry.push(&layout, Some("secret")).await.unwrap();
