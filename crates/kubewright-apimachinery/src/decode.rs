@@ -9,7 +9,7 @@
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, map::Entry};
 use serde_saphyr::{DuplicateKeyPolicy, Options};
 
 use crate::{depth, field_path::FieldPath};
@@ -226,13 +226,18 @@ impl<'de> Visitor<'de> for Builder<'_> {
             let path = self.path.field(&name);
             let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates };
             let value = fields.next_value_seed(builder)?;
-            if object.contains_key(&name) && self.duplicates.len() < DUPLICATES_LIMIT {
-                let message = format!("duplicate field \"{path}\"");
-                if !self.duplicates.contains(&message) {
-                    self.duplicates.push(message);
+            match object.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    let message = format!("duplicate field \"{}\"", self.path.field(entry.key()));
+                    if self.duplicates.len() < DUPLICATES_LIMIT && !self.duplicates.contains(&message) {
+                        self.duplicates.push(message);
+                    }
+                    entry.insert(value);
                 }
             }
-            object.insert(name, value);
         }
         Ok(Value::Object(object))
     }

@@ -6,6 +6,7 @@
 //! * [`apply`]: server-side apply and field ownership
 //! * [`selector`]: label and field selectors
 //! * [`path`]: JSON paths in CRDs
+//! * [`pointer`]: JSON pointers without allocations
 //! * [`decode`]: strict decoding of JSON and YAML
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs
@@ -34,6 +35,7 @@ pub mod name;
 pub mod patch;
 pub mod path;
 mod pattern;
+pub mod pointer;
 pub mod process;
 pub mod random;
 pub mod schema;

@@ -3,38 +3,39 @@
 //! Defaults are set before the schema is checked, so a value may have any type. A value of the wrong type is read as
 //! absent and left unchanged.
 
+use kubewright_apimachinery::pointer;
 use serde_json::{Map, Value};
 
 static EMPTY: Vec<Value> = Vec::new();
 
 /// Returns the string at a JSON pointer, empty if absent.
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+pub(crate) fn text<'a>(value: &'a Value, at: &str) -> &'a str {
+    pointer::get(value, at).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the number at a JSON pointer, 0 if absent.
-pub(crate) fn int(value: &Value, pointer: &str) -> i64 {
-    value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+pub(crate) fn int(value: &Value, at: &str) -> i64 {
+    pointer::get(value, at).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// Returns the boolean at a JSON pointer, false if absent.
-pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer) == Some(&Value::Bool(true))
+pub(crate) fn flag(value: &Value, at: &str) -> bool {
+    pointer::get(value, at) == Some(&Value::Bool(true))
 }
 
 /// Returns the list at a JSON pointer, empty if absent.
-pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
+pub(crate) fn list<'a>(value: &'a Value, at: &str) -> &'a [Value] {
+    pointer::get(value, at).and_then(Value::as_array).unwrap_or(&EMPTY)
 }
 
 /// Returns whether the value at a JSON pointer exists and is not null.
-pub(crate) fn has(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).is_some_and(|value| !value.is_null())
+pub(crate) fn has(value: &Value, at: &str) -> bool {
+    pointer::get(value, at).is_some_and(|value| !value.is_null())
 }
 
 /// Returns the entries of the map at a JSON pointer.
-pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-    value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
+pub(crate) fn entries<'a>(value: &'a Value, at: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    pointer::get(value, at).and_then(Value::as_object).into_iter().flatten()
 }
 
 /// Returns the elements of a list field for modification.

@@ -293,7 +293,7 @@ impl Shared {
             Err(_) => return tracing::debug!("a TLS handshake took too long"),
         };
         let identity = self.identify(stream.get_ref().1.peer_certificates());
-        let open = OpenRequests::default();
+        let open = OpenRequests::new(self.state.clock.clone());
         let service = service_fn(|request: Request<Incoming>| {
             let (open, response) = (open.open(), self.handle(&identity, tasks, request));
             async move { Ok::<_, Infallible>(response.await.map(|body| OpenBody::new(body, open))) }

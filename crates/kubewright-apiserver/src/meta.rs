@@ -11,11 +11,10 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 /// Modifies the metadata, which is added if absent. A value that isn't a JSON object is unchanged.
 pub(crate) fn edit(object: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
     let Some(fields) = object.as_object_mut() else { return };
-    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    if metadata.is_null() {
-        *metadata = Value::Object(Map::new());
+    if fields.get("metadata").is_none_or(Value::is_null) {
+        fields.insert("metadata".into(), Value::Object(Map::new()));
     }
-    if let Some(metadata) = metadata.as_object_mut() {
+    if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
         change(metadata);
     }
 }

@@ -13,7 +13,10 @@ pub mod rules;
 pub mod structural;
 mod validate;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -183,7 +186,7 @@ pub struct Logic {
 
 /// Named schemas that others refer to, such as `io.k8s.api.core.v1.PodSpec`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Definitions(pub BTreeMap<Arc<str>, Schema>);
+pub struct Definitions(pub HashMap<Arc<str>, Schema>);
 
 /// A schema, with the definitions in which its references resolve. Copying is free.
 #[derive(Clone, Copy, Debug)]

@@ -15,6 +15,7 @@ mod base64;
 mod complete;
 mod decode;
 mod encode;
+mod names;
 mod parse;
 mod quantity;
 mod required;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use self::names::Names;
 pub use self::{
     decode::{Decoded, json_type},
     parse::ParseError,
@@ -57,6 +59,8 @@ pub struct Type {
     values: Box<[String]>,
     /// True if values of this type contain fields that Go always writes.
     grows: bool,
+    /// True if values of this type contain required fields.
+    requires: bool,
 }
 
 /// The structure of a type's JSON values.
@@ -103,10 +107,12 @@ pub enum Shape {
 pub struct Struct {
     /// The fields in their declared order. Those of embedded structs are at the place of the struct.
     fields: Vec<Field>,
-    /// The indices of `fields`, sorted by [`lookup_key`].
-    by_name: Box<[u16]>,
+    /// The indices of `fields` by their names.
+    names: Names,
     /// The indices of the fields that Go always writes.
     always: Box<[u16]>,
+    /// The indices of the fields that can be missing in a valid object.
+    required: Box<[u16]>,
     /// The fields by their protobuf numbers.
     numbers: Box<[(u32, Numbered)]>,
     /// Whether the whole struct has one owner (`+structType=atomic`).
@@ -260,9 +266,7 @@ impl Struct {
 
     /// Returns the index of a field.
     fn index(&self, name: &str) -> Option<usize> {
-        let key_of = |index: &u16| lookup_key(self.fields[usize::from(*index)].name);
-        let at = self.by_name.binary_search_by_key(&lookup_key(name), key_of).ok()?;
-        Some(usize::from(self.by_name[at]))
+        self.names.candidates(name).find(|index| self.fields[*index].name == name)
     }
 
     /// Returns the field with a protobuf number.
@@ -279,12 +283,10 @@ impl Struct {
     fn always(&self) -> impl Iterator<Item = &Field> {
         self.always.iter().map(|index| &self.fields[usize::from(*index)])
     }
-}
 
-/// Returns the key by which fields are sorted for lookups. Most comparisons end with the lengths, which is several times
-/// faster than comparing bytes.
-fn lookup_key(name: &str) -> (usize, &str) {
-    (name.len(), name)
+    fn required(&self) -> impl Iterator<Item = &Field> {
+        self.required.iter().map(|index| &self.fields[usize::from(*index)])
+    }
 }
 
 impl Field {

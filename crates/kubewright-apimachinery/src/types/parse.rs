@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types, lookup_key};
+use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types, names::Names};
 
 /// A malformed table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,32 +77,37 @@ impl Types {
                     let all = all.fields.iter().enumerate().filter(|(_, field)| wanted(field));
                     all.filter_map(|(index, _)| u16::try_from(index).ok()).collect::<Vec<_>>()
                 };
-                let mut by_name = of(&|_| true);
-                by_name.sort_by_key(|index| lookup_key(all.fields[usize::from(*index)].name));
                 all.always = of(&|field| always(field) || default(field).is_some()).into();
-                all.by_name = by_name.into();
+                all.required = of(&|field| field.required).into();
+                all.names = Names::new(all.fields.iter().map(|field| field.name));
             }
         }
+        let grows = self.containing(|all| !all.always.is_empty());
+        let requires = self.containing(|all| !all.required.is_empty());
+        for (ty, (grows, requires)) in self.types.iter_mut().zip(grows.into_iter().zip(requires)) {
+            (ty.grows, ty.requires) = (grows, requires);
+        }
+    }
+
+    /// Returns for each type whether it is or contains such a struct.
+    fn containing(&self, wanted: impl Fn(&Struct) -> bool) -> Vec<bool> {
+        let mut found = vec![false; self.types.len()];
         // Types are recursive, so this is repeated until nothing changes.
         loop {
-            let grows = |id: &TypeId| self.get(*id).grows;
-            let grown: Vec<bool> = self
-                .types
-                .iter()
-                .map(|ty| match &ty.shape {
-                    Shape::List(id) | Shape::Map(id) => grows(id),
-                    Shape::SchemaOrArray(id) | Shape::SchemaOrBool(id) | Shape::SchemaOrStrings(id) => grows(id),
-                    Shape::Struct(all) => !all.always.is_empty() || all.fields.iter().any(|field| grows(&field.ty)),
-                    _ => false,
-                })
-                .collect();
             let mut changed = false;
-            for (ty, grows) in self.types.iter_mut().zip(grown) {
-                changed |= ty.grows != grows;
-                ty.grows = grows;
+            for (place, ty) in self.types.iter().enumerate() {
+                let is_found = |id: &TypeId| found[usize::from(id.0)];
+                let now = match &ty.shape {
+                    Shape::List(id) | Shape::Map(id) => is_found(id),
+                    Shape::SchemaOrArray(id) | Shape::SchemaOrBool(id) | Shape::SchemaOrStrings(id) => is_found(id),
+                    Shape::Struct(all) => wanted(all) || all.fields.iter().any(|field| is_found(&field.ty)),
+                    _ => false,
+                };
+                changed |= now && !found[place];
+                found[place] = now;
             }
             if !changed {
-                return;
+                return found;
             }
         }
     }
@@ -168,7 +173,14 @@ impl Reader {
                     let go = format!("{}.{name}", package.rsplit('.').next().unwrap_or_default());
                     let full = format!("{package}.{name}");
                     let shape = Shape::Any;
-                    let ty = Type { go: go.into(), name: full.into(), shape, values: Box::default(), grows: false };
+                    let ty = Type {
+                        go: go.into(),
+                        name: full.into(),
+                        shape,
+                        values: Box::default(),
+                        grows: false,
+                        requires: false,
+                    };
                     let id = self.add(ty)?;
                     self.types.names.insert((package, name), id);
                     all.push(Declared { package, line: self.line, text, fields: Vec::new() });
@@ -326,7 +338,14 @@ impl Reader {
             "any" => "interface {}",
             name => name,
         };
-        let id = self.add(Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false })?;
+        let id = self.add(Type {
+            go: go.into(),
+            name: Box::default(),
+            shape,
+            values: Box::default(),
+            grows: false,
+            requires: false,
+        })?;
         self.basic.insert(text, id);
         Ok(id)
     }
@@ -341,7 +360,8 @@ impl Reader {
             None => (format!("[]{of}"), Shape::List(value)),
             Some(key) => (format!("map[{key}]{of}"), Shape::Map(value)),
         };
-        let ty = Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false };
+        let ty =
+            Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false, requires: false };
         let id = self.add(ty)?;
         self.unnamed.insert((key, value), id);
         Ok(id)

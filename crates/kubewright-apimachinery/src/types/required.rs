@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Shape, Type, TypeId, Types};
+use super::{Field, Shape, Type, TypeId, Types};
 use crate::field_path::FieldPath;
 
 impl Types {
@@ -12,6 +12,12 @@ impl Types {
     pub fn missing(&self, ty: TypeId, object: &Value) -> Vec<String> {
         let mut missing = Vec::new();
         if let (Shape::Struct(all), Value::Object(fields)) = (&self.get(ty).shape, object) {
+            let content = fields.iter().filter(|(name, value)| *name != "status" && !is_blank(value));
+            let mut content = content.filter_map(|(name, value)| Some((self.get(all.field(name)?.ty), value)));
+            // Nearly all objects are complete, which is found out much faster than what an object lacks.
+            if content.all(|(ty, value)| !self.lacks(ty, value)) {
+                return missing;
+            }
             for field in all.fields.iter().filter(|field| field.name != "status") {
                 if let Some(value) = fields.get(field.name).filter(|value| !is_blank(value)) {
                     self.visit(self.get(field.ty), value, &FieldPath::Root.field(field.name), &mut missing);
@@ -21,24 +27,53 @@ impl Types {
         missing
     }
 
+    /// Returns whether a required field is absent or empty.
+    fn lacks(&self, ty: &Type, value: &Value) -> bool {
+        if !ty.requires {
+            return false;
+        }
+        match (&ty.shape, value) {
+            (Shape::Struct(all), Value::Object(fields)) => {
+                all.required().any(|field| self.is_missing(field, fields.get(field.name)))
+                    || fields.iter().any(|(name, value)| {
+                        matches!(value, Value::Object(_) | Value::Array(_))
+                            && all.field(name).is_some_and(|field| self.lacks(self.get(field.ty), value))
+                    })
+            }
+            (Shape::List(of), Value::Array(items)) => {
+                let of = self.get(*of);
+                items.iter().any(|item| self.lacks(of, item))
+            }
+            (Shape::Map(of), Value::Object(entries)) => {
+                let of = self.get(*of);
+                entries.values().any(|entry| self.lacks(of, entry))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether a field is required, but absent or empty.
+    fn is_missing(&self, field: &Field, value: Option<&Value>) -> bool {
+        field.required
+            && match value {
+                None | Some(Value::Null) => {
+                    let shape = &self.get(field.ty).shape;
+                    field.pointer || matches!(shape, Shape::String | Shape::List(_) | Shape::Map(_) | Shape::Bytes)
+                }
+                Some(Value::String(text)) => text.is_empty() && !field.pointer,
+                Some(_) => false,
+            }
+    }
+
     fn visit(&self, ty: &Type, value: &Value, path: &FieldPath<'_>, missing: &mut Vec<String>) {
         match (&ty.shape, value) {
             (Shape::Struct(all), Value::Object(fields)) => {
                 for field in &all.fields {
-                    let (of, value) = (self.get(field.ty), fields.get(field.name));
-                    let path = path.field(field.name);
-                    match value {
-                        None | Some(Value::Null) => {
-                            let is_visible = field.pointer
-                                || matches!(of.shape, Shape::String | Shape::List(_) | Shape::Map(_) | Shape::Bytes);
-                            if field.required && is_visible {
-                                missing.push(path.to_string());
-                            }
-                        }
-                        Some(Value::String(text)) if field.required && text.is_empty() && !field.pointer => {
-                            missing.push(path.to_string());
-                        }
-                        Some(value) => self.visit(of, value, &path, missing),
+                    let (value, path) = (fields.get(field.name), path.field(field.name));
+                    if self.is_missing(field, value) {
+                        missing.push(path.to_string());
+                    } else if let Some(value) = value {
+                        self.visit(self.get(field.ty), value, &path, missing);
                     }
                 }
             }

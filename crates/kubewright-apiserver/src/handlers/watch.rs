@@ -4,12 +4,13 @@
 //! costs no memory. When the log no longer contains its position, the watch ends with 410. The reader's task evaluates
 //! selectors.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use kubewright_apimachinery::status::Status;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{sync::watch::Receiver, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         columns_sent: false,
         ended: false,
         closing,
+        alarm: Mutex::default(),
         call,
     };
     let chunks = stream::unfold(watcher, |mut watcher| async move {
@@ -110,6 +112,29 @@ struct Watcher {
     columns_sent: bool,
     ended: bool,
     closing: CancellationToken,
+    /// Waits for what is rarer than changes. It is kept, since a timer for each event of each watcher would cost as much as the
+    /// rest. The lock is never taken: it lets the watcher be used by reference in tasks that move between threads.
+    alarm: Mutex<Option<Pin<Box<dyn Future<Output = Alarm> + Send>>>>,
+}
+
+/// What a watcher waits for beside changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alarm {
+    /// The server shuts down.
+    Closing,
+    /// The served resources have changed, or a bookmark or the end of the watch may be due.
+    Other,
+}
+
+impl Alarm {
+    async fn ring(closing: CancellationToken, mut served: Receiver<()>, after: Duration) -> Self {
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => Self::Closing,
+            _ = served.changed() => Self::Other,
+            () = sleep(after) => Self::Other,
+        }
+    }
 }
 
 /// The objects that existed when the watch began, sent in batches.
@@ -202,16 +227,18 @@ impl Watcher {
             }
         }
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
+        let (closing, served) = (&self.closing, &self.served);
+        let alarm = self
+            .alarm
+            .get_mut()
+            .get_or_insert_with(|| Box::pin(Alarm::ring(closing.clone(), served.clone(), due.saturating_sub(now))));
         tokio::select! {
             biased;
-            () = self.closing.cancelled() => self.ended = true,
             open = self.cursor.wait() => self.ended |= !open,
-            changed = self.served.changed() => {
-                if changed.is_ok() {
-                    self.served.mark_changed();
-                }
+            alarm = alarm => {
+                *self.alarm.get_mut() = None;
+                self.ended |= alarm == Alarm::Closing;
             }
-            () = sleep(due.saturating_sub(now)) => {}
         }
         None
     }

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{key::Key, object::Stored};
+use super::{
+    key::Key,
+    object::{ChangeKind, Stored},
+};
 
 /// One change of one object.
 #[derive(Debug)]
@@ -17,20 +20,31 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
-/// The limits of a [`Log`].
+impl Event {
+    /// Returns the estimated memory in bytes that is needed for this event alone: that of versions which are no longer
+    /// current. The version after a change is the current one, or the one before the object's next change.
+    fn memory(&self) -> usize {
+        const WITHOUT_OBJECTS: usize = 160;
+        let removed = Some(&self.object).filter(|object| object.change() == ChangeKind::Deleted);
+        let versions = self.previous.iter().chain(removed);
+        WITHOUT_OBJECTS + versions.map(|version| version.text_memory()).sum::<usize>()
+    }
+}
+
+/// The limits of the history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The maximum number of events.
+    /// The maximum number of events of a [`Log`].
     pub(crate) events: usize,
-    /// The maximum estimated memory in bytes.
+    /// The maximum estimated memory of a [`Log`] in bytes.
     pub(crate) bytes: usize,
-    /// The number of latest changes whose objects remain parsed.
-    pub(crate) warm: usize,
+    /// The maximum estimated memory of the parsed values of a resource in bytes.
+    pub(crate) parsed: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, bytes: 64 << 20, warm: 1_000 }
+        Self { events: 10_000, bytes: 20 << 20, parsed: 6 << 20 }
     }
 }
 
@@ -59,22 +73,22 @@ impl Log {
 
     /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock.
     pub(crate) fn push(&mut self, event: Arc<Event>) -> Vec<Arc<Event>> {
-        self.bytes += event.object.weight();
+        self.bytes += event.memory();
         self.events.push_back(event);
         let mut dropped = Vec::new();
         while self.events.len() > self.limits.events || (self.bytes > self.limits.bytes && self.events.len() > 1) {
             let Some(event) = self.events.pop_front() else { break };
-            self.bytes -= event.object.weight();
+            self.bytes -= event.memory();
             self.floor = event.object.revision();
             dropped.push(event);
         }
         dropped
     }
 
-    /// Returns the object of the event that just ceased to be one of the latest, so that its value can be dropped.
-    pub(crate) fn outdated(&self) -> Option<Arc<Stored>> {
-        let index = self.events.len().checked_sub(self.limits.warm + 1)?;
-        Some(self.events.get(index)?.object.clone())
+    /// Returns the revision after which the log contains all events.
+    #[cfg(test)]
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
     }
 
     /// Returns the index of the first change after `revision`. Most readers are near the end, so the search begins there.
@@ -105,7 +119,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::ChangeKind;
 
     #[test]
     fn a_reader_continues_after_any_revision() {

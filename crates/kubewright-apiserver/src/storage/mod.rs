@@ -13,6 +13,7 @@ mod disk;
 mod key;
 mod log;
 mod object;
+mod parsed;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ pub(crate) use self::{
 use self::{
     disk::{ChangeLog, Restore, Sync, WrittenObject},
     log::Log,
+    parsed::Parsed,
 };
 use crate::sorted_map::SortedMap;
 
@@ -99,6 +101,7 @@ pub(crate) enum ReadError {
 struct Collection {
     objects: Objects,
     log: Log,
+    parsed: Parsed,
     /// Notified after each commit, outside of the lock. The value isn't used.
     changed: watch::Sender<u64>,
 }
@@ -107,7 +110,7 @@ struct Collection {
 struct State {
     revision: u64,
     collections: BTreeMap<Arc<str>, Collection>,
-    /// The log of the changes of all resources.
+    /// The log of the changes of all resources. It shares the events with the logs of the resources.
     log: Log,
     /// The revision at which the history begins.
     floor: u64,
@@ -359,13 +362,15 @@ impl Store {
             drop(writer);
             // Expensive work is done after the locks are released: notifying watchers, dropping old events.
             let object = done.last().map(|(written, _)| written.object.clone());
-            for (written, _) in &done {
+            let mut results = Vec::with_capacity(done.len());
+            for (written, observed) in done {
                 written.changed.send_replace(written.object.revision());
                 self.changed.send_replace(written.object.revision());
                 written.drop_values();
+                results.push(observed);
             }
             // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.
-            done.into_iter().for_each(|(_, observed)| observed.unwrap_or_else(|panic| resume_unwind(panic)));
+            results.into_iter().for_each(|observed| observed.unwrap_or_else(|panic| resume_unwind(panic)));
             made?;
             return Ok(Committed { object, change: Some(change) });
         }
@@ -406,17 +411,18 @@ impl Store {
 struct Written {
     object: Arc<Stored>,
     changed: watch::Sender<u64>,
-    outdated: Option<Arc<Stored>>,
-    dropped: [Vec<Arc<Event>>; 2],
+    /// The versions that are no longer kept parsed.
+    outdated: Vec<Arc<Stored>>,
+    /// The events that the logs no longer contain, which are dropped outside of the lock.
+    _dropped: [Vec<Arc<Event>>; 2],
 }
 
 impl Written {
     /// Drops the values of objects that are no longer among the latest.
-    fn drop_values(&self) {
-        let dropped = self.dropped.iter().flatten().map(|event| &event.object);
-        for object in self.outdated.iter().chain(dropped) {
-            // An object that only the event references is dropped with it.
-            if Arc::strong_count(object) > 1 {
+    fn drop_values(self) {
+        for object in self.outdated {
+            // A version that nothing else refers to is dropped as a whole.
+            if Arc::strong_count(&object) > 1 {
                 object.drop_value();
             }
         }
@@ -441,6 +447,7 @@ impl State {
         self.collections.entry(storage.clone()).or_insert_with(|| Collection {
             objects: Objects::default(),
             log: Log::new(limits, self.floor),
+            parsed: Parsed::new(limits.parsed),
             changed: watch::Sender::new(0),
         })
     }
@@ -466,8 +473,8 @@ impl State {
         }
         let changed = collection.changed.clone();
         let dropped = collection.log.push(event.clone());
-        let outdated = collection.log.outdated();
-        Written { object, changed, outdated, dropped: [dropped, self.log.push(event)] }
+        let outdated = collection.parsed.push(object.clone());
+        Written { object, changed, outdated, _dropped: [dropped, self.log.push(event)] }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::object_type;
 
@@ -38,7 +38,7 @@ const FRAME_END: &[u8] = b"}\n";
 /// The JSON text is created once, on first use, outside of every lock. It is a complete watch event, of which the
 /// object's text is a slice, so that one allocation serves readers and watchers.
 ///
-/// A parsed value takes about fifteen times the memory of its text. The value of a version that isn't among the latest
+/// A parsed value takes about ten times the memory of its text. The value of a version that isn't among the latest
 /// is therefore [dropped](Self::drop_value): only the text and the data that lists and selectors read remain.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -46,9 +46,9 @@ pub(crate) struct Stored {
     change: ChangeKind,
     /// `None` after it was dropped. The text then exists.
     value: RwLock<Option<Arc<Value>>>,
-    labels: Box<[(Box<str>, Box<str>)]>,
+    labels: Labels,
     api_version: Box<str>,
-    weight: usize,
+    size: Size,
     frame: OnceLock<Bytes>,
 }
 
@@ -81,14 +81,11 @@ impl Stored {
     }
 
     fn of(change: ChangeKind, revision: u64, value: Value) -> Self {
-        let weight = weight(&value);
-        let labels = value["metadata"]["labels"].as_object();
-        let labels = labels.into_iter().flatten();
-        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()));
-        let labels = labels.collect();
+        let size = Size::of(&value);
+        let labels = Labels::new(value["metadata"]["labels"].as_object());
         let api_version = value["apiVersion"].as_str().unwrap_or_default().into();
         let value = RwLock::new(Some(Arc::new(value)));
-        Self { revision, change, value, labels, api_version, weight, frame: OnceLock::new() }
+        Self { revision, change, value, labels, api_version, size, frame: OnceLock::new() }
     }
 
     /// Returns the revision of the write.
@@ -101,9 +98,23 @@ impl Stored {
         self.change
     }
 
+    /// Returns the estimated memory of this version without its value, in bytes.
+    pub(crate) fn text_memory(&self) -> usize {
+        const WITHOUT_TEXT: usize = 300;
+        WITHOUT_TEXT + self.size.text
+    }
+
     /// Returns the estimated memory of the value in bytes.
-    pub(crate) fn weight(&self) -> usize {
-        self.weight
+    pub(crate) fn value_memory(&self) -> usize {
+        self.size.value
+    }
+
+    /// Returns the memory of this version as it is now, in bytes.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        let value = self.value.read().as_ref().map_or(0, |value| Size::of(value).value);
+        let text = self.frame.get().map_or(0, Bytes::len);
+        size_of::<Self>() + self.labels.0.len() + self.api_version.len() + text + value
     }
 
     /// Returns the object's `apiVersion`.
@@ -113,7 +124,7 @@ impl Stored {
 
     /// Returns the value of a label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
+        self.labels.get(key)
     }
 
     /// Returns the object. A version without its value is parsed on each call.
@@ -134,9 +145,8 @@ impl Stored {
     /// Returns the complete watch event of this version, with a newline.
     pub(crate) fn frame(&self) -> Bytes {
         let make = || {
-            // The weight is about three times the size of the text. Growing step by step would copy the text
-            // repeatedly.
-            let mut text = Vec::with_capacity(256 + self.weight / 3);
+            // Growing step by step would copy the text repeatedly.
+            let mut text = Vec::with_capacity(64 + self.size.text);
             text.extend_from_slice(&frame_start(self.change));
             if let Some(value) = &*self.value.read() {
                 object_type::write(value, &mut text);
@@ -165,17 +175,88 @@ pub(crate) fn frame(kind: &str, object: &[u8]) -> Bytes {
     Bytes::from([start.as_bytes(), object, FRAME_END].concat())
 }
 
-/// Returns the estimated memory of a value in bytes.
-fn weight(value: &Value) -> usize {
-    const NODE: usize = 40;
-    match value {
-        Value::String(text) => NODE + text.len(),
-        Value::Array(items) => NODE + items.iter().map(weight).sum::<usize>(),
-        Value::Object(fields) => {
-            NODE + fields.iter().map(|(key, value)| NODE + key.len() + weight(value)).sum::<usize>()
+/// The labels of an object, in one allocation: keys and values, each with an end. Neither contains it.
+#[derive(Debug)]
+struct Labels(Box<str>);
+
+impl Labels {
+    const END: char = '\0';
+
+    fn new(labels: Option<&Map<String, Value>>) -> Self {
+        let mut text = String::new();
+        for (key, value) in labels.into_iter().flatten() {
+            for part in [key, value.as_str().unwrap_or_default()] {
+                text.push_str(part);
+                text.push(Self::END);
+            }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => NODE,
+        Self(text.into())
     }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let mut parts = self.0.split_terminator(Self::END);
+        while let (Some(label), Some(value)) = (parts.next(), parts.next()) {
+            if label == key {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+/// The estimated memory of an object in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    /// That of its text.
+    text: usize,
+    /// That of its value.
+    value: usize,
+}
+
+impl Size {
+    /// The memory of a node of a map, which has up to eleven entries.
+    const NODE: usize = 648;
+    /// The usual number of entries of a node of a map with several nodes.
+    const ENTRIES: usize = 8;
+    /// What the allocator adds to a string.
+    const STRING: usize = 16;
+
+    fn of(value: &Value) -> Self {
+        let mut size = Self::default();
+        size.add(value);
+        size
+    }
+
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::Null | Value::Bool(_) => self.text += 5,
+            Value::Number(number) => self.text += number.as_i64().map_or(20, digits),
+            Value::String(text) => {
+                self.text += text.len() + 2;
+                self.value += text.len() + Self::STRING;
+            }
+            Value::Array(items) => {
+                self.text += 2 + items.len();
+                self.value += size_of_val(items.as_slice());
+                items.iter().for_each(|item| self.add(item));
+            }
+            Value::Object(fields) => {
+                self.text += 2;
+                self.value += fields.len().div_ceil(if fields.len() > 11 { Self::ENTRIES } else { 11 }) * Self::NODE;
+                for (key, value) in fields {
+                    self.text += key.len() + 4;
+                    self.value += key.len() + Self::STRING;
+                    self.add(value);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the length of a number as text.
+fn digits(number: i64) -> usize {
+    let digits = number.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1);
+    digits + usize::from(number < 0)
 }
 
 #[cfg(test)]
@@ -205,5 +286,13 @@ mod tests {
         assert_eq!((stored.label("a"), stored.label("b")), (Some("b"), None));
         stored.drop_value();
         assert_eq!(stored.json(), serde_json::to_vec(&*warm).unwrap());
+    }
+
+    #[test]
+    fn the_estimated_size_of_the_text_is_about_right() {
+        for value in [json!({}), json!({"a": [1, -20, 1.5, null, true, false], "b": {"c": "d"}}), json!(["", 0])] {
+            let (size, text) = (Size::of(&value).text, value.to_string().len());
+            assert!(size >= text && size <= text + 25, "{value}: {size}, {text}");
+        }
     }
 }

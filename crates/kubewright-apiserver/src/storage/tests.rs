@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX, warm: 2 };
+const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX, parsed: 2_000 };
 
 fn put(store: &Store, name: &str, value: Value) -> u64 {
     let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
@@ -52,7 +52,7 @@ fn dropped_changes_cannot_be_read() {
 
 #[test]
 fn the_log_is_bounded_by_memory() {
-    let store = Store::new(Limits { events: usize::MAX, bytes: 3000, warm: 2 });
+    let store = Store::new(Limits { events: usize::MAX, bytes: 4000, parsed: 2_000 });
     let first = put(&store, "a", json!("x".repeat(1000)));
     put(&store, "a", json!("x".repeat(1000)));
     assert!(store.snapshot_at("/pods", first).is_ok());
@@ -167,4 +167,94 @@ fn replacements_are_made_with_a_change_or_not_at_all() {
     let revision = store.revision();
     assert!(add("b", &mut || Err(WriteError::closed())).is_err());
     assert_eq!(store.revision(), revision);
+}
+
+/// Returns a pod of 2.9 KB, with the owners of its fields.
+fn pod(name: &str) -> Value {
+    let env = |number| json!({"name": format!("VARIABLE_{number}"), "value": "the value of a variable"});
+    let owned =
+        |number| (format!(r#"k:{{"name":"VARIABLE_{number}"}}"#), json!({".": {}, "f:name": {}, "f:value": {}}));
+    let fields: serde_json::Map<_, _> = (0..18).map(owned).collect();
+    json!({
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "labels": {"app": "web", "pod-template-hash": "6d4f9c7b58", "version": "v1"},
+            "managedFields": [{
+                "manager": "kubewright", "operation": "Update", "apiVersion": "v1", "time": "2026-01-31T23:59:59Z",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:containers": {r#"k:{"name":"web"}"#: {"f:env": fields}}}},
+            }],
+        },
+        "spec": {
+            "containers": [{"name": "web", "image": "web", "env": (0..18).map(env).collect::<Vec<_>>(), "resources": {}}],
+            "restartPolicy": "Always",
+        },
+        "status": {"phase": "Pending", "qosClass": "BestEffort"},
+    })
+}
+
+fn write(store: &Store, storage: &str, name: &str, mutation: impl Fn() -> Mutation) {
+    let decide = |_: Option<&Arc<Value>>| Ok::<_, WriteError>(mutation());
+    store.transact(&storage.into(), &Key::new("ns", name), decide, |_, _| {}).unwrap().object.unwrap().json();
+}
+
+/// Returns the memory of all versions of objects that a store holds, each counted once, in bytes.
+fn held(store: &Store) -> usize {
+    let state = store.state.read();
+    let mut versions: BTreeMap<_, Arc<Stored>> = BTreeMap::new();
+    let mut count = |version: &Arc<Stored>| drop(versions.insert(Arc::as_ptr(version), version.clone()));
+    for collection in state.collections.values() {
+        collection.objects.iter().for_each(|(_, object)| count(object));
+    }
+    for log in state.collections.values().map(|collection| &collection.log).chain([&state.log]) {
+        for event in log.after(log.floor()).unwrap() {
+            count(&event.object);
+            event.previous.iter().for_each(&mut count);
+        }
+    }
+    versions.values().map(|version| version.memory()).sum()
+}
+
+#[test]
+fn objects_are_held_as_text_alone() {
+    const PODS: usize = 2_000;
+    let limits = Limits { parsed: 1 << 20, ..Limits::default() };
+    let store = Store::new(limits);
+    for number in 0..PODS {
+        let name = format!("pod-{number}");
+        write(&store, "/pods", &name, || Mutation::Put(pod(&name)));
+    }
+    let text = store.get("/pods", &Key::new("ns", "pod-0")).unwrap().json().len();
+    assert!((2_500..3_300).contains(&text), "{text} bytes");
+    let (all, parsed) = (held(&store), limits.parsed + (128 << 10));
+    assert!(all - parsed.min(all) < PODS * (text + 600), "{all} bytes for {PODS} pods");
+
+    let event = json!({"metadata": {"name": "e"}, "message": "x".repeat(970)});
+    let before = held(&store);
+    for number in 0..PODS {
+        write(&store, "/events", &format!("event-{number}"), || Mutation::Put(event.clone()));
+    }
+    let each = (held(&store) - before).saturating_sub(limits.parsed) / PODS;
+    assert!(each < 1_536, "{each} bytes for an event of 1 KB");
+}
+
+#[test]
+fn removed_objects_are_held_within_the_limits() {
+    let limits = Limits { events: 10_000, bytes: 1 << 20, parsed: 256 << 10 };
+    let store = Store::new(limits);
+    for number in 0..600 {
+        let name = format!("pod-{number}");
+        for _ in 0..3 {
+            write(&store, "/pods", &name, || Mutation::Put(pod(&name)));
+        }
+    }
+    for number in 0..600 {
+        let name = format!("pod-{number}");
+        write(&store, "/pods", &name, || Mutation::Remove(pod(&name)));
+    }
+    let (all, limit) = (held(&store), limits.bytes + limits.parsed + (128 << 10));
+    assert!(all < limit, "{all} bytes, more than {limit}");
+    assert!(all > limits.bytes / 2, "the history is used: {all} bytes");
 }

@@ -5,13 +5,12 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_apiserver::{Change, ChangeKind, StoredObject};
 use serde_json::{Value, json};
 
 use super::{
@@ -30,10 +29,17 @@ pub(crate) struct TaintEvictions {
     clock: SharedClock,
     /// The taints of each node that evict pods.
     taints: BTreeMap<String, Vec<Value>>,
-    /// The pods on nodes.
-    pods: BTreeMap<Key, Arc<Value>>,
+    /// The pods on nodes. They are parsed only if their node has taints.
+    pods: BTreeMap<Key, Bound>,
     /// The time since which a pod has had to go.
     since: BTreeMap<Key, Timestamp>,
+}
+
+/// A pod on a node.
+#[derive(Debug)]
+struct Bound {
+    node: String,
+    pod: StoredObject,
 }
 
 impl TaintEvictions {
@@ -42,13 +48,18 @@ impl TaintEvictions {
         Self { clock, taints: BTreeMap::new(), pods: BTreeMap::new(), since: BTreeMap::new() }
     }
 
-    fn taints_of(&self, pod: &Value) -> &[Value] {
-        self.taints.get(text(pod, "/spec/nodeName")).map(Vec::as_slice).unwrap_or_default()
+    fn taints_of(&self, bound: &Bound) -> &[Value] {
+        self.taints.get(&bound.node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn has_to_go(&self, bound: &Bound) -> bool {
+        let taints = self.taints_of(bound);
+        !taints.is_empty() && grace(&bound.pod.value(), taints).is_some()
     }
 
     /// Starts or stops the time of a pod.
     fn watch(&mut self, key: &Key) {
-        let has_to_go = self.pods.get(key).is_some_and(|pod| grace(pod, self.taints_of(pod)).is_some());
+        let has_to_go = self.pods.get(key).is_some_and(|bound| self.has_to_go(bound));
         match self.since.entry(key.clone()) {
             Entry::Vacant(entry) if has_to_go => drop(entry.insert(self.clock.now())),
             Entry::Occupied(entry) if !has_to_go => drop(entry.remove()),
@@ -65,7 +76,7 @@ impl TaintEvictions {
         }
         self.taints.insert(name.into(), evicting);
         self.taints.retain(|_, taints| !taints.is_empty());
-        let on_node = self.pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName") == name);
+        let on_node = self.pods.iter().filter(|(_, bound)| bound.node == name);
         on_node.map(|(key, _)| key.clone()).collect()
     }
 }
@@ -100,10 +111,11 @@ impl Controller for TaintEvictions {
         } else if Kind::POD.is_of(change) {
             let Some(key) = Key::of(&change.object) else { return Vec::new() };
             let pod = &change.object;
-            if gone || text(pod, "/spec/nodeName").is_empty() || has_ended(pod) || is_deleting(pod) {
+            let node = text(pod, "/spec/nodeName");
+            if gone || node.is_empty() || has_ended(pod) || is_deleting(pod) {
                 self.pods.remove(&key);
             } else {
-                self.pods.insert(key.clone(), pod.clone());
+                self.pods.insert(key.clone(), Bound { node: node.into(), pod: change.stored.clone() });
             }
             vec![key]
         } else {
@@ -114,8 +126,9 @@ impl Controller for TaintEvictions {
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
-        let (Some(pod), Some(since)) = (self.pods.get(key), self.since.get(key)) else { return Plan::default() };
-        let Some(grace) = grace(pod, self.taints_of(pod)) else { return Plan::default() };
+        let (Some(bound), Some(since)) = (self.pods.get(key), self.since.get(key)) else { return Plan::default() };
+        let pod = &bound.pod.value();
+        let Some(grace) = grace(pod, self.taints_of(bound)) else { return Plan::default() };
         let mut plan = Plan::of(&Kind::POD, pod);
         let passed = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
         if let Some(left) = grace.checked_sub(passed).filter(|left| !left.is_zero()) {

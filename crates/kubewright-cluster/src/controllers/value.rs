@@ -1,19 +1,19 @@
 //! Accessors for objects as JSON values. Absent values read as empty, zero or false.
 
 use jiff::Timestamp;
-use kubewright_apimachinery::selector::LabelSelector;
+use kubewright_apimachinery::{pointer, selector::LabelSelector};
 use serde_json::{Value, json};
 
 use crate::events::written;
 
 /// Returns the text at a JSON pointer.
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+pub(crate) fn text<'a>(value: &'a Value, at: &str) -> &'a str {
+    pointer::get(value, at).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the integer at a JSON pointer.
-pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
-    value.pointer(pointer).and_then(Value::as_i64)
+pub(crate) fn number(value: &Value, at: &str) -> Option<i64> {
+    pointer::get(value, at).and_then(Value::as_i64)
 }
 
 /// Returns the integer at a JSON pointer, or 0.
@@ -22,13 +22,13 @@ pub(crate) fn int(value: &Value, pointer: &str) -> i64 {
 }
 
 /// Returns the boolean at a JSON pointer.
-pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+pub(crate) fn flag(value: &Value, at: &str) -> bool {
+    pointer::get(value, at).and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// Returns the list at a JSON pointer.
-pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+pub(crate) fn list<'a>(value: &'a Value, at: &str) -> &'a [Value] {
+    pointer::get(value, at).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Returns an integer, or a percentage of `total`; 0 if it is neither.

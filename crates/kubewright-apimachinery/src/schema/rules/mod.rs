@@ -8,7 +8,7 @@
 mod declare;
 mod value;
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use kube_cel::cel;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The definitions of schemas without references.
-static NONE: Definitions = Definitions(BTreeMap::new());
+static NONE: LazyLock<Definitions> = LazyLock::new(Definitions::default);
 
 /// The field of causes that concern the whole object.
 const NO_FIELD: &str = "<nil>";

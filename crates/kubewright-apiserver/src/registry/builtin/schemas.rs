@@ -86,7 +86,7 @@ fn build() -> Definitions {
         });
         table.insert(name.into(), schema);
     }
-    Definitions(table)
+    Definitions(table.into_iter().collect())
 }
 
 /// Calls a function with all names that a schema refers to.

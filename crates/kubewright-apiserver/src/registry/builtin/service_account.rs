@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kubewright_apimachinery::random::Random;
+use kubewright_apimachinery::{pointer, random::Random};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
@@ -180,14 +180,14 @@ fn has_secret(volume: &Value) -> bool {
         "/storageos/secretRef",
     ];
     let projects = |source: &Value| source.get("secret").is_some_and(Value::is_object);
-    REFERENCES.iter().any(|reference| volume.pointer(reference).is_some_and(|found| !found.is_null()))
+    REFERENCES.iter().any(|reference| pointer::get(volume, reference).is_some_and(|found| !found.is_null()))
         || items(&volume["projected"], "sources").iter().any(projects)
 }
 
 /// Returns the references of a container's environment to Secrets: the variable, if it is one, and the Secret's name.
 fn secrets_of(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
     let variables = items(container, "env").iter().filter_map(|variable| {
-        let reference = variable.pointer("/valueFrom/secretKeyRef").filter(|found| found.is_object())?;
+        let reference = pointer::get(variable, "/valueFrom/secretKeyRef").filter(|found| found.is_object())?;
         Some((Some(string(variable, "name")), string(reference, "name")))
     });
     let sources = items(container, "envFrom").iter().filter_map(|source| {

@@ -58,7 +58,7 @@ pub(super) fn label_keys(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
     let Some(spec) = pod.get_mut("spec") else { return };
     for kind in ["podAffinity", "podAntiAffinity"] {
-        let Some(affinity) = spec.pointer_mut(&format!("/affinity/{kind}")) else { continue };
+        let Some(affinity) = spec.get_mut("affinity").and_then(|affinity| affinity.get_mut(kind)) else { continue };
         for preferred in each(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
             present(preferred, "podAffinityTerm", |term| select_label_keys(term, &labels));
         }
@@ -94,7 +94,7 @@ pub(super) fn requests(spec: &mut Value) {
 }
 
 fn request_limits(container: &mut Value) {
-    let Some(Value::Object(limits)) = container.pointer("/resources/limits").cloned() else { return };
+    let Value::Object(limits) = container["resources"]["limits"].clone() else { return };
     within(container, "resources", |resources| {
         within(resources, "requests", |requests| {
             for (name, limit) in limits {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     auth::Requester,
-    fields::{entries, fill, has, int, list, set, text, within},
+    fields::{entries, fill, int, list, set, text, within},
     registry::Strategy,
 };
 
@@ -203,18 +203,17 @@ fn quality_of_service(pod: &Value) -> &'static str {
     let each = |name| if has_own { &[] } else { list(spec, name) };
     let containers = || own.iter().chain(each("/containers")).chain(each("/initContainers"));
     let counted = |container: &Value, side: &str| {
-        entries(container, &format!("/resources/{side}"))
-            .filter(|(name, amount)| COUNTED.contains(&name.as_str()) && !is_zero(amount))
-            .count()
+        entries(container, side).filter(|(name, amount)| COUNTED.contains(&name.as_str()) && !is_zero(amount)).count()
     };
-    if containers().all(|container| counted(container, "limits") + counted(container, "requests") == 0) {
+    let (limits, requests) = ("/resources/limits", "/resources/requests");
+    if containers().all(|container| counted(container, limits) + counted(container, requests) == 0) {
         return "BestEffort";
     }
     let guaranteed = containers().all(|container| {
         COUNTED.iter().all(|name| {
-            let limit = format!("/resources/limits/{name}");
-            let request = format!("/resources/requests/{name}");
-            has(container, &limit) && container.pointer(&limit) == container.pointer(&request)
+            let resources = &container["resources"];
+            let limit = &resources["limits"][name];
+            !limit.is_null() && *limit == resources["requests"][name]
         })
     });
     if guaranteed { "Guaranteed" } else { "Burstable" }
