@@ -46,3 +46,4 @@ mod testing;
 pub mod text;
 pub mod trace;
 pub mod types;
+pub mod watch;

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use kubewright_apimachinery::watch;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use crate::{
     codec,

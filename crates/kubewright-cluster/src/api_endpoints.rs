@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use kubewright_apimachinery::watch;
 use kubewright_apiserver::{ApiServer, ListenError, ListenOptions, Listener};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 /// The listeners of a cluster. Clones share them.
 #[derive(Clone, Debug)]

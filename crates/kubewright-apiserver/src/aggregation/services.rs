@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use kubewright_apimachinery::watch;
 use parking_lot::{Mutex, RwLock};
 use rustls::ClientConfig;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::documents::Documents;
 use crate::fields::{flag, int, list, text};

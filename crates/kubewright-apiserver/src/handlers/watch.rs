@@ -10,9 +10,10 @@ use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::watch::Receiver;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::{sync::watch::Receiver, time::sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{

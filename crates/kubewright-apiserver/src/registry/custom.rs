@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use kubewright_apimachinery::watch;
 use parking_lot::RwLock;
-use tokio::sync::watch;
 
 use super::resource::Resource;
 

@@ -10,7 +10,7 @@ pub(crate) mod strategy;
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use kubewright_apimachinery::watch;
 
 pub(crate) use self::{custom::CustomResources, lifecycle::USER_METADATA};
 pub use self::{

@@ -23,9 +23,9 @@ use std::{
     sync::Arc,
 };
 
+use kubewright_apimachinery::watch;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
-use tokio::sync::watch;
 
 pub use self::{
     disk::{DataDirError, Durability},
@@ -546,7 +546,7 @@ impl Cursor {
 
     /// Returns the next changes, at most `most`, without waiting; empty if there are none.
     pub(crate) fn read(&mut self, store: &Store, most: usize) -> Result<Vec<Arc<Event>>, Expired> {
-        self.changed.borrow_and_update();
+        self.changed.mark_unchanged();
         let state = store.state.read();
         let log = match &self.storage {
             None => Some(&state.log),

@@ -36,7 +36,7 @@ pub(crate) async fn register(api: ApiServer, client: ObjectClient, clock: Shared
     let mut changes = api.registry().changes();
     let mut retries = Retries::default();
     loop {
-        changes.borrow_and_update();
+        changes.mark_unchanged();
         let now = clock.monotonic();
         retries.due(now);
         match register_once(&api, &client).await {

@@ -4,9 +4,9 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::watch;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::{
     batch,

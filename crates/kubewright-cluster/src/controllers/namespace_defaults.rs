@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::watch;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::{
     batch::{self, Batch},

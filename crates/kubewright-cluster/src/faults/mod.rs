@@ -32,8 +32,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
+use kubewright_apimachinery::watch as signal;
 use parking_lot::Mutex;
-use tokio::sync::watch as signal;
 use tower::BoxError;
 
 pub use self::request::{ApiRequest, Verb};

@@ -43,13 +43,14 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
+use kubewright_apimachinery::watch;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
-    sync::{OnceCell, Semaphore, mpsc, watch},
+    sync::{OnceCell, Semaphore, mpsc},
     task::JoinSet,
 };
 use tokio_util::task::TaskTracker;

@@ -7,9 +7,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use kubewright_apimachinery::watch;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{Cache, CacheOptions, Inner, Kind, Reader, Unsynced, list_watch::Event};
 use crate::object::{AnyObject, KindName, Object};

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
+use kubewright_apimachinery::watch;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
 
 use super::error::WriteError;
 

@@ -17,11 +17,9 @@ use std::{
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::watch;
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    sync::watch,
-};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub(crate) use self::{
     action::{LogAction, requested_container},

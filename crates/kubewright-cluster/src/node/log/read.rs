@@ -5,7 +5,7 @@ use std::{collections::VecDeque, fs::File, io, os::unix::fs::FileExt, sync::Arc}
 use bytes::Bytes;
 use futures::Stream as Chunks;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use kubewright_apimachinery::watch;
 
 use super::{Log, Stream};
 
@@ -90,7 +90,7 @@ impl Reader {
             }
             let ended = self.log.0.state.lock().ended;
             // Marked as seen before reading, so that later writes wake the reader.
-            self.changed.borrow_and_update();
+            self.changed.mark_unchanged();
             match self.read()? {
                 Some(raw) => {
                     let chunk = self.shown(&raw);

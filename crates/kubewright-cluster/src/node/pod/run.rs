@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 use base64::Engine;
 use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kubewright_apimachinery::watch;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::{
-    sync::{mpsc, watch},
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{

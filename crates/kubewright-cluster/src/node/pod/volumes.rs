@@ -12,8 +12,9 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+use kubewright_apimachinery::watch;
 use serde_json::Value;
-use tokio::{sync::watch, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
     node::{

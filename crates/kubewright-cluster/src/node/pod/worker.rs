@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kubewright_apimachinery::watch;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     task::{JoinSet, spawn_blocking},
     time::sleep,
 };

@@ -3,10 +3,10 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::watch;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
-    sync::watch,
     task::{JoinHandle, JoinSet},
     time::{sleep, timeout},
 };

@@ -13,9 +13,10 @@ use std::{
 };
 
 use kube::api::ListParams;
+use kubewright_apimachinery::watch;
 use kubewright_packed::RawObject;
 use parking_lot::RwLock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tracing::{error, warn};
 
 use super::{
