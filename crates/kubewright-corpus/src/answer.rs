@@ -34,7 +34,7 @@ impl Answer {
     pub fn read(raw: &RawAnswer) -> Self {
         let body: Value = serde_json::from_str(&raw.body).unwrap_or_default();
         let mut answer = Self { code: raw.code, ..Self::default() };
-        answer.warnings = raw.warnings.iter().map(|warning| normalize(warning)).collect();
+        answer.warnings = raw.warnings().iter().map(|warning| normalize(warning)).collect();
         if body["kind"] != "Status" {
             return answer;
         }
@@ -89,7 +89,7 @@ mod tests {
             "kind": "Status", "reason": "Invalid", "message": message, "code": 422,
             "details": {"name": "x", "group": "apps", "kind": "Deployment", "causes": [cause, cause]},
         });
-        Answer::read(&RawAnswer { code: 422, body: body.to_string(), warnings: Vec::new() })
+        Answer::read(&RawAnswer { code: 422, headers: http::HeaderMap::new(), body: body.to_string() })
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Sending the request of a case.
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Context, Result, bail, ensure};
+use http::HeaderMap;
+use serde_json::{Value, json};
 
 use crate::{
     answer::Answer,
@@ -19,11 +20,21 @@ const ATTEMPTS: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawRequest {
     /// The HTTP method.
-    pub method: &'static str,
+    pub method: String,
     /// The path and query.
     pub path: String,
-    /// The body, JSON or empty.
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body, or an empty text.
     pub body: String,
+}
+
+impl RawRequest {
+    /// Returns a request with a JSON body, which may be empty.
+    pub fn json(method: &str, path: impl Into<String>, body: impl Into<String>) -> Self {
+        let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+        Self { method: method.into(), path: path.into(), headers, body: body.into() }
+    }
 }
 
 /// A response.
@@ -31,14 +42,22 @@ pub struct RawRequest {
 pub struct RawAnswer {
     /// The HTTP code.
     pub code: u16,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: String,
-    /// The texts of the `Warning` headers.
-    pub warnings: Vec<String>,
+}
+
+impl RawAnswer {
+    /// Returns the texts of the `Warning` headers.
+    pub fn warnings(&self) -> Vec<String> {
+        let values = self.headers.get_all("warning").iter();
+        values.filter_map(|value| value.to_str().ok()).map(warning).collect()
+    }
 }
 
 /// Returns the text of a `Warning` header, such as `299 - "deprecated"`.
-pub fn warning(header: &str) -> String {
+fn warning(header: &str) -> String {
     let quoted = header.splitn(3, ' ').nth(2).unwrap_or(header);
     let text = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(quoted);
     text.replace("\\\"", "\"").replace("\\\\", "\\")
@@ -50,6 +69,22 @@ pub trait Transport {
     fn send(&self, request: RawRequest) -> impl Future<Output = Result<RawAnswer>>;
 }
 
+/// Creates a namespace with its default service account, without which no pod can be created.
+///
+/// # Errors
+/// Returns an error if one of them can't be created.
+pub async fn create_namespace(transport: &impl Transport, namespace: &str) -> Result<()> {
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    for (path, kind, name) in [("/api/v1/namespaces", "Namespace", namespace), (&accounts, "ServiceAccount", "default")]
+    {
+        let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}).to_string();
+        let answer = transport.send(RawRequest::json("POST", path, body)).await?;
+        // A controller may have created the account.
+        ensure!(answer.code == 201 || answer.code == 409 && name != namespace, "{path}: {}", answer.body);
+    }
+    Ok(())
+}
+
 /// Creates the valid object of a file, if a case needs it.
 ///
 /// # Errors
@@ -59,7 +94,7 @@ pub async fn prepare(transport: &impl Transport, header: &Header, cases: &[Case]
         return Ok(());
     }
     let body = header.base.to_string();
-    let answer = transport.send(RawRequest { method: "POST", path: header.path.clone(), body }).await?;
+    let answer = transport.send(RawRequest::json("POST", header.path.as_str(), body)).await?;
     if answer.code != 201 {
         bail!("the valid object is refused: {}", answer.body);
     }
@@ -74,7 +109,7 @@ pub async fn exchange(transport: &impl Transport, header: &Header, case: &Case) 
     if case.verb == Verb::Create {
         let object = case.change.apply(&header.base);
         let path = format!("{}?dryRun=All", header.path);
-        let create = RawRequest { method: "POST", path, body: object.to_string() };
+        let create = RawRequest::json("POST", path, object.to_string());
         let mut answer = transport.send(create).await?;
         hide_suffix(&mut answer.body, &object);
         return Ok(Answer::read(&answer));
@@ -84,10 +119,10 @@ pub async fn exchange(transport: &impl Transport, header: &Header, case: &Case) 
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let read = transport.send(RawRequest { method: "GET", path: path.clone(), body: String::new() }).await?;
+        let read = transport.send(RawRequest::json("GET", path.clone(), String::new())).await?;
         let object: Value = serde_json::from_str(&read.body).with_context(|| format!("read {path}: {}", read.body))?;
         let body = case.change.apply(&object).to_string();
-        let update = RawRequest { method: "PUT", path: format!("{path}?dryRun=All"), body };
+        let update = RawRequest::json("PUT", format!("{path}?dryRun=All"), body);
         let mut answer = transport.send(update).await?;
         hide_addresses(&mut answer.body, &object);
         if answer.code != 409 || attempts == ATTEMPTS {

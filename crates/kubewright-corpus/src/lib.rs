@@ -5,6 +5,8 @@
 //! answer of a real API server. `cargo xtask corpus record` generates and records the cases; tests of the embedded API
 //! server send the same requests and compare the answers.
 //!
+//! A [`scenario`] is a sequence of requests of all verbs, whose answers are compared as a whole.
+//!
 //! [`generate`] derives cases from the types of the fields, and reads further ones from `cases/*.yaml`. [`exchange`] sends
 //! them through a [`Transport`], which the command and the tests implement.
 
@@ -14,11 +16,12 @@ mod corpus;
 mod exchange;
 pub mod generate;
 mod normalize;
+pub mod scenario;
 mod types;
 
 pub use self::{
     answer::{Answer, Cause},
     change::Change,
     corpus::{Case, Corpus, Header, Verb},
-    exchange::{NAMESPACE, RawAnswer, RawRequest, Transport, exchange, prepare, warning},
+    exchange::{NAMESPACE, RawAnswer, RawRequest, Transport, create_namespace, exchange, prepare},
 };

@@ -2,9 +2,12 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints its progress and its results")]
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use http::Request;
 use http_body_util::BodyExt;
@@ -14,7 +17,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use kubewright_corpus::{
-    Corpus, NAMESPACE, RawAnswer, RawRequest, Transport, Verb, exchange, generate::generate, prepare, warning,
+    Corpus, NAMESPACE, RawAnswer, RawRequest, Transport, Verb, create_namespace, exchange,
+    generate::generate,
+    prepare,
+    scenario::{Scenario, define, run as run_scenario},
 };
 use serde_json::json;
 
@@ -22,19 +28,26 @@ use serde_json::json;
 #[derive(Debug, Parser)]
 #[command(name = "kubewright-corpus", after_help = "Example:\n  cargo xtask corpus record --kubeconfig ~/.kube/config")]
 struct Arguments {
-    /// The kubeconfig of a cluster for tests. The namespace `corpus` is created there, and deleted at the end
+    /// The kubeconfig of a cluster for tests, whose controllers don't run: their writes would change the answers. The
+    /// namespace `corpus` is created there, and one for each scenario
     #[arg(long)]
     kubeconfig: PathBuf,
     /// The definitions of the cases
     #[arg(long, default_value = "crates/kubewright-corpus/cases")]
     cases: PathBuf,
+    /// The definitions of the scenarios
+    #[arg(long, default_value = "crates/kubewright-corpus/scenarios")]
+    scenarios: PathBuf,
+    /// The version that is recorded, if the server doesn't know its own (one that was built from Go modules)
+    #[arg(long)]
+    server_version: Option<String>,
     /// The table of Kubernetes' types
     #[arg(long, default_value = "crates/kubewright-apiserver/data/types.txt")]
     types: PathBuf,
     /// The directory of the corpus
     #[arg(long, default_value = "crates/kubewright-apiserver/tests/corpus")]
     output: PathBuf,
-    /// Record only the files whose name contains this
+    /// Record only the files whose name contains this; that of a scenario begins with `scenarios/`
     filter: Option<String>,
 }
 
@@ -51,27 +64,54 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<()> {
     let mut corpora = generate(&arguments.cases, &arguments.types)?;
+    let mut scenarios = define(&arguments.scenarios)?;
     if let Some(filter) = &arguments.filter {
         corpora.retain(|corpus| corpus.name.contains(filter.as_str()));
+        scenarios.retain(|scenario| format!("scenarios/{}", scenario.name).contains(filter.as_str()));
     }
-    ensure!(!corpora.is_empty(), "no definition's name contains the filter");
+    ensure!(!corpora.is_empty() || !scenarios.is_empty(), "no definition's name contains the filter");
     let kubeconfig = Kubeconfig::read_from(&arguments.kubeconfig)
         .with_context(|| format!("read {}", arguments.kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // The answers 429, 503 and 504 are recorded, too.
+    config.default_retry = false;
     let server = Server(Client::try_from(config)?);
-    let version = server.0.apiserver_version().await.context("read the version of the server")?;
-    server.create_namespace().await?;
-    let recorded = record(&server, &mut corpora, &version.git_version).await;
-    server.delete(&format!("/api/v1/namespaces/{NAMESPACE}")).await?;
-    recorded?;
+    let version = match arguments.server_version {
+        Some(version) => version,
+        None => server.0.apiserver_version().await.context("read the version of the server")?.git_version,
+    };
+    let mut count = record_scenarios(&server, &mut scenarios, &version, &arguments.output.join("scenarios")).await?;
+    if !corpora.is_empty() {
+        create_namespace(&server, NAMESPACE).await?;
+        let recorded = record(&server, &mut corpora, &version).await;
+        server.delete(&format!("/api/v1/namespaces/{NAMESPACE}")).await?;
+        recorded?;
+    }
     std::fs::create_dir_all(&arguments.output)?;
-    let mut count = 0;
     for corpus in &corpora {
         corpus.write(&arguments.output)?;
         count += corpus.cases.len();
     }
     println!("{count} answers recorded in {}", arguments.output.display());
     Ok(())
+}
+
+/// Records the scenarios in namespaces that are new in each run, and returns the number of answers.
+async fn record_scenarios(server: &Server, scenarios: &mut [Scenario], version: &str, output: &Path) -> Result<usize> {
+    let mut count = 0;
+    for scenario in scenarios {
+        println!("{} ({} requests)", scenario.name, scenario.steps.len());
+        // What an earlier run left, which a cluster without controllers doesn't delete, would change the answers.
+        let suffix = std::process::id().to_string();
+        let replies = run_scenario(server, scenario, &suffix).await.with_context(|| scenario.name.clone())?;
+        scenario.server = version.into();
+        for (step, reply) in scenario.steps.iter_mut().zip(replies) {
+            step.answer = Some(reply);
+        }
+        scenario.write(output)?;
+        count += scenario.steps.len();
+    }
+    Ok(count)
 }
 
 async fn record(server: &Server, corpora: &mut [Corpus], version: &str) -> Result<()> {
@@ -103,25 +143,9 @@ async fn record(server: &Server, corpora: &mut [Corpus], version: &str) -> Resul
 struct Server(Client);
 
 impl Server {
-    /// Creates the namespace, and waits for its service account, without which no pod can be created.
-    async fn create_namespace(&self) -> Result<()> {
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string();
-        let answer = self.send(RawRequest { method: "POST", path: "/api/v1/namespaces".into(), body }).await?;
-        ensure!(answer.code == 201, "the namespace {NAMESPACE} can't be created: {}", answer.body);
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default");
-        for _ in 0..100 {
-            let answer = self.send(RawRequest { method: "GET", path: path.clone(), body: String::new() }).await?;
-            if answer.code == 200 {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        bail!("the namespace {NAMESPACE} has no service account after 10 s; is the controller manager running?")
-    }
-
     async fn delete(&self, path: &str) -> Result<()> {
         let body = json!({"propagationPolicy": "Background", "gracePeriodSeconds": 0}).to_string();
-        let answer = self.send(RawRequest { method: "DELETE", path: path.into(), body }).await?;
+        let answer = self.send(RawRequest::json("DELETE", path, body)).await?;
         ensure!(matches!(answer.code, 200 | 202 | 404), "{path} can't be deleted: {}", answer.body);
         Ok(())
     }
@@ -129,20 +153,16 @@ impl Server {
 
 impl Transport for Server {
     async fn send(&self, request: RawRequest) -> Result<RawAnswer> {
-        let RawRequest { method, path, body } = request;
-        let request = Request::builder()
-            .method(method)
-            .uri(&path)
-            .header("Content-Type", "application/json")
-            .body(Body::from(body.into_bytes()))?;
+        let RawRequest { method, path, headers, body } = request;
+        let mut request = Request::builder().method(method.as_str()).uri(&path);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Body::from(body.into_bytes()))?;
         let response = self.0.send(request).await.with_context(|| format!("{method} {path}"))?;
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await?.to_bytes();
-        let warnings = parts.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).map(warning);
-        Ok(RawAnswer {
-            code: parts.status.as_u16(),
-            warnings: warnings.collect(),
-            body: String::from_utf8_lossy(&bytes).into_owned(),
-        })
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(RawAnswer { code: parts.status.as_u16(), headers: parts.headers, body })
     }
 }

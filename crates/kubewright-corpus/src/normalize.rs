@@ -40,10 +40,11 @@ fn replace_tokens(word: &str) -> String {
 }
 
 /// In these patterns, `x` is a hexadecimal digit, `0` a decimal one, and every other character itself.
-const UID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-const TIME: &str = "0000-00-00T00:00:00Z";
+pub(crate) const UID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+pub(crate) const TIME: &str = "0000-00-00T00:00:00Z";
 
-fn token(text: &str, pattern: &str) -> Option<usize> {
+/// Returns the length of a pattern if the text begins with it.
+pub(crate) fn token(text: &str, pattern: &str) -> Option<usize> {
     let found = text.get(..pattern.len())?;
     let fits = found.bytes().zip(pattern.bytes()).all(|(byte, expected)| match expected {
         b'x' => byte.is_ascii_hexdigit(),
@@ -54,7 +55,7 @@ fn token(text: &str, pattern: &str) -> Option<usize> {
 }
 
 /// The length of the random suffix of a generated name, and its characters.
-const SUFFIX: (usize, &str) = (5, "bcdfghjklmnpqrstvwxz2456789");
+pub(crate) const SUFFIX: (usize, &str) = (5, "bcdfghjklmnpqrstvwxz2456789");
 
 /// Replaces the random suffix in the name of a created object that has only a `generateName`.
 pub(crate) fn hide_suffix(text: &mut String, object: &Value) {

@@ -74,8 +74,8 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     match (user.name.is_empty(), user == UserInfo::default()) {
         (true, true) => Ok(None),
         (true, false) => {
-            let why = format!("requested groups {:?} and more without impersonating a user", user.groups);
-            Err(Status::internal(why))
+            let why = format!("requested groups {:?} and more without impersonating a user name", user.groups);
+            Err(Status::bad_request(why))
         }
         (false, _) => Ok(Some(user)),
     }

@@ -11,6 +11,7 @@ use super::{
     commit::commit,
     delete::{self, DeleteOptions},
     edit::{Admitted, MAX_ATTEMPTS},
+    lifecycle::DecodedBody,
     query::WriteOptions,
 };
 use crate::{
@@ -28,13 +29,15 @@ const MANAGER: &str = "kube-apiserver";
 /// Evicts the object of a call.
 pub(super) async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let eviction = call.body_of_kind(subresource.kind)?;
+    let DecodedBody { object: eviction, mut warnings } =
+        call.body_of_kind(subresource.kind, options.field_validation)?;
     if meta::text(&eviction, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let dry_run = options.dry_run || DeleteOptions::read(&eviction["deleteOptions"])?.dry_run;
-    let Admitted { object: eviction, warnings } =
+    let Admitted { object: eviction, warnings: admission_warnings } =
         call.admit_body(Operation::Create, subresource, eviction, dry_run).await?;
+    warnings.extend(admission_warnings);
     let mut options = DeleteOptions::read(&eviction["deleteOptions"])?;
     options.dry_run |= dry_run;
     match evict_unprotected(call, &options)? {

@@ -78,6 +78,10 @@ impl Call {
         if !sent_kind.is_empty() && sent_kind != &**kind && !self.resource.schema.custom {
             return Err(self.another_kind((group, version, kind), sent_version, sent_kind));
         }
+        if !sent_version.is_empty() && sent_version != expected && !self.resource.schema.custom {
+            let sent_kind = if sent_kind.is_empty() { kind } else { sent_kind };
+            return Err(self.another_kind((group, version, kind), sent_version, sent_kind));
+        }
         if !sent_version.is_empty() && sent_version != expected {
             return Err(Status::bad_request(format!(
                 "the API version in the data ({sent_version}) does not match the expected API version ({expected})"

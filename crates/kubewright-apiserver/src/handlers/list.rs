@@ -106,6 +106,7 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
     let get = |name| call.query.get(name);
     let (matching, version) = (get("resourceVersionMatch"), get("resourceVersion"));
     let initial = call.query.flag("sendInitialEvents");
+    call.query.number("timeoutSeconds")?;
     let mut causes = Vec::new();
     if let Some(matching) = matching {
         if !matches!(matching, "Exact" | "NotOlderThan") {
@@ -117,18 +118,26 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
         } else if watch && matching == "Exact" {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(Cause::forbidden("resourceVersionMatch", why));
-        } else if !watch && version.is_none() {
-            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
-        } else if !watch && get("continue").is_some() {
-            let why = "resourceVersionMatch is forbidden when continue is provided";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
+            causes.push(Cause::not_supported("resourceVersionMatch", &json!(matching), &["NotOlderThan"]));
+        } else if !watch && (version.is_none() || get("continue").is_some()) {
+            if version.is_none() {
+                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                causes.push(Cause::forbidden("resourceVersionMatch", why));
+            }
+            if get("continue").is_some() {
+                let why = "resourceVersionMatch is forbidden when continue is provided";
+                causes.push(Cause::forbidden("resourceVersionMatch", why));
+            }
         } else if matching == "Exact" && version == Some("0") {
             let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
             causes.push(Cause::forbidden("resourceVersionMatch", why));
         }
     } else if watch && initial.is_some() {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden("resourceVersionMatch", why));
+    }
+    if watch && get("continue").is_some() {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
         causes.push(Cause::forbidden("resourceVersionMatch", why));
     }
     if !watch && initial.is_some() {

@@ -43,8 +43,12 @@ impl Query {
 
     /// Returns all values of a parameter that may be repeated, except empty ones.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
-        let values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        values.filter(|value| !value.is_empty()).collect()
+        self.all(name).into_iter().filter(|value| !value.is_empty()).collect()
+    }
+
+    /// Returns all values of a parameter that may be repeated.
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -87,7 +91,8 @@ impl WriteOptions {
     /// Parses the options of this kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub(crate) fn parse(query: &Query, kind: &'static str) -> Result<Self, Status> {
         let mut causes = Vec::new();
-        let dry_run = dry_run(&query.values("dryRun"), &mut causes);
+        // An empty value isn't an absent one.
+        let dry_run = dry_run(&query.all("dryRun"), &mut causes);
         let field_validation = match query.get("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::Call,
+    decode::Decoded,
     edit::Edit,
     lifecycle::DecodedBody,
     part::Part,
@@ -29,6 +30,9 @@ use crate::{
     response::{self, Representation, Response},
     table,
 };
+
+/// The group, version and kind of a scale.
+const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
 
 /// Reads or changes the scale of an object.
 pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Response, Status> {
@@ -53,11 +57,11 @@ impl Scaler<'_> {
     async fn update(&self) -> Result<Response, Status> {
         let call = self.call;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        let sent = call.body_of_kind(("autoscaling", "v1", "Scale"))?;
+        let DecodedBody { object: sent, warnings } = call.body_of_kind(SCALE, options.field_validation)?;
         let name = call.manager_name(&options);
         self.edit(&options, &call.manager(&name, "scale"), |scale| {
             call.check_uid(scale, &sent)?;
-            Ok(sent.clone())
+            Ok(DecodedBody { object: sent.clone(), warnings: warnings.clone() })
         })
         .await
     }
@@ -72,7 +76,9 @@ impl Scaler<'_> {
                 PatchType::Strategic | PatchType::Apply => PatchType::Merge,
                 kind => kind,
             };
-            kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)
+            let value = kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?;
+            let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
+            self.call.typed(SCALE, decoded, patch.options.field_validation)
         };
         self.edit(&patch.options, &manager, edit).await
     }
@@ -81,7 +87,7 @@ impl Scaler<'_> {
         &self,
         options: &WriteOptions,
         manager: &Manager<'_>,
-        desired: impl Fn(&Value) -> Result<Value, Status> + Sync,
+        desired: impl Fn(&Value) -> Result<DecodedBody, Status> + Sync,
     ) -> Result<Response, Status> {
         let edit = ScaleEdit { scaler: self, manager, desired };
         let edited = self.call.edit(&edit, options, "scale").await?;
@@ -154,10 +160,9 @@ struct ScaleEdit<'a, F> {
     desired: F,
 }
 
-impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
+impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_, F> {
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
-        let object = (self.desired)(&self.scaler.view(served)?)?;
-        Ok(DecodedBody { object, warnings: Vec::new() })
+        (self.desired)(&self.scaler.view(served)?)
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {

@@ -2,16 +2,17 @@
 
 use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::{Cause, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     call::Call,
-    decode::{self, Format},
+    decode::{self, Decoded, Format},
     edit::Admitted,
     eviction,
+    lifecycle::DecodedBody,
     part::Part,
     patch, proxy,
-    query::WriteOptions,
+    query::{FieldValidation, WriteOptions},
     scale, token, update,
 };
 use crate::{
@@ -144,14 +145,29 @@ impl Call {
         Status::generic(501, "NotImplemented", message)
     }
 
-    /// Parses the body as an object of a built-in type that isn't stored, which it passes through. Unknown fields are dropped.
-    pub(super) fn body_of_kind(&self, of: (&str, &str, &str)) -> Result<Value, Status> {
-        let mut body = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
+    /// Parses the body as an object of a built-in type that isn't stored, which it passes through.
+    pub(super) fn body_of_kind(
+        &self,
+        of: (&str, &str, &str),
+        validation: FieldValidation,
+    ) -> Result<DecodedBody, Status> {
+        let decoded = decode::decode(Format::of(&self.parts.headers)?, &self.body)?;
+        self.typed(of, decoded, validation)
+    }
+
+    /// Passes an object through a built-in type whose objects aren't stored.
+    pub(super) fn typed(
+        &self,
+        of: (&str, &str, &str),
+        decoded: Decoded,
+        validation: FieldValidation,
+    ) -> Result<DecodedBody, Status> {
         let (group, version, kind) = of;
-        if !body.is_object() {
+        let Decoded { value: mut object, duplicates } = decoded;
+        if !object.is_object() {
             return Err(Status::bad_request("the body must be an object"));
         }
-        let text = |field: &str| body[field].as_str().unwrap_or_default();
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
         let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
         let is_version = sent_version.is_empty()
             || sent_version == group_version(group, version)
@@ -159,12 +175,24 @@ impl Call {
         if !is_version || !["", kind].contains(&sent_kind) {
             return Err(self.another_kind(of, sent_version, if sent_kind.is_empty() { kind } else { sent_kind }));
         }
-        codec::set_type(&mut body, group, version, kind);
-        if let Some(ty) = ObjectType::of(group, version, kind) {
-            let prefix = format!("{kind} in version {version:?} cannot be handled as a {kind}: ");
-            ty.decode(&mut body).map_err(|why| Status::bad_request(prefix + &why))?;
+        codec::set_type(&mut object, group, version, kind);
+        let refuse = |why: &str| {
+            Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+        };
+        let unknown = match ObjectType::of(group, version, kind) {
+            Some(ty) => ty.decode(&mut object).map_err(|why| refuse(&why))?.unknown,
+            None => Vec::new(),
+        };
+        let mut warnings: Vec<_> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        warnings.extend(duplicates);
+        match validation {
+            FieldValidation::Strict if !warnings.is_empty() => {
+                return Err(refuse(&format!("strict decoding error: {}", warnings.join(", "))));
+            }
+            FieldValidation::Ignore => warnings.clear(),
+            _ => {}
         }
-        Ok(body)
+        Ok(DecodedBody { object, warnings })
     }
 
     fn created(&self, warnings: &[String]) -> Response {
@@ -178,7 +206,7 @@ impl Call {
 /// Handles the creation of an object that binds another one of its name: a `Binding`.
 pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<Response, Status> {
     let [group, version, plural, subresource] = target;
-    let binding = call.body_of_kind(("", "v1", "Binding"))?;
+    let binding = call.body_of_kind(("", "v1", "Binding"), FieldValidation::Ignore)?.object;
     let resource = call.state.registry.find(group, version, plural).ok_or_else(Status::no_such_resource)?;
     call.name = meta::text(&binding, "name").to_owned();
     if call.name.is_empty() {
@@ -192,9 +220,11 @@ pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<
 /// Assigns an object to a node, which is possible only once.
 async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let binding = call.body_of_kind(subresource.kind)?;
-    let Admitted { object: binding, warnings } =
+    let DecodedBody { object: binding, mut warnings } =
+        call.body_of_kind(subresource.kind, options.field_validation)?;
+    let Admitted { object: binding, warnings: admission_warnings } =
         call.admit_body(admission::Operation::Create, subresource, binding, options.dry_run).await?;
+    warnings.extend(admission_warnings);
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
         return Err(Status::bad_request("the target of a binding must be a node, with its name"));

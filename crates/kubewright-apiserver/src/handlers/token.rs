@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use super::{call::Call, edit::Admitted, query::WriteOptions};
+use super::{call::Call, edit::Admitted, lifecycle::DecodedBody, query::WriteOptions};
 use crate::{
     admission::Operation,
     meta,
@@ -19,9 +19,11 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
         return Err(Status::method_not_allowed());
     }
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let request = call.body_of_kind(subresource.kind)?;
+    let DecodedBody { object: request, mut warnings } =
+        call.body_of_kind(subresource.kind, options.field_validation)?;
     let admitted = call.admit_body(Operation::Create, subresource, request, options.dry_run).await?;
-    let Admitted { object: request, warnings } = admitted;
+    let Admitted { object: request, warnings: admission_warnings } = admitted;
+    warnings.extend(admission_warnings);
     let state = &call.state;
     let account = call.present()?.value();
     let now = state.clock.now();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     call::Call,
+    create,
     decode::{self, Format},
     edit::{Edited, PartEdit},
     lifecycle::DecodedBody,
@@ -21,6 +22,16 @@ pub(super) async fn update(call: &Call, part: Part) -> Result<Response, Status> 
     let DecodedBody { object, warnings } = call.receive(decoded, options.field_validation)?;
     let manager = call.manager_name(&options);
     let manager = call.manager(&manager, part.subresource());
+    if call.resource.lifecycle.created_by_update && part == Part::Main && !call.exists() {
+        call.authorize("create")?;
+        let incoming = DecodedBody { object: object.clone(), warnings: warnings.clone() };
+        let create_options = WriteOptions { kind: "CreateOptions", ..options.clone() };
+        match create::create_admitted(call, incoming, &manager, &create_options).await {
+            // Another client created the object first, so it is replaced.
+            Err(status) if status.reason == "AlreadyExists" => {}
+            result => return result,
+        }
+    }
     let desired = |old: &Value| {
         call.check_uid(old, &object)?;
         Ok(DecodedBody { object: object.clone(), warnings: warnings.clone() })

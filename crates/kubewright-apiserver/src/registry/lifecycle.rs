@@ -15,6 +15,8 @@ pub(crate) const USER_METADATA: &[&str] = &["labels", "annotations", "finalizers
 pub struct Lifecycle {
     /// True if an update without `metadata.resourceVersion` replaces the object whatever its version is.
     pub unconditional_update: bool,
+    /// True if an update of an object that doesn't exist creates it.
+    pub created_by_update: bool,
     /// The fields of the metadata that an update of the status doesn't change.
     pub status_keeps: &'static [&'static str],
     /// The fields that an update of the status doesn't change, and so doesn't own.
@@ -52,6 +54,7 @@ impl Lifecycle {
     pub fn custom(group: &str, plural: &str) -> Self {
         Self {
             unconditional_update: false,
+            created_by_update: false,
             status_keeps: &[],
             status_resets: ALL.clone(),
             part_resets: Vec::new(),

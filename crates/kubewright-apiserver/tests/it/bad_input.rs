@@ -81,7 +81,14 @@ async fn wrong_kinds_names_and_namespaces_are_refused() {
     .await;
     check(&api, JSON, with(&|o| o["kind"] = json!("Nope")), 400, "no kind \"Nope\" is registered for version \"v1\"")
         .await;
-    check(&api, JSON, with(&|o| o["apiVersion"] = json!("v2")), 400, "does not match the expected API version").await;
+    check(
+        &api,
+        JSON,
+        with(&|o| o["apiVersion"] = json!("v2")),
+        400,
+        "no kind \"ConfigMap\" is registered for version \"v2\"",
+    )
+    .await;
     check(&api, JSON, with(&|o| o["metadata"]["namespace"] = json!("other")), 400, "does not match the namespace")
         .await;
     check(&api, JSON, with(&|o| o["metadata"] = json!(7)), 400, "cannot unmarshal number").await;

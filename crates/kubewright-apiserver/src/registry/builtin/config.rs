@@ -5,7 +5,7 @@ use kubewright_apimachinery::{name, status::Cause, types::json_type};
 use serde_json::Value;
 
 use super::{
-    columns::{self, age, count, integer},
+    columns::{self, age, count},
     validation::{Errors, IMMUTABLE, Path, boolean, entries, entry, string, validate_text},
 };
 use crate::{
@@ -194,13 +194,13 @@ fn validate_frozen(old: &Value, new: &Value, fields: &[&str], errors: &mut Error
 }
 
 pub(super) fn config_map_columns() -> Vec<Column> {
-    vec![integer("Data", |object, _| count(object, &["/data", "/binaryData"])), age()]
+    vec![columns::string("Data", |object, _| count(object, &["/data", "/binaryData"])), age()]
 }
 
 pub(super) fn secret_columns() -> Vec<Column> {
     vec![
         columns::string("Type", |object, _| text(object, "/type").into()),
-        integer("Data", |object, _| count(object, &["/data"])),
+        columns::string("Data", |object, _| count(object, &["/data"])),
         age(),
     ]
 }

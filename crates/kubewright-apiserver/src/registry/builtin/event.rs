@@ -5,7 +5,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
-    columns::{self, integer},
+    columns,
     validation::{Errors, IMMUTABLE, Path, Shown, field, int, string, validate_text},
 };
 use crate::{
@@ -241,7 +241,7 @@ pub(super) fn columns() -> Vec<Column> {
         columns::string("Source", |event, _| reporter(event).into()).wide(),
         columns::string("Message", |event, _| show(event, "/message").trim().into()),
         columns::string("First Seen", |event, now| first_seen(event, now).into()).wide(),
-        integer("Count", |event, _| count(event).into()).wide(),
+        columns::string("Count", |event, _| count(event).into()).wide(),
         name,
     ]
 }

@@ -32,6 +32,21 @@ const CONDITIONAL: &[Kind] = &[
     ("storage.k8s.io", "volumeattachments"),
 ];
 
+/// The kinds whose objects an update creates if they don't exist.
+const CREATED_BY_UPDATE: &[Kind] = &[
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "limitranges"),
+    ("", "services"),
+    ("coordination.k8s.io", "leases"),
+    ("events.k8s.io", "events"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
+
 /// The kinds whose deletion answers the removed object.
 const RETURN_DELETED: &[Kind] = &[
     ("", "namespaces"),
@@ -104,6 +119,7 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
     let path = REGISTRY_PATHS.iter().find(|(of, _)| *of == kind).map_or(plural, |(_, path)| path);
     Lifecycle {
         unconditional_update: !CONDITIONAL.contains(&kind),
+        created_by_update: CREATED_BY_UPDATE.contains(&kind),
         status_keeps,
         status_resets: Arc::new(resets),
         part_resets: if kind == ("certificates.k8s.io", "certificatesigningrequests") {

@@ -318,8 +318,8 @@ fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
 pub(super) fn deployment_columns() -> Vec<Column> {
     let mut columns = vec![
         string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")),
-        integer("Up-to-date", |object, _| int(object, "/status/updatedReplicas").into()),
-        integer("Available", |object, _| int(object, "/status/availableReplicas").into()),
+        string("Up-to-date", |object, _| int(object, "/status/updatedReplicas").into()),
+        string("Available", |object, _| int(object, "/status/availableReplicas").into()),
         age(),
     ];
     columns.extend(of_template());
@@ -392,7 +392,7 @@ pub(super) fn controller_revision_columns() -> Vec<Column> {
                 None => super::columns::NONE.into(),
             }
         }),
-        integer("Revision", |object, _| int(object, "/revision").into()),
+        string("Revision", |object, _| int(object, "/revision").into()),
         age(),
     ]
 }
