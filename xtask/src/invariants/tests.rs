@@ -59,15 +59,36 @@ fn invariant_3_randomness_is_drawn_in_one_module() {
     assert_eq!(uses(&words, &homes), Vec::<String>::new());
 }
 
+/// Returns whether a simulation runs the code of a file.
+fn is_simulated(path: &Path) -> bool {
+    let crates = ["apimachinery", "apiserver", "cluster", "connect", "runtime", "simulation"];
+    crates.iter().any(|name| path.starts_with(format!("crates/kubewright-{name}/src")))
+}
+
+/// Tokio's `watch` wakes its receivers in an order that tokio's own random source picks.
+#[test]
+fn invariant_3_receivers_wake_in_order() {
+    let mut found = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| is_simulated(path)) {
+        let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let imports = code.join("\n");
+        let mut imports = imports.split("use tokio::").skip(1).filter_map(|rest| rest.split(';').next());
+        let imported = imports.any(|import| {
+            import.contains("sync")
+                && import.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "watch")
+        });
+        if imported || code.iter().any(|line| line.contains("tokio::sync::watch")) {
+            found.push(path);
+        }
+    }
+    assert_eq!(found, Vec::<PathBuf>::new(), "use `kubewright_apimachinery::watch`");
+}
+
 /// Without `biased`, `select!` begins with a branch that tokio's own random source picks, so two simulations with the same seed differ.
 #[test]
 fn invariant_3_select_is_biased() {
-    let is_ours = |path: &Path| {
-        let crates = ["apimachinery", "apiserver", "cluster", "connect", "runtime", "simulation"];
-        crates.iter().any(|name| path.starts_with(format!("crates/kubewright-{name}/src")))
-    };
     let mut found = Vec::new();
-    for (path, text) in sources().into_iter().filter(|(path, _)| is_ours(path)) {
+    for (path, text) in sources().into_iter().filter(|(path, _)| is_simulated(path)) {
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let random = code.match_indices("select! {").filter(|(at, word)| {
             let rest = code[at + word.len()..].trim_start();

@@ -1,8 +1,9 @@
 //! Tests of the simulator: on a small operator with a bug, on the mended one, and on PodSet.
 
+mod browser;
 mod determinism;
 mod machine;
 mod outside;
-mod page;
+
 mod podset;
 mod process;
