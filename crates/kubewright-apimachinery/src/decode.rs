@@ -38,7 +38,7 @@ pub struct Decoded {
 #[non_exhaustive]
 pub enum DecodeError {
     /// The text is not JSON, is nested too deeply, or has a number out of range.
-    #[error("error decoding JSON: {0}")]
+    #[error("{0}")]
     Json(String),
     /// The text is not YAML, is nested too deeply, or expands by aliases beyond the limit.
     #[error("error converting YAML to JSON: yaml: {0}")]
@@ -50,9 +50,49 @@ pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let seed = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut duplicates };
-    let value = seed.deserialize(&mut deserializer).map_err(|error| DecodeError::Json(error.to_string()))?;
-    deserializer.end().map_err(|error| DecodeError::Json(error.to_string()))?;
+    let failed = |error| DecodeError::Json(in_words_of_go(&error, text));
+    let value = seed.deserialize(&mut deserializer).map_err(failed)?;
+    deserializer.end().map_err(failed)?;
     Ok(Decoded { value, duplicates })
+}
+
+/// Returns the message of Go's `encoding/json` for a syntax error, and that of the parser for all others.
+fn in_words_of_go(error: &serde_json::Error, text: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".into();
+    }
+    const KEY: &str = "looking for beginning of object key string";
+    let line = text.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    // The column counts from one. A character that isn't there is the end of the line.
+    let found = line.get(error.column().saturating_sub(1)).copied().unwrap_or(b'\n');
+    let message = error.to_string();
+    let expected = [
+        ("expected value", "looking for beginning of value"),
+        ("trailing comma", if found == b'}' { KEY } else { "looking for beginning of value" }),
+        ("key must be a string", KEY),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("trailing characters", "after top-level value"),
+    ];
+    match expected.iter().find(|(what, _)| error.is_syntax() && message.starts_with(what)) {
+        Some((_, place)) => format!("invalid character {} {place}", quoted(found)),
+        None => message,
+    }
+}
+
+/// Returns a byte in quotes, as Go shows it.
+fn quoted(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".into(),
+        b'"' => "'\"'".into(),
+        b'\n' => r"'\n'".into(),
+        b'\t' => r"'\t'".into(),
+        b'\r' => r"'\r'".into(),
+        b' '..=b'~' => format!("'{}'", char::from(byte)),
+        0x80.. => format!("'\\u{byte:04x}'"),
+        _ => format!("'\\x{byte:02x}'"),
+    }
 }
 
 /// Decodes one YAML document. JSON, which clients also send with a YAML media type for apply, is decoded as JSON.
@@ -288,10 +328,17 @@ mod tests {
 
     #[test]
     fn errors() {
-        check_error(b"", "EOF while parsing a value");
-        check_error(b"{", "EOF while parsing an object");
-        check_error(b"{} {}", "trailing characters");
-        check_error(b"NaN", "expected value");
+        check_error(b"", "unexpected end of JSON input");
+        check_error(b"{", "unexpected end of JSON input");
+        check_error(b"{} {}", "invalid character '{' after top-level value");
+        check_error(b"NaN", "invalid character 'N' looking for beginning of value");
+        check_error(b"{\n \"a\": '}", r"invalid character '\'' looking for beginning of value");
+        check_error(b"[1,]", "invalid character ']' looking for beginning of value");
+        check_error(b"{\"a\":1,}", "invalid character '}' looking for beginning of object key string");
+        check_error(b"{a: 1}", "invalid character 'a' looking for beginning of object key string");
+        check_error(b"{\"a\" 1}", "invalid character '1' after object key");
+        check_error(b"{\"a\":1 2}", "invalid character '2' after object key:value pair");
+        check_error(b"[1 2]", "invalid character '2' after array element");
         check_error(b"\"\xff\"", "invalid unicode code point");
         check_error(br#"{"a": "\ud800"}"#, "unexpected end of hex escape");
         check_error("[".repeat(100_000).as_bytes(), "exceeded max depth");

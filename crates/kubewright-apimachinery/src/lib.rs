@@ -6,7 +6,7 @@
 //! * [`apply`]: server-side apply and field ownership
 //! * [`selector`]: label and field selectors
 //! * [`path`]: JSON paths in CRDs
-//! * [`pointer`]: JSON pointers without allocations
+//! * [`mod@pointer`]: JSON pointers without allocations
 //! * [`decode`]: strict decoding of JSON and YAML
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs

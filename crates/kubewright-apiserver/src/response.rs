@@ -28,6 +28,8 @@ pub(crate) enum Representation {
     Table,
     /// `PartialObjectMetadata` of `meta.k8s.io/v1`.
     Metadata,
+    /// `PartialObjectMetadataList` of `meta.k8s.io/v1`.
+    MetadataList,
 }
 
 /// The negotiated media type of a response.
@@ -76,7 +78,7 @@ impl Accept {
     fn clause(clause: &str) -> Clause {
         let mut parts = clause.split(';').map(str::trim);
         let text = match parts.next().unwrap_or_default() {
-            "application/json" | "*/*" | "application/*" => Some(TextFormat::Json),
+            "application/json" | "*/*" => Some(TextFormat::Json),
             "application/yaml" | "application/x-yaml" | "text/yaml" => Some(TextFormat::Yaml),
             _ => None,
         };
@@ -93,9 +95,8 @@ impl Accept {
         let representation = match (kind, group, version) {
             ("", _, _) => Some(Representation::Whole),
             ("Table", "meta.k8s.io", "v1") => Some(Representation::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
-                Some(Representation::Metadata)
-            }
+            ("PartialObjectMetadata", "meta.k8s.io", "v1") => Some(Representation::Metadata),
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Representation::MetadataList),
             _ => None,
         };
         let accept = text.zip(representation).map(|(text, representation)| Self { text, representation });
@@ -159,8 +160,13 @@ fn line(text: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// Returns a response with an error.
 pub(crate) fn status(status: &Status) -> Response {
+    status_as(TextFormat::Json, status)
+}
+
+/// Returns a response with an error in the negotiated text format.
+pub(crate) fn status_as(text: TextFormat, status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = bytes(code, line(object_type::to_vec(&status.to_json())));
+    let mut response = json_text(code, text, object_type::to_vec(&status.to_json()).into());
     if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -201,7 +207,7 @@ mod tests {
         check("application/json;as=Table;v=v2;g=meta.k8s.io", None);
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Some((TextFormat::Json, Representation::Metadata)),
+            Some((TextFormat::Json, Representation::MetadataList)),
         );
     }
 }

@@ -1,5 +1,5 @@
 //! The commands that scaffold a project like the one that a `PROJECT` file describes, for `kubewright alpha generate` and
-//! for projects without a [record](crate::record).
+//! for projects without a [record].
 //!
 //! `PROJECT` says what was scaffolded, but not in which order and from which checkout of Kubewright; the files are the same
 //! up to the order of lines.
@@ -91,7 +91,7 @@ pub fn steps(project: &Project) -> Result<Vec<Step>, GenerateError> {
     Ok(steps)
 }
 
-/// Returns the files of a project, including `PROJECT` and the [record](crate::record).
+/// Returns the files of a project, including `PROJECT` and the [record].
 ///
 /// # Errors
 /// Returns an error if a command cannot be run.

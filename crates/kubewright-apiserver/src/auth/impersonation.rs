@@ -52,6 +52,14 @@ pub(crate) fn impersonate(
     Ok(user)
 }
 
+/// Returns a list of texts as Go shows it.
+fn go_list(texts: &[String]) -> String {
+    match texts {
+        [] => "[]string(nil)".into(),
+        _ => format!("[]string{{{}}}", texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// Returns the user that the headers name, or `None` without such headers.
 fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
@@ -74,8 +82,17 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     match (user.name.is_empty(), user == UserInfo::default()) {
         (true, true) => Ok(None),
         (true, false) => {
-            let why = format!("requested groups {:?} and more without impersonating a user name", user.groups);
-            Err(Status::bad_request(why))
+            // Kubernetes shows its own type.
+            let groups = go_list(&user.groups);
+            let extra = match user.extra.len() {
+                0 => "map[string][]string(nil)".to_owned(),
+                _ => {
+                    let entries = user.extra.iter().map(|(key, values)| format!("{key:?}:{}", go_list(values)));
+                    format!("map[string][]string{{{}}}", entries.collect::<Vec<_>>().join(", "))
+                }
+            };
+            let shown = format!("&user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.uid);
+            Err(Status::bad_request(format!("requested {shown} without impersonating a user name")))
         }
         (false, _) => Ok(Some(user)),
     }

@@ -32,7 +32,7 @@ const SUFFIX: usize = 5;
 /// Creates an object.
 pub(super) async fn create(call: &Call) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
+    let decoded = decode::object(&call.resource.kind, Format::of(&call.parts.headers)?, &call.body)?;
     let incoming = call.receive(decoded, options.field_validation)?;
     let name = call.manager_name(&options);
     let manager = call.manager(&name, "");

@@ -6,6 +6,7 @@
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
 use kubewright_apimachinery::{decode, status::Status};
+use serde_json::{Value, json};
 
 use crate::protobuf;
 
@@ -24,7 +25,7 @@ pub(crate) enum Format {
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match text.split(';').next().unwrap_or_default().trim() {
-        "" => "application/json".into(),
+        "" if text.is_empty() => "application/json".into(),
         other => other.to_ascii_lowercase(),
     }
 }
@@ -48,17 +49,65 @@ pub(crate) fn unsupported(accepted: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
+/// The type into which Kubernetes reads the kind of an object.
+const TYPE_META: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+/// The number of bytes of a body that an error shows.
+const SHOWN: usize = 30;
+
 /// Parses a body.
 pub(crate) fn decode(format: Format, body: &[u8]) -> Result<Decoded, Status> {
-    let decoded = match format {
-        Format::Json => decode::json(body),
-        Format::Yaml => decode::yaml(body),
-        Format::Protobuf => {
-            let value = protobuf::decode(body).map_err(|error| Status::bad_request(error.to_string()))?;
-            return Ok(Decoded { value, duplicates: Vec::new() });
-        }
+    read(format, body).map_err(Status::bad_request)
+}
+
+/// Parses a body that is an object of a kind, whose type may be missing in it.
+pub(super) fn object(kind: &str, format: Format, body: &[u8]) -> Result<Decoded, Status> {
+    let mut decoded = read(format, body).map_err(|why| unrecognized(kind, &why, body))?;
+    if decoded.value.is_null() {
+        decoded.value = json!({});
+    }
+    not_an_object(&decoded.value).map_or(Ok(decoded), |why| Err(unrecognized(kind, &why, body)))
+}
+
+/// Returns why a value is no object, if so.
+pub(super) fn not_an_object(value: &Value) -> Option<String> {
+    let found = match value {
+        Value::Object(_) => return None,
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
     };
-    decoded.map_err(|error| Status::bad_request(error.to_string()))
+    Some(format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {TYPE_META}"
+    ))
+}
+
+/// Returns 400 for a body whose type is unknown.
+pub(super) fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
+    let (shown, more) = match body.get(..SHOWN) {
+        Some(shown) if body.len() > SHOWN => (shown, " ..."),
+        _ => (body, ""),
+    };
+    let shown = match shown.first() {
+        None => "<empty>".into(),
+        Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"))
+}
+
+fn read(format: Format, body: &[u8]) -> Result<Decoded, String> {
+    match format {
+        Format::Json => decode::json(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}")),
+        Format::Yaml => decode::yaml(body).map_err(|error| error.to_string()),
+        Format::Protobuf => {
+            let value = protobuf::decode(body).map_err(|error| error.to_string())?;
+            Ok(Decoded { value, duplicates: Vec::new() })
+        }
+    }
 }
 
 #[cfg(test)]

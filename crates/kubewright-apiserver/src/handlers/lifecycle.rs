@@ -12,7 +12,12 @@ use kubewright_apimachinery::{
 };
 use serde_json::{Value, json};
 
-use super::{call::Call, decode::Decoded, part::Part, query::FieldValidation};
+use super::{
+    call::Call,
+    decode::{self, Decoded},
+    part::Part,
+    query::FieldValidation,
+};
 use crate::{
     codec, decoding,
     group_version::group_version,
@@ -66,14 +71,20 @@ impl Call {
         let Resource { group, version, kind, .. } = &*self.resource;
         let expected = group_version(group, version);
         let Some(fields) = object.as_object() else {
-            let message =
-                format!("couldn't get version/kind; json parse error: the body is not an object, but {kind} is");
-            return Err(Status::bad_request(message));
+            return Err(Status::bad_request(decode::not_an_object(object).unwrap_or_default()));
         };
         let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
         let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
+        if sent_version.matches('/').count() > 1 {
+            let why = format!("unexpected GroupVersion string: {sent_version}");
+            return Err(decode::unrecognized(kind, &why, &self.body));
+        }
         if self.resource.schema.custom && sent_kind.is_empty() {
-            return Err(Status::bad_request(format!("Object 'Kind' is missing in '{}'", shortened(object))));
+            let why = format!("Object 'Kind' is missing in '{}'", shortened(object));
+            return Err(match self.parts.method {
+                Method::PATCH => Status::bad_request(why),
+                _ => decode::unrecognized(kind, &why, &self.body),
+            });
         }
         if !sent_kind.is_empty() && sent_kind != &**kind && !self.resource.schema.custom {
             return Err(self.another_kind((group, version, kind), sent_version, sent_kind));

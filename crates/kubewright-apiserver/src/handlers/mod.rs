@@ -136,7 +136,7 @@ where
         result = store.synced().await.map_err(Status::from).and(result);
     }
     let mut response = result.unwrap_or_else(|status| {
-        let mut response = response::status(&status);
+        let mut response = response::status_as(accept.text, &status);
         response::add_warnings(&mut response, &warnings.lock());
         response
     });

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use kubewright_apimachinery::{
-    go_format,
+    decode as machinery, go_format,
     patch::{PatchError, json, merge, strategic},
     status::{Cause, Status},
 };
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     call::Call,
     create,
-    decode::{self, Decoded, Format},
+    decode::{self, Decoded},
     edit::{Edited, PartEdit},
     part::Part,
     query::WriteOptions,
@@ -42,10 +42,36 @@ impl PatchType {
         }
     }
 
+    /// Parses a patch.
+    fn decode(self, body: &[u8]) -> Result<Decoded, Status> {
+        let (begin, decoded) = match self {
+            Self::Json | Self::Merge => ("error decoding patch: ", machinery::json(body)),
+            Self::Strategic => ("", machinery::json(body)),
+            Self::Apply => ("error decoding YAML: ", machinery::yaml(body)),
+        };
+        let decoded = decoded.map_err(|why| Status::bad_request(format!("{begin}{why}")))?;
+        let (is_expected, expected) = match self {
+            Self::Json => (decoded.value.is_array(), "[]handlers.jsonPatchOp"),
+            _ => (decoded.value.is_object(), "map[string]interface {}"),
+        };
+        if is_expected {
+            return Ok(decoded);
+        }
+        let found = match decoded.value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        Err(Status::bad_request(format!("{begin}json: cannot unmarshal {found} into Go value of type {expected}")))
+    }
+
     /// Returns the error for a JSON patch that replaces the object with a list.
     fn not_an_object(list: &Value) -> Status {
-        let why = r#"couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-        Status::invalid("", "", "", vec![Cause::invalid("patch", &list.to_string().into(), why)])
+        let why = decode::not_an_object(list).unwrap_or_default();
+        Status::invalid("", "", "", vec![Cause::invalid("patch", &list.to_string().into(), &why)])
     }
 
     /// Applies a patch to an object in served form.
@@ -100,8 +126,7 @@ impl Patch {
         if let Some(cause) = cause {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
-        let format = if kind == PatchType::Apply { Format::Yaml } else { Format::Json };
-        let decoded = decode::decode(format, &call.body)?;
+        let decoded = kind.decode(&call.body)?;
         let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })
     }

@@ -10,6 +10,7 @@ use super::call::Call;
 use crate::{
     codec,
     group_version::group_version,
+    registry::Resource,
     response::{self, Representation, Response},
     storage::Stored,
     table::{self, Include},
@@ -21,6 +22,33 @@ const BATCH: usize = 500;
 /// Returns the `PartialObjectMetadata` of an object.
 pub(super) fn metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// Returns 406 for the metadata of a list that is asked for of one object. Go's name of its type is part of the message.
+pub(super) fn no_list(resource: &Resource) -> Status {
+    let why = format!(
+        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+        go_type(resource, &resource.kind)
+    );
+    Status::new(406, "NotAcceptable", why)
+}
+
+fn no_object(resource: &Resource) -> Status {
+    let why = format!(
+        "you requested PartialObjectMetadata, but the requested object is a list ({})",
+        go_type(resource, &resource.list_kind)
+    );
+    Status::new(406, "NotAcceptable", why)
+}
+
+/// Returns the name of the type of a kind in Go's packages, which are named after the groups.
+fn go_type(resource: &Resource, kind: &str) -> String {
+    if resource.schema.custom {
+        let list = if *kind == *resource.list_kind { "List" } else { "" };
+        return format!("*unstructured.Unstructured{list}");
+    }
+    let package = resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+    format!("*{package}.{kind}")
 }
 
 /// Returns the metadata of a table with one row.
@@ -36,6 +64,7 @@ impl Call {
         let mut response = match self.accept.representation {
             Representation::Whole => response::json_text(code, text, codec::served_text(resource, stored)),
             Representation::Metadata => response::value(code, text, &metadata(&served())),
+            Representation::MetadataList => response::status_as(text, &no_list(resource)),
             Representation::Table => match self.table(&[served()], &table_metadata(stored), true) {
                 Ok(table) => response::value(code, text, &table),
                 Err(status) => response::status(&status),
@@ -63,7 +92,8 @@ impl Call {
                     })
                     .collect::<Vec<_>>(),
             }),
-            Representation::Metadata => json!({
+            Representation::Metadata => return Err(no_object(resource)),
+            Representation::MetadataList => json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": list_metadata,

@@ -108,10 +108,15 @@ impl Route {
     }
 }
 
-/// Returns the decoded segments of a path.
+/// Returns the decoded segments of a path. A slash at its end is ignored, but not an empty segment, which no route has.
 fn segments(uri: &Uri) -> Vec<String> {
-    let segments = uri.path().split('/').filter(|segment| !segment.is_empty());
-    segments.map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).collect()
+    let path = uri.path();
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    path.split('/')
+        .filter(|_| !path.is_empty())
+        .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+        .collect()
 }
 
 impl Target {

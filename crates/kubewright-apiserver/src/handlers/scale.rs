@@ -106,6 +106,7 @@ impl Scaler<'_> {
         let document = match call.accept.representation {
             Representation::Whole => scale,
             Representation::Metadata => present::metadata(&scale),
+            Representation::MetadataList => return Err(present::no_list(&call.resource)),
             Representation::Table => {
                 let resource = Resource { columns: scale_columns(), ..(*call.resource).clone() };
                 let version = json!({"resourceVersion": meta::text(&scale, "resourceVersion")});

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::{Cause, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     call::Call,
@@ -151,7 +151,7 @@ impl Call {
         of: (&str, &str, &str),
         validation: FieldValidation,
     ) -> Result<DecodedBody, Status> {
-        let decoded = decode::decode(Format::of(&self.parts.headers)?, &self.body)?;
+        let decoded = decode::object(of.2, Format::of(&self.parts.headers)?, &self.body)?;
         self.typed(of, decoded, validation)
     }
 
@@ -217,6 +217,26 @@ pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<
     Box::pin(handle(call, subresource)).await
 }
 
+/// Returns the node of a binding. Kubernetes passes the causes on as an unknown error.
+fn target(binding: &Value) -> Result<&str, Status> {
+    let text = |field: &str| binding["target"][field].as_str().unwrap_or_default();
+    let mut causes = Vec::new();
+    if !["", "Node"].contains(&text("kind")) {
+        causes.push(format!(
+            "target.kind: Unsupported value: {:?}: supported values: \"Node\", \"<empty>\"",
+            text("kind")
+        ));
+    }
+    if text("name").is_empty() {
+        causes.push("target.name: Required value".into());
+    }
+    match causes.as_slice() {
+        [] => Ok(binding["target"]["name"].as_str().unwrap_or_default()),
+        [one] => Err(Status::unknown(one)),
+        several => Err(Status::unknown(format!("[{}]", several.join(", ")))),
+    }
+}
+
 /// Assigns an object to a node, which is possible only once.
 async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
@@ -225,10 +245,10 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
     let Admitted { object: binding, warnings: admission_warnings } =
         call.admit_body(admission::Operation::Create, subresource, binding, options.dry_run).await?;
     warnings.extend(admission_warnings);
-    let node = binding["target"]["name"].as_str().unwrap_or_default();
-    if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
-        return Err(Status::bad_request("the target of a binding must be a node, with its name"));
+    if meta::text(&binding, "name") != call.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
+    let node = target(&binding)?;
     let conflict = |why: String| {
         Status::conflict(&call.resource.group, &format!("{}/binding", call.resource.plural), &call.name, &why)
     };

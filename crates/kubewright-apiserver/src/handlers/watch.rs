@@ -323,7 +323,7 @@ impl Watcher {
         }
         let object = codec::to_served(resource, &stored.value());
         let document = match self.call.accept.representation {
-            Representation::Metadata => present::metadata(&object),
+            Representation::Metadata | Representation::MetadataList => present::metadata(&object),
             _ => {
                 // Only the first table defines the columns.
                 let headers = !std::mem::replace(&mut self.columns_sent, true);
@@ -345,7 +345,9 @@ impl Watcher {
         let (kind, version) = match self.call.accept.representation {
             Representation::Whole => (&*resource.kind, group_version(&resource.group, &resource.version)),
             Representation::Table => ("Table", "meta.k8s.io/v1".into()),
-            Representation::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+            Representation::Metadata | Representation::MetadataList => {
+                ("PartialObjectMetadata", "meta.k8s.io/v1".into())
+            }
         };
         let mut object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
         if let (Some(ty), Representation::Whole) = (resource.schema.served, self.call.accept.representation) {

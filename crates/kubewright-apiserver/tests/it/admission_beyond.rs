@@ -66,7 +66,7 @@ async fn bindings_and_evictions_are_reviewed_as_creations() {
         [entry("a", hook.client("/below"), rule("", "pods/*")), entry("b", hook.client("/pods"), rule("", "pods"))];
     configure(&api, "Validating", "v", &all).await;
     let bind = async |node: &str| {
-        let binding = json!({"kind": "Binding", "apiVersion": "v1", "target": {"kind": "Node", "name": node}});
+        let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
         create(&api, &format!("{PODS}/p/binding"), binding).await
     };
     refused(&bind("wrong").await, 400, "denied the request");

@@ -191,7 +191,7 @@ async fn connections_that_are_not_implemented_say_so() {
     let (api, _) = start();
     let (port, _task) = backend("", 0).await;
     pod(&api, "web", port).await;
-    let binding = json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n"}}).to_string();
+    let binding = json!({"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "n"}}).to_string();
     send(&api, &format!("POST {NAMESPACE}/pods/web/binding"), &[], binding).await.expect_code(201);
     for subresource in ["exec", "attach", "portforward"] {
         for method in ["GET", "POST"] {

@@ -27,7 +27,7 @@ async fn create_pod(client: &Client, name: &str) -> Api<Pod> {
 }
 
 async fn bind(api: &ApiServer, name: &str) -> u16 {
-    let binding = json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n"}});
+    let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
     let path = format!("POST /api/v1/namespaces/default/pods/{name}/binding");
     send(api, &path, &[], binding.to_string()).await.code
 }

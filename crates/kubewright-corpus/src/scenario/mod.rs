@@ -1,7 +1,7 @@
 //! Sequences of requests in a namespace of their own, and the recorded answers.
 //!
 //! `scenarios/*.yaml` defines them ([`define`]). A recorded scenario is a file of JSON lines: a header, and a line for each
-//! request with its answer, from which everything is removed that differs between two servers ([`normal`]).
+//! request with its answer, from which everything is removed that differs between two servers (`normal`).
 
 mod define;
 mod normal;

@@ -2,8 +2,8 @@
 //! all or nothing.
 //!
 //! The `json-patch` crate isn't used, because the limits must be checked between operations and some results follow
-//! kube-apiserver instead of the RFC: a `test` without a value is for null, which an absent field equals, and `1` and
-//! `1.0` are equal.
+//! kube-apiserver instead of the RFC: a `test` without a value is for null, which an absent field equals, `1` and `1.0` are
+//! equal, and a `replace` adds a field that is missing.
 
 use std::borrow::Cow;
 
@@ -85,7 +85,7 @@ fn parse_operation(operation: &Value) -> Result<Operation<'_>, PatchError> {
         "copy" => Operation::Copy(pointer("from")?, pointer("path")?),
         // A test without a value is for null, as in kube-apiserver's library.
         "test" => Operation::Test(pointer("path")?, operation.get("value").unwrap_or(&Value::Null)),
-        _ => return Err(malformed(format!("Unexpected kind: {kind}"))),
+        _ => return Err(PatchError::Rejected(format!("Unexpected kind: {kind}"))),
     })
 }
 
@@ -94,7 +94,7 @@ impl<'a> Pointer<'a> {
         let tokens = match text.strip_prefix('/') {
             Some(rest) => rest.split('/').map(unescape).collect(),
             None if text.is_empty() => Vec::new(),
-            None => return Err(malformed(format!("JSON pointer {text:?} must begin with a slash"))),
+            None => return Err(PatchError::Rejected(format!("JSON pointer {text:?} must begin with a slash"))),
         };
         Ok(Self { text, tokens })
     }
@@ -238,7 +238,8 @@ impl Patching {
             return Ok(());
         }
         let place = match self.parent("replace", path)? {
-            (Value::Object(fields), name) => fields.get_mut(name),
+            // As in kube-apiserver's library, a field that is missing is added.
+            (Value::Object(fields), name) => Some(fields.entry(name).or_insert(Value::Null)),
             (Value::Array(items), token) => index(token).and_then(|at| items.get_mut(at)),
             _ => None,
         };

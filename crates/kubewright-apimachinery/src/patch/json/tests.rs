@@ -65,8 +65,10 @@ fn check_error(document: Value, patch: Value, code: u16, expect: &str) {
 fn operations_that_do_not_apply_are_rejected() {
     let missing = "remove operation does not apply: doc is missing path: \"/a\"";
     check_error(json!({}), json!([{"op": "remove", "path": "/a"}]), 422, missing);
-    let missing = "replace operation does not apply: doc is missing path: \"/a\"";
-    check_error(json!({}), json!([{"op": "replace", "path": "/a", "value": 1}]), 422, missing);
+    let missing = "replace operation does not apply: doc is missing path: \"/a/b\"";
+    check_error(json!({}), json!([{"op": "replace", "path": "/a/b", "value": 1}]), 422, missing);
+    let missing = "replace operation does not apply: doc is missing path: \"/1\"";
+    check_error(json!([1]), json!([{"op": "replace", "path": "/1", "value": 1}]), 422, missing);
     let missing = "add operation does not apply: doc is missing path: \"/a/b\"";
     check_error(json!({}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
     check_error(json!({"a": 1}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
@@ -87,11 +89,11 @@ fn operations_that_do_not_apply_are_rejected() {
 fn malformed_patches_are_refused() {
     check_error(json!({}), json!({}), 400, "a JSON patch must be a list of operations");
     check_error(json!({}), json!([1]), 400, "a JSON patch operation must have an op");
-    check_error(json!({}), json!([{"op": "spam", "path": "/a"}]), 400, "Unexpected kind: spam");
+    check_error(json!({}), json!([{"op": "spam", "path": "/a"}]), 422, "Unexpected kind: spam");
     check_error(json!({}), json!([{"op": "add", "value": 1}]), 400, "JSON patch add operation must have a path");
     check_error(json!({}), json!([{"op": "add", "path": "/a"}]), 400, "JSON patch add operation must have a value");
     let slash = "JSON pointer \"a\" must begin with a slash";
-    check_error(json!({}), json!([{"op": "remove", "path": "a"}]), 400, slash);
+    check_error(json!({}), json!([{"op": "remove", "path": "a"}]), 422, slash);
     let operation = json!({"op": "test", "path": "/a"});
     let many = "The allowed maximum operations in a JSON patch is 10000, got 10001";
     check_error(json!({}), Value::from(vec![operation; 10_001]), 413, many);

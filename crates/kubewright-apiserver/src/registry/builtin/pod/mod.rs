@@ -121,8 +121,13 @@ impl Strategy for PodStrategy {
         })
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| validate::validate_status(old, new, errors))
+    }
+
+    fn prepare_status(&self, _subresource: &str, old: &Value, new: &mut Value, _now: &Value) {
+        let class = old["status"].get("qosClass").cloned().unwrap_or_else(|| quality_of_service(old).into());
+        within(new, "status", |status| fill(status, "qosClass", class));
     }
 
     fn prepare_part(&self, subresource: &str, old: &Value, new: &mut Value) {
@@ -172,8 +177,11 @@ impl Strategy for PodStrategy {
 
     fn bind(&self, object: &mut Value, node: &str, time: &Value) -> Result<(), String> {
         let present = text(object, "/spec/nodeName");
+        let name = text(object, "/metadata/name");
+        if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+            return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+        }
         if !present.is_empty() {
-            let name = text(object, "/metadata/name");
             return Err(format!("pod {name} is already assigned to node {present:?}"));
         }
         within(object, "spec", |spec| set(spec, "nodeName", json!(node)));

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 pub(super) use self::{
-    part::{validate_ephemeral_update, validate_resize},
+    part::{validate_ephemeral_update, validate_resize, validate_status},
     spec::validate_create,
     update::validate_update,
 };
