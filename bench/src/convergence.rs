@@ -1,5 +1,5 @@
 //! The time and the resources that an operator needs until ten thousand PodSets have converged: `operators/podset`, and
-//! the same operator on plain kube-rs.
+//! the same operator on plain kube-rs and on controller-runtime.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +28,7 @@ use podset_operator::api::app::v1alpha1::{PodSet, PodSetSpec};
 use tokio::task::JoinSet;
 
 use crate::{
+    go::{self, each, median},
     process::{self, Process},
     report::{Limit, Outcome},
     sizes::Sizes,
@@ -46,12 +47,14 @@ pub(crate) struct Contest<'a> {
     pub(crate) sizes: &'a Sizes,
     pub(crate) kubewright: &'a Path,
     /// The programs of the operators.
-    pub(crate) peer: &'a Path,
     pub(crate) ours: &'a Path,
+    pub(crate) kube_rs: &'a Path,
+    /// The one in Go, where it is built.
+    pub(crate) go: Option<&'a Path>,
     pub(crate) podsets: usize,
 }
 
-/// The measurements of one operator.
+/// The measurements of one operator in one round.
 struct Run {
     seconds: f64,
     cpu: f64,
@@ -64,31 +67,53 @@ struct Run {
 /// By PodSet: the status, and the number of pods that it controls.
 type EndState = BTreeMap<String, (String, usize)>;
 
+/// An operator, and its measurements.
+struct Contestant<'a> {
+    name: &'static str,
+    program: &'a Path,
+    flags: &'static [&'static str],
+    rounds: Vec<Run>,
+}
+
 impl Contest<'_> {
-    /// Runs both operators, each on a separate cluster.
+    /// Runs the operators in turns, each on a separate cluster.
     pub(crate) async fn hold(&self) -> Result<Vec<Outcome>> {
-        let peer = self.run(self.peer, &[]).await.context("the operator on kube-rs")?;
-        let ours = self.run(self.ours, &["--health-probe-bind-address", "0"]).await.context("our operator")?;
-        ensure!(peer.end == ours.end, "the operators differ in their end state");
+        let contestant = |name, program, flags| Contestant { name, program, flags, rounds: Vec::new() };
+        let mut all: Vec<Contestant<'_>> = vec![
+            contestant("Kubewright", self.ours, &["--health-probe-bind-address", "0"]),
+            contestant("kube-rs", self.kube_rs, &[]),
+        ];
+        if let Some(program) = self.go {
+            all.push(contestant("controller-runtime", program, &[]));
+            if !self.sizes.smoke {
+                all.push(contestant("controller-runtime that reads its writes", program, &["--read-your-writes"]));
+            }
+        }
+        for round in 0..self.sizes.rounds {
+            for turn in go::turns(all.len(), round) {
+                let Contestant { name, program, flags, .. } = all[turn];
+                let run = self.run(program, flags).await.with_context(|| format!("the operator on {name}"))?;
+                // The end states need not be kept: each is compared with the first one.
+                if let Some(first) = all.iter().flat_map(|contestant| &contestant.rounds).next() {
+                    ensure!(run.end == first.end, "the operator on {name} differs in its end state");
+                }
+                all[turn].rounds.push(run);
+            }
+        }
         let pods = (self.podsets * PODS) as f64;
-        let outcome =
-            |name, figure, limit, details, method| Outcome { name, figure, unit: "times", limit, details, method };
-        let speed = format!(
-            "{:.1} s, {:.0} pods/s; on kube-rs {:.1} s, {:.0} pods/s; the cluster took {:.1} CPU-seconds, {:.1} with kube-rs",
-            ours.seconds,
-            pods / ours.seconds,
-            peer.seconds,
-            pods / peer.seconds,
-            ours.server,
-            peer.server,
-        );
-        let cpu = format!("{:.2} CPU-seconds; on kube-rs {:.2}", ours.cpu, peer.cpu);
-        let memory = format!("{:.1} MiB at the peak; on kube-rs {:.1} MiB", ours.peak, peer.peak);
-        Ok(vec![
-            outcome("convergence", peer.seconds / ours.seconds, Limit::AtLeast(1.0), speed, SPEED),
-            outcome("convergence-cpu", ours.cpu / peer.cpu, Limit::AtMost(0.5), cpu, CPU),
-            outcome("convergence-memory", ours.peak / peer.peak, Limit::AtMost(1.0 / 3.0), memory, MEMORY),
-        ])
+        let [ours, peers @ ..] = &all[..] else { bail!("there is no operator to compare") };
+        let rows = [KUBE_RS, GO].iter().zip(peers);
+        let mut outcomes: Vec<_> = rows.flat_map(|(rows, peer)| rows.compare(&ours.rounds, peer, pods)).collect();
+        if let (Some(row), [_, _, consistent]) = (outcomes.get_mut(3), peers) {
+            row.details += &format!(
+                "; on {} {:.1} s, {:.2} CPU-seconds, {:.1} MiB",
+                consistent.name,
+                median(&consistent.rounds, |run| run.seconds),
+                median(&consistent.rounds, |run| run.cpu),
+                median(&consistent.rounds, |run| run.peak),
+            );
+        }
+        Ok(outcomes)
     }
 
     async fn run(&self, operator: &Path, flags: &[&str]) -> Result<Run> {
@@ -118,17 +143,66 @@ impl Contest<'_> {
     }
 }
 
+/// The rows of the comparison with one peer: names and limits.
+struct Rows {
+    time: (&'static str, Limit),
+    cpu: (&'static str, Limit),
+    memory: (&'static str, Limit),
+}
+
+const KUBE_RS: Rows = Rows {
+    time: ("convergence", Limit::AtLeast(1.0)),
+    cpu: ("convergence-cpu", Limit::AtMost(0.33)),
+    memory: ("convergence-memory", Limit::AtMost(1.0 / 3.0)),
+};
+
+const GO: Rows = Rows {
+    time: ("convergence-go", Limit::AtLeast(1.0 / 0.45)),
+    cpu: ("convergence-go-cpu", Limit::AtMost(0.20)),
+    memory: ("convergence-go-memory", Limit::AtMost(0.15)),
+};
+
+impl Rows {
+    fn compare(&self, ours: &[Run], peer: &Contestant<'_>, pods: f64) -> [Outcome; 3] {
+        let (name, theirs) = (peer.name, &peer.rounds[..]);
+        let both = |figure: fn(&Run) -> f64| [median(ours, figure), median(theirs, figure)];
+        let all = |figure: fn(&Run) -> f64| format!("rounds {} and {}", each(ours, figure), each(theirs, figure));
+        let outcome =
+            |(name, limit), figure, details, method| Outcome { name, figure, unit: "times", limit, details, method };
+        let ([our_time, their_time], [our_server, their_server]) = (both(|run| run.seconds), both(|run| run.server));
+        let time = format!(
+            "{our_time:.1} s, {:.0} pods/s; on {name} {their_time:.1} s, {:.0} pods/s; the cluster took {our_server:.1} CPU-seconds, \
+             {their_server:.1} with {name}; {}",
+            pods / our_time,
+            pods / their_time,
+            all(|run| run.seconds),
+        );
+        let [our_cpu, their_cpu] = both(|run| run.cpu);
+        let cpu = format!("{our_cpu:.2} CPU-seconds; on {name} {their_cpu:.2}; {}", all(|run| run.cpu));
+        let [our_peak, their_peak] = both(|run| run.peak);
+        let memory = format!("{our_peak:.1} MiB at the peak; on {name} {their_peak:.1} MiB; {}", all(|run| run.peak));
+        [
+            outcome(self.time, their_time / our_time, time, SPEED),
+            outcome(self.cpu, our_cpu / their_cpu, cpu, CPU),
+            outcome(self.memory, our_peak / their_peak, memory, MEMORY),
+        ]
+    }
+}
+
 const SPEED: &str = "`kubewright cluster --pods simulate` in a process of its own has 10,000 PodSets (app.example.com) of three pods, 100 in \
     each of 100 namespaces. The time is measured from the start of the operator until a watch has shown every PodSet with three names \
-    and `Ready`. The operators are `podset-operator` and `bench/peers/podset-kube-rs`: the same operator on \
-    `kube::runtime::Controller`, with one watch for each kind, reflector stores without managed fields, and the same concurrency (4). \
-    The latter reads the PodSet and lists its pods from the API server before it creates pods, since its store may not contain its own \
-    last writes; with Kubewright that is needed only before pods are deleted or replaced. Each has a new cluster, and both must reach \
-    the same end state. The figure is the time with kube-rs divided by the time with Kubewright.";
-const CPU: &str = "The user and system time of the operator's process in that run, from its start until it has been idle for two seconds: \
-    that of Kubewright divided by that of kube-rs.";
-const MEMORY: &str = "The greatest resident memory of the operator's process in that run (VmHWM): that of Kubewright divided by that of \
-    kube-rs.";
+    and `Ready`. The operators are `podset-operator`, `bench/peers/podset-kube-rs` (the same operator on \
+    `kube::runtime::Controller`, with one watch for each kind, reflector stores without managed fields, and the same concurrency, 4) and, \
+    for `convergence-go`, `bench/peers/controller-runtime/podset-go` (on controller-runtime 0.25 with four workers, cached reads by an \
+    index on the owner, and a transform that drops managed fields). The peers \
+    read the PodSet and list its pods from the API server before they create pods, since their caches may not contain their own \
+    last writes; with Kubewright that is needed only before pods are deleted or replaced. Each run has a new cluster, and all must reach \
+    the same end state. They take turns, three rounds, every other one in reverse order. The figure is the median time of the peer \
+    divided by that of Kubewright.";
+const CPU: &str = "The user and system time of the operator's process in these runs, from its start until it has been idle for two seconds: \
+    the median of Kubewright divided by that of the peer.";
+const MEMORY: &str = "The greatest resident memory of the operator's process in these runs (VmHWM): the median of Kubewright divided by that \
+    of the peer.";
 
 async fn ended(operator: &mut Process) -> Result<()> {
     loop {

@@ -241,7 +241,7 @@ impl ControlPlane {
     }
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?;
     Ok(listener.local_addr().context("find a free port")?.port())
 }

@@ -10,7 +10,9 @@ mod creates;
 mod cronjob;
 mod dev;
 mod fanout;
+mod go;
 mod idle;
+mod keys;
 mod kubernetes;
 mod memory;
 mod overhead;
@@ -18,6 +20,7 @@ mod podset;
 mod process;
 mod queue;
 mod report;
+mod reviews;
 mod scaffold;
 mod setting;
 mod sizes;
@@ -35,6 +38,7 @@ use kubewright_apimachinery::clock::{SharedClock, SystemClock};
 
 use crate::{
     convergence::Contest,
+    go::Peers,
     report::{Outcome, Report},
     sizes::Sizes,
 };
@@ -74,6 +78,20 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     control_plane: Option<PathBuf>,
 
+    /// Directory with the programs of `bench/peers/controller-runtime`; without them, nothing is compared with Go
+    /// [default: target/peers]
+    #[arg(long, value_name = "FOLDER")]
+    go_peers: Option<PathBuf>,
+
+    /// Number of rounds in which operators are compared with those on other frameworks; use the default for results
+    /// [default: 3; with --smoke, 1]
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<usize>,
+
+    /// Number of seconds for which idle managers are compared; use the default for results [default: 600; with --smoke, 5]
+    #[arg(long, value_name = "SECONDS")]
+    idle_seconds: Option<u64>,
+
     /// Number of PodSets that have to converge; use the default for results [default: 10000; with --smoke, 20]
     #[arg(long, value_name = "NUMBER")]
     podsets: Option<usize>,
@@ -89,6 +107,18 @@ struct Arguments {
     /// Measure the overhead of a reconcile with this number of cached objects, print it, and exit
     #[arg(long, hide = true, value_name = "NUMBER")]
     overhead: Option<usize>,
+
+    /// Reconcile many keys, print the figures, and exit
+    #[arg(long, hide = true)]
+    many_keys: bool,
+
+    /// Serve admission reviews with the certificate in this folder, until the process is asked to end
+    #[arg(long, hide = true, value_name = "FOLDER", requires = "serve_port")]
+    serve_reviews: Option<PathBuf>,
+
+    /// Port for --serve-reviews
+    #[arg(long, hide = true, value_name = "PORT")]
+    serve_port: Option<u16>,
 
     /// Runtime for --overhead
     #[arg(long, hide = true, value_name = "RUNTIME", default_value = "kubewright")]
@@ -117,6 +147,7 @@ struct Programs {
     five_operators: PathBuf,
     kube_apiserver: PathBuf,
     etcd: PathBuf,
+    go: Peers,
 }
 
 impl Programs {
@@ -133,6 +164,7 @@ impl Programs {
         Ok(Self {
             kube_apiserver: peers.join("kube-apiserver"),
             etcd: peers.join("etcd"),
+            go: Peers::new(arguments.go_peers.clone().unwrap_or_else(|| "target/peers".into())),
             podset: operators.join("podset-operator"),
             podset_kube_rs: operators.join("podset-kube-rs"),
             kubewright: arguments.kubewright.clone().unwrap_or_else(|| built.join("kubewright")),
@@ -230,14 +262,51 @@ impl Runner<'_> {
         self.run("cronjob-1000", &[], async { cronjob::due_at_once(sizes).await.map(one) }).await;
         self.run("queue", &[], queue::both(sizes, &clock)).await;
         self.run("overhead", &[], async { overhead::both(sizes) }).await;
+        self.run("many-keys", &[], async { keys::held(sizes) }).await;
+    }
+
+    /// Runs what is compared with a program in Go, or says that the program is missing.
+    async fn beside_go<B: Future<Output = Result<Vec<Outcome>>>>(
+        &mut self,
+        name: &'static str,
+        (programs, peer): (&Programs, &str),
+        needed: &[&Path],
+        benchmark: impl FnOnce(PathBuf) -> B,
+    ) {
+        match programs.go.program(peer) {
+            Some(program) => self.run(name, needed, benchmark(program)).await,
+            None if self.selects(name) => {
+                Report::skip(
+                    name,
+                    &format!("{peer} isn't built in {}, which needs Go", programs.go.folder().display()),
+                );
+            }
+            None => {}
+        }
+    }
+
+    async fn peers_in_go(&mut self, programs: &Programs) {
+        let (sizes, clock) = (self.sizes, self.clock.clone());
+        let (kubewright, five) = (programs.kubewright.as_path(), programs.five_operators.as_path());
+        let pods = |peer: PathBuf| async move { memory::beside_go(&peer, sizes).await };
+        self.beside_go("cached-pod-go", (programs, "cached-go"), &[], pods).await;
+        let reviews = |peer: PathBuf| async move { reviews::beside_go(&peer, sizes, &clock).await };
+        self.beside_go("reviews-go", (programs, "webhook-go"), &[], reviews).await;
+        let idle = |peer: PathBuf| async move { idle::beside_go(kubewright, five, &peer, sizes).await };
+        self.beside_go("idle-go", (programs, "idle-go"), &[kubewright, five], idle).await;
     }
 
     async fn operators(&mut self, programs: &Programs, podsets: usize) {
         let (sizes, kubewright, five) = (self.sizes, programs.kubewright.as_path(), programs.five_operators.as_path());
         self.run("idle", &[kubewright, five], idle::both(kubewright, five, sizes)).await;
-        let (ours, peer) = (programs.podset.as_path(), programs.podset_kube_rs.as_path());
-        let contest = Contest { clock: self.clock.clone(), sizes, kubewright, peer, ours, podsets };
-        self.run("convergence", &[kubewright, peer, ours], contest.hold()).await;
+        let (ours, kube_rs) = (programs.podset.as_path(), programs.podset_kube_rs.as_path());
+        let go = programs.go.program("podset-go");
+        if go.is_none() && self.selects("convergence") {
+            Report::skip("convergence-go", "podset-go isn't built, which needs Go");
+        }
+        let contest =
+            Contest { clock: self.clock.clone(), sizes, kubewright, ours, kube_rs, go: go.as_deref(), podsets };
+        self.run("convergence", &[kubewright, kube_rs, ours], contest.hold()).await;
     }
 }
 
@@ -248,6 +317,14 @@ fn one(outcome: Outcome) -> Vec<Outcome> {
 /// Runs the benchmarks, and returns whether all have succeeded, in a complete run with every result within its limit.
 async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     let sizes = Sizes::new(arguments.smoke);
+    if let Some(folder) = arguments.serve_reviews {
+        reviews::serve(&folder, arguments.serve_port.unwrap_or_default()).await?;
+        return Ok(true);
+    }
+    if arguments.many_keys {
+        println!("{}", keys::measure(clock, sizes).await?);
+        return Ok(true);
+    }
     if arguments.cold_start {
         println!("{}", start::cold(clock).await?.as_secs_f64() * 1000.0);
         return Ok(true);
@@ -262,6 +339,10 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     }
     setting::raise_open_files_limit();
     let programs = Programs::of(&arguments)?;
+    let mut compared = sizes.clone();
+    compared.rounds = arguments.rounds.unwrap_or(sizes.rounds);
+    compared.idle_compared = arguments.idle_seconds.map_or(sizes.idle_compared, Duration::from_secs);
+    let sizes = &compared;
     let machine = setting::machine();
     let report = if sizes.smoke { Report::without_limits(machine) } else { Report::new(machine) };
     println!("{}", report.machine());
@@ -271,6 +352,7 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     runner.server().await;
     runner.beside_kubernetes(&programs).await;
     runner.runtime().await;
+    runner.peers_in_go(&programs).await;
     runner.operators(&programs, arguments.podsets.unwrap_or(sizes.podsets)).await;
     let report = runner.report;
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {

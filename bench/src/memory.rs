@@ -4,22 +4,28 @@
 //! pods. It includes the allocator's overhead and whatever a list leaves behind. The API server is a function in the
 //! same process that generates pages of pods on request, and keeps none.
 
-use std::{convert::Infallible, process::Command, sync::Arc, time::Duration};
+use std::{convert::Infallible, path::Path, process::Command, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use futures::{StreamExt, stream};
-use http::{Request, Response};
-use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
-use hyper::body::{Bytes, Frame};
+use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Bytes, Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::{Api, Client, Resource, api::ObjectMeta, client::Body};
+use kube::{Api, Client, Resource, api::ObjectMeta};
 use kube_runtime::{WatchStreamExt, reflector, watcher};
 use kubewright::prelude::*;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 
 use crate::{
+    go::{each, median},
     report::{Limit, Outcome},
     sizes::Sizes,
 };
@@ -55,6 +61,78 @@ struct PodView {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct PodPhase {
     phase: Option<String>,
+}
+
+/// Measures the informer of a controller-runtime cache, in bytes for each pod: right after the list, and after Go has given back
+/// the memory that it can spare. The pods come over HTTP, since the peer is another program.
+pub(crate) async fn beside_go(peer: &Path, sizes: &Sizes) -> Result<Vec<Outcome>> {
+    let count = sizes.cached_pods;
+    let (ours, mut theirs) = (cost(Store::Full, sizes)?, Vec::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("listen for the peer")?;
+    let address = listener.local_addr().context("listen for the peer")?;
+    let serving = tokio::spawn(serve(listener, count));
+    for _ in 0..sizes.rounds {
+        let mut command = tokio::process::Command::new(peer);
+        // The server knows lists and watches only.
+        command.args(["--server", &format!("http://{address}")]).env("KUBE_FEATURE_WatchListClient", "false");
+        let output = command.kill_on_drop(true).output().await.context("run the peer")?;
+        ensure!(output.status.success(), "the peer failed: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).context("read the peer's figures")?;
+        let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
+        match numbers.with_context(|| format!("read the peer's figures: {text:?}"))?[..] {
+            [pods, filled, spared] if pods as usize == count => theirs.push((filled / pods, spared / pods)),
+            _ => bail!("the peer printed {text:?}"),
+        }
+    }
+    serving.abort();
+    let spared = median(&theirs, |(_, spared)| *spared);
+    Ok(vec![Outcome {
+        name: "cached-pod-go",
+        figure: ours / spared,
+        unit: "times",
+        limit: Limit::AtMost(0.10),
+        details: format!(
+            "{ours:.0} B by pod; controller-runtime's informer {spared:.0} B, {:.0} B right after the list; rounds {}",
+            median(&theirs, |(filled, _)| *filled),
+            each(&theirs, |(_, spared)| *spared),
+        ),
+        method: "The pods of `cached-pod`, listed by a cache of controller-runtime 0.25 with a transform that drops managed fields \
+                 (`bench/peers/controller-runtime/cached-go`), over HTTP; three times. The figure is the growth of the resident memory of Kubewright's \
+                 process divided by the median of the peer's, after it has given back to the operating system what it can spare.",
+    }])
+}
+
+/// Serves the pods by HTTP/1.1 and HTTP/2.
+async fn serve(listener: TcpListener, count: usize) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| discover(request, count));
+            // Errors here make the peer fail, and are reported there.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// Answers as [`answer`], and the discovery of the core group.
+async fn discover(
+    request: Request<Incoming>,
+    count: usize,
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    let discovery = match request.uri().path() {
+        "/api" => Some(r#"{"kind":"APIVersions","apiVersion":"v1","versions":["v1"]}"#),
+        "/apis" => Some(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#),
+        "/api/v1" => Some(
+            r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list","watch"]}]}"#,
+        ),
+        _ => None,
+    };
+    let mut response = match discovery {
+        Some(text) => Response::new(Full::from(text).boxed_unsync()),
+        None => answer(request, count).await?,
+    };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
 }
 
 /// Fills one store, and returns the memory of each pod in bytes.
@@ -177,8 +255,8 @@ fn resident() -> Result<usize> {
 }
 
 /// An API server with pods and one ConfigMap, whose watches never send an event.
-async fn answer(
-    request: Request<Body>,
+async fn answer<B>(
+    request: Request<B>,
     count: usize,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -186,7 +264,7 @@ async fn answer(
         StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()).boxed_unsync()
     } else {
         let text = if request.uri().path().ends_with("/pods") { page(&query, count) } else { config_maps() };
-        http_body_util::Full::new(Bytes::from(text)).boxed_unsync()
+        Full::new(Bytes::from(text)).boxed_unsync()
     };
     Ok(Response::new(body))
 }

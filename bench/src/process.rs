@@ -32,11 +32,7 @@ impl Process {
 
     /// Returns the CPU time used so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
-        let stat = fs::read_to_string(self.file("stat")).context("read the process's times")?;
-        // The second field is the program's name in parentheses, which may contain any character.
-        let fields = stat.rsplit_once(')').context("the process's times are unreadable")?.1;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-        Ok(ticks.sum::<Result<f64, _>>().context("the process's times are unreadable")? / TICKS)
+        cpu_seconds(&self.file("stat"))
     }
 
     /// Returns the resident memory in MiB.
@@ -78,6 +74,15 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the CPU time in a `stat` file of /proc, in seconds.
+pub(crate) fn cpu_seconds(file: &str) -> Result<f64> {
+    let stat = fs::read_to_string(file).context("read the process's times")?;
+    // The second field is the program's name in parentheses, which may contain any character.
+    let fields = stat.rsplit_once(')').context("the process's times are unreadable")?.1;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>().context("the process's times are unreadable")? / TICKS)
 }
 
 /// Returns a value from a `status` file of /proc, in MiB.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// The sizes of a run. The methods in the results describe the sizes of a complete run.
+#[derive(Clone)]
 pub(crate) struct Sizes {
     /// True for a smoke run, whose figures mean nothing. Work that only makes figures comparable is left out.
     pub(crate) smoke: bool,
@@ -49,6 +50,17 @@ pub(crate) struct Sizes {
     /// The number of PodSets that have to converge, and of their namespaces.
     pub(crate) podsets: usize,
     pub(crate) podset_namespaces: usize,
+    /// The number of rounds in which operators are compared with those on other frameworks, in turns.
+    pub(crate) rounds: usize,
+    /// The time for which idle managers are compared.
+    pub(crate) idle_compared: Duration,
+    /// The time for which reviews are sent to a webhook server.
+    pub(crate) reviewed: Duration,
+    /// The number of keys, of their namespaces, of events a second, and the time for which the events last.
+    pub(crate) keys: usize,
+    pub(crate) key_namespaces: usize,
+    pub(crate) key_events: usize,
+    pub(crate) keys_busy: Duration,
 }
 
 /// The sizes of a complete run, whose results are kept.
@@ -78,6 +90,13 @@ static WHOLE: Sizes = Sizes {
     idle: Duration::from_secs(60),
     podsets: 10_000,
     podset_namespaces: 100,
+    rounds: 3,
+    idle_compared: Duration::from_secs(600),
+    reviewed: Duration::from_secs(10),
+    keys: 1_000_000,
+    key_namespaces: 1_000,
+    key_events: 50_000,
+    keys_busy: Duration::from_secs(60),
 };
 
 /// The sizes of a smoke run: a few seconds for each benchmark in a debug build.
@@ -107,6 +126,13 @@ static SMOKE: Sizes = Sizes {
     idle: Duration::from_secs(5),
     podsets: 20,
     podset_namespaces: 4,
+    rounds: 1,
+    idle_compared: Duration::from_secs(5),
+    reviewed: Duration::from_secs(1),
+    keys: 2_000,
+    key_namespaces: 10,
+    key_events: 500,
+    keys_busy: Duration::from_secs(2),
 };
 
 impl Sizes {

@@ -199,7 +199,7 @@ fn bench(steps: &mut Steps, filter: Option<String>) {
     }
 }
 
-/// Builds kube-apiserver and etcd where Go is installed, which takes some minutes the first time.
+/// Builds kube-apiserver, etcd, and the operators on controller-runtime where Go is installed, which takes some minutes the first time.
 fn build_peers(steps: &mut Steps) {
     if Command::new("go").arg("version").output().is_err() {
         return steps.skip("build of the peers in Go", "Go isn't installed");
@@ -213,6 +213,10 @@ fn build_peers(steps: &mut Steps) {
         build.current_dir(root().join("bench/peers").join(module));
         steps.run(&format!("build of {module}"), build);
     }
+    let mut build = Command::new("go");
+    build.args(["build", "-ldflags", "-s -w", "-o"]).arg(root().join("target/peers/")).arg("./...");
+    build.current_dir(root().join("bench/peers/controller-runtime"));
+    steps.run("build of the operators in Go", build);
 }
 
 /// The browser tests take the pictures anyway; the variable has them keep them.
