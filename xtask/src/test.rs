@@ -10,8 +10,9 @@ use crate::{
     tools::{CHROMIUM, KUBECTL},
 };
 
-/// Packages that only `--all` builds and tests: the golden projects, the benchmarks, and the browser.
-const EXCLUDED: [&str; 10] = [
+/// Packages that only `--all` builds and tests: the bank of bugs (minutes of searches), the golden projects, the benchmarks, and the browser.
+const EXCLUDED: [&str; 11] = [
+    "bug-bank",
     "project",
     "project-conversion",
     "project-multigroup",
@@ -190,7 +191,7 @@ mod tests {
             let members = ["crates", "testdata", "bench", "bench/peers"].map(|parent| format!("{parent}/{package}"));
             let is_member = |path: &String| crate::root().join(path).join("Cargo.toml").is_file();
             assert!(
-                matches!(package, "kubewright-bench" | "kubewright-fuzz") || members.iter().any(is_member),
+                matches!(package, "bug-bank" | "kubewright-bench" | "kubewright-fuzz") || members.iter().any(is_member),
                 "no package is called {package}"
             );
         }

@@ -15,7 +15,6 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -152,10 +151,9 @@ impl ApiServerBuilder {
     /// Sets the key that signs service account tokens, in PEM. By default, the server generates one.
     ///
     /// # Errors
-    /// If it isn't a private key for ECDSA on P-256 in PKCS#8 (`BEGIN PRIVATE KEY`).
+    /// If it isn't a private key for ECDSA on P-256 or for RSA (of 2,048 to 4,096 bits).
     pub fn service_account_key(mut self, pem: &str) -> Result<Self, TlsError> {
-        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok();
-        match key.is_some_and(|key| self.issuer.set_key(key.secret_pkcs8_der())) {
+        match self.issuer.set_key(pem) {
             true => Ok(self),
             false => Err(TlsError::ServiceAccountKey),
         }

@@ -31,7 +31,7 @@ pub enum TlsError {
     #[error("failed to read a certificate or a private key in PEM")]
     Pem(#[from] rustls::pki_types::pem::Error),
     /// The key of service account tokens can't be used.
-    #[error("the key of service account tokens must be a private key for ECDSA on P-256 in PKCS#8 (BEGIN PRIVATE KEY)")]
+    #[error("the key of service account tokens must be a private key for ECDSA on P-256 or for RSA, in PEM")]
     ServiceAccountKey,
     /// There is no certificate of an authority of clients.
     #[error("the authorities of clients contain no certificate in PEM")]

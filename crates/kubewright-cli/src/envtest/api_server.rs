@@ -23,7 +23,7 @@ const KNOWN: Known = Known {
         ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
-        ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, PKCS#8"),
+        ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, or RSA"),
         ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
         ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
     ],

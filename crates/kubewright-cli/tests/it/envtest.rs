@@ -94,7 +94,7 @@ fn wrong_flags_are_errors() {
         (
             "kube-apiserver",
             vec![format!("--service-account-signing-key-file={}", bad_key.display())],
-            "must be a private key for ECDSA on P-256",
+            "must be a private key for ECDSA on P-256 or for RSA",
         ),
         ("etcd", vec!["--listen-client-urls=http://192.0.2.1:1".into()], "192.0.2.1:1 is not a loopback address"),
     ] {

@@ -1,31 +1,21 @@
-//! Service account tokens: JSON web tokens (RFC 7519), signed with ECDSA on P-256 and SHA-256 (RFC 7518, `ES256`).
+//! Service account tokens: JSON web tokens (RFC 7519).
 //!
 //! This module signs tokens and verifies their signature and time. [`super::service_account`] interprets their claims.
+
+mod key;
 
 use std::{fmt, sync::OnceLock};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use jiff::Timestamp;
 use kubewright_apimachinery::status::Status;
-use ring::{
-    digest::{SHA256, digest},
-    rand::{SystemRandom, generate},
-    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey},
-};
+use ring::rand::{SystemRandom, generate};
 use serde_json::{Value, json};
+
+use key::Key;
 
 /// The default name of the issuer.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-
-/// The signature algorithm.
-const ALGORITHM: &str = "ES256";
-/// The length of a coordinate of a public key.
-const COORDINATE: usize = 32;
-/// The DER encoding of `SubjectPublicKeyInfo` up to the point, for a key on P-256 (RFC 5480).
-const PUBLIC_KEY_INFO: &[u8] = &[
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
 
 /// An error of authenticating a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,44 +56,11 @@ impl fmt::Debug for Issuer {
     }
 }
 
-struct Key {
-    pair: EcdsaKeyPair,
-    /// The key's name in tokens and key sets: the digest of the public key, as in Kubernetes.
-    id: String,
-    random: SystemRandom,
-}
-
 /// Returns a token of 256 random bits in hexadecimal, or `None` if the operating system fails to generate them. Secrets come
 /// from the operating system, even in a seeded simulation.
 pub(crate) fn secret() -> Option<String> {
     let bytes: [u8; 32] = generate(&SystemRandom::new()).ok()?.expose();
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-impl Key {
-    /// Generates a key. Secrets come from the operating system, even in a seeded simulation.
-    fn generate() -> Option<Self> {
-        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).ok()?;
-        Self::read(document.as_ref())
-    }
-
-    /// Reads a key in PKCS#8.
-    fn read(document: &[u8]) -> Option<Self> {
-        let random = SystemRandom::new();
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document, &random).ok()?;
-        let id = BASE64.encode(digest(&SHA256, &[PUBLIC_KEY_INFO, pair.public_key().as_ref()].concat()));
-        Some(Self { pair, id, random })
-    }
-
-    /// Returns the public key as a JSON web key (RFC 7517).
-    fn public(&self) -> Value {
-        // An uncompressed point: 4, and both coordinates.
-        let (x, y) = self.pair.public_key().as_ref().get(1..).unwrap_or_default().split_at(COORDINATE);
-        json!({
-            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": ALGORITHM,
-            "x": BASE64.encode(x), "y": BASE64.encode(y),
-        })
-    }
 }
 
 impl Issuer {
@@ -112,9 +69,9 @@ impl Issuer {
         self.name = name;
     }
 
-    /// Sets the key: ECDSA on P-256 in PKCS#8. Returns false if it is another one.
-    pub(crate) fn set_key(&mut self, document: &[u8]) -> bool {
-        let key = Key::read(document);
+    /// Sets the key, in PEM: ECDSA on P-256, or RSA. Returns false if it is another one.
+    pub(crate) fn set_key(&mut self, pem: &str) -> bool {
+        let key = Key::from_pem(pem);
         let is_key = key.is_some();
         self.key = key.map(|key| OnceLock::from(Some(key))).unwrap_or_default();
         is_key
@@ -147,9 +104,9 @@ impl Issuer {
             claims[claim] = time.into();
         }
         let encoded = |value: &Value| BASE64.encode(value.to_string());
-        let header = json!({"alg": ALGORITHM, "kid": key.id});
+        let header = json!({"alg": key.algorithm(), "kid": key.id()});
         let text = format!("{}.{}", encoded(&header), encoded(&claims));
-        let signature = key.pair.sign(&key.random, text.as_bytes()).map_err(|_| no_key())?;
+        let signature = key.sign(text.as_bytes()).map_err(|_| no_key())?;
         Ok(format!("{text}.{}", BASE64.encode(signature)))
     }
 
@@ -158,7 +115,7 @@ impl Issuer {
         json!({
             "issuer": self.name, "jwks_uri": format!("https://{address}/openid/v1/jwks"),
             "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": [ALGORITHM],
+            "id_token_signing_alg_values_supported": self.key().map(Key::algorithm).into_iter().collect::<Vec<_>>(),
         })
     }
 
@@ -185,8 +142,7 @@ impl Issuer {
     fn verify_signature(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key()?.pair.public_key().as_ref());
-        key.verify(text.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
+        self.key()?.verify(text.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
         serde_json::from_slice(&BASE64.decode(claims).ok()?).ok()
     }
 }
@@ -204,6 +160,8 @@ pub(crate) fn audiences(claims: &Value, accepted: &[String]) -> Result<Vec<Strin
 
 #[cfg(test)]
 mod tests {
+    use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -251,6 +209,18 @@ mod tests {
         let signature = BASE64.decode(signature).unwrap();
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(text.as_bytes(), &signature).unwrap();
         assert_eq!(issuer.configuration("a:1")["jwks_uri"], "https://a:1/openid/v1/jwks");
+    }
+
+    #[test]
+    fn tokens_are_signed_with_the_given_key() {
+        let mut issuer = Issuer::default();
+        assert!(issuer.set_key(include_str!("key/rsa-pkcs1.pem")));
+        let token = issuer.sign(json!({"sub": "me"}), at(1000), 600).unwrap();
+        let header: Value = serde_json::from_slice(&BASE64.decode(token.split('.').next().unwrap()).unwrap()).unwrap();
+        assert_eq!((&header["alg"], &header["kid"]), (&"RS256".into(), &issuer.keys()["keys"][0]["kid"]));
+        assert_eq!(issuer.configuration("a:1")["id_token_signing_alg_values_supported"], json!(["RS256"]));
+        assert_eq!(issuer.verify(&token, at(1000)).unwrap()["sub"], "me");
+        assert!(!issuer.set_key("not a key"));
     }
 
     #[test]
