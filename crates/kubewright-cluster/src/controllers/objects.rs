@@ -67,6 +67,19 @@ impl Objects {
         self.0.read().values().map(|entry| entry.value().clone()).collect()
     }
 
+    /// Returns how many objects are held parsed.
+    #[cfg(test)]
+    pub(crate) fn number_parsed(&self) -> usize {
+        self.0.read().values().filter(|entry| entry.value.get().is_some()).count()
+    }
+
+    /// Returns the objects in a namespace.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Arc<Value>> {
+        let objects = self.0.read();
+        let objects = objects.range(Key::first_of(namespace)..).take_while(|(key, _)| key.namespace == namespace);
+        objects.map(|(_, entry)| entry.value().clone()).collect()
+    }
+
     /// Returns the objects in a namespace that a selector matches.
     pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Value>> {
         self.select(namespace, selector, |_| true)

@@ -14,12 +14,13 @@ use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{
     ApiServer, Change, ChangeKind,
-    registry::builtin::quota_usage::{self, Evaluator, Objects},
+    registry::builtin::quota_usage::{self, Evaluator},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
     kind::Kind,
+    objects::Objects,
     reconcile::{Controller, Key, Plan, Step},
 };
 
@@ -37,8 +38,8 @@ pub(crate) struct ResourceQuotas {
     api: ApiServer,
     clock: SharedClock,
     quotas: BTreeMap<Key, Arc<Value>>,
-    /// The objects whose content determines what they use, by resource.
-    objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
+    /// The objects whose content determines what they use, by resource. They are parsed only in namespaces with quotas.
+    objects: BTreeMap<String, Objects>,
     /// The number of other objects, by namespace and resource.
     numbers: BTreeMap<String, BTreeMap<String, usize>>,
 }
@@ -65,17 +66,18 @@ impl ResourceQuotas {
         before.is_none_or(|before| before["spec"] != change.object["spec"])
     }
 
-    /// Processes a change of an object, and returns whether it can use less than before.
+    /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the namespace, nobody asks.
     fn count(&mut self, evaluator: Evaluator<'_>, key: &Key, change: &Change) -> bool {
         let gone = change.kind == ChangeKind::Deleted;
         let resource = &*change.resource.storage;
         if evaluator.reads_objects() {
+            let has_quota = self.in_namespace(&key.namespace).next().is_some();
             let objects = self.objects.entry(resource.to_owned()).or_default();
-            if gone {
-                return objects.remove(key).is_some();
-            }
-            let before = objects.insert(key.clone(), change.object.clone());
-            return before.is_some_and(|before| evaluator.reduces_usage(&before, &change.object, self.clock.now()));
+            let before = if has_quota { objects.get(key) } else { None };
+            objects.take(change);
+            let reduces =
+                |before: Arc<Value>| gone || evaluator.reduces_usage(&before, &change.object, self.clock.now());
+            return before.is_some_and(reduces);
         }
         if change.kind == ChangeKind::Modified {
             return false;
@@ -104,14 +106,14 @@ impl ResourceQuotas {
         let evaluators: BTreeSet<_> = hard().filter_map(|name| Evaluator::of_name(name)).collect();
         for evaluator in evaluators.into_iter().filter(|evaluator| self.exists(*evaluator)) {
             let resource = format!("{}/{}", evaluator.group(), evaluator.plural());
+            let read: Vec<Arc<Value>>;
             let objects = if evaluator.reads_objects() {
-                let objects = self.objects.get(&resource).into_iter();
-                let objects = objects.flat_map(|objects| objects.range(Key::first_of(&key.namespace)..));
-                let objects = objects.take_while(|(object, _)| object.namespace == key.namespace);
-                Objects::Read(objects.map(|(_, object)| &**object).collect())
+                let objects = self.objects.get(&resource);
+                read = objects.map(|objects| objects.in_namespace(&key.namespace)).unwrap_or_default();
+                quota_usage::Objects::Read(read.iter().map(|object| &**object).collect())
             } else {
                 let number = self.numbers.get(&key.namespace).and_then(|numbers| numbers.get(&resource));
-                Objects::Number(number.copied().unwrap_or_default())
+                quota_usage::Objects::Number(number.copied().unwrap_or_default())
             };
             used.extend(quota_usage::used(quota, evaluator, &objects, now));
         }
@@ -181,5 +183,44 @@ impl Controller for ResourceQuotas {
         });
         plan.steps.push(Step::Merge(QUOTA.address(&key.namespace, &key.name), "/status", patch));
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::VirtualClock;
+
+    use super::*;
+    use crate::{
+        controllers::batch,
+        object_client::{ObjectClient, ObjectPath},
+    };
+
+    #[tokio::test]
+    async fn objects_are_parsed_only_in_namespaces_with_quotas() {
+        let api = ApiServer::builder().build();
+        let client = ObjectClient::new(api.client());
+        let mut quotas = ResourceQuotas::new(api.clone(), VirtualClock::starting_at(Timestamp::UNIX_EPOCH));
+        let mut feed = api.feed();
+        let create = async |plural: &str, body: Value| {
+            client.create(&ObjectPath::core(plural, Some("default"), ""), "", &body).await.unwrap()
+        };
+        let containers = json!([{"name": "main", "image": "busybox"}]);
+        create("pods", json!({"metadata": {"name": "a"}, "spec": {"containers": containers}})).await;
+        client
+            .merge(&ObjectPath::core("pods", Some("default"), "a"), "", &json!({"metadata": {"labels": {"a": "b"}}}))
+            .await
+            .unwrap();
+        let take = |quotas: &mut ResourceQuotas, feed: &mut _| -> Vec<Key> {
+            batch::ready(feed).changes.iter().flat_map(|change| quotas.take(change)).collect()
+        };
+        assert_eq!(take(&mut quotas, &mut feed), []);
+        assert_eq!(quotas.objects["/pods"].number_parsed(), 0);
+        create("resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}})).await;
+        let keys = take(&mut quotas, &mut feed);
+        let plan = quotas.decide(&keys[0], Timestamp::UNIX_EPOCH);
+        let Step::Merge(_, "/status", patch) = &plan.steps[0] else { panic!("{plan:?}") };
+        assert_eq!(patch["status"]["used"]["pods"], "1");
+        assert_eq!(quotas.objects["/pods"].number_parsed(), 1);
     }
 }
