@@ -12,6 +12,7 @@ mod dynamic;
 mod error;
 mod finalizers;
 mod metrics;
+mod places;
 mod prepare;
 mod reconciler;
 mod run;
@@ -34,6 +35,7 @@ pub use self::{
     dynamic::DynamicKind,
     error::ControllerError,
     finalizers::{Finalizer, Finalizers, FinalizersError},
+    places::ConcurrencyLimit,
     reconciler::Reconciler,
     source::Relation,
 };
@@ -81,6 +83,7 @@ pub struct Controller<K: AnyObject> {
     field_manager: Option<String>,
     client: Option<WrapClient>,
     concurrency: Option<usize>,
+    concurrency_limit: Option<ConcurrencyLimit>,
     timeout: Option<Duration>,
     cache_sync_timeout: Option<Duration>,
     recovers: bool,
@@ -146,6 +149,7 @@ impl<K: AnyObject> Controller<K> {
             field_manager: None,
             client: None,
             concurrency: None,
+            concurrency_limit: None,
             timeout: None,
             cache_sync_timeout: None,
             recovers: true,
@@ -334,6 +338,12 @@ impl<K: AnyObject> Controller<K> {
     /// [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) of the kind, or 1.
     pub fn concurrency(self, workers: usize) -> Self {
         Self { concurrency: Some(workers.max(1)), ..self }
+    }
+
+    /// Limits the number of concurrent reconciles of this controller and all others that share the limit, in addition to
+    /// [`Controller::concurrency`].
+    pub fn concurrency_limit(self, limit: &ConcurrencyLimit) -> Self {
+        Self { concurrency_limit: Some(limit.clone()), ..self }
     }
 
     /// Sets the backoff of a key that failed, by default from 5 ms doubling to 1000 s, with jitter.

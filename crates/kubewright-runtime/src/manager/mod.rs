@@ -12,6 +12,7 @@ mod features;
 mod handles;
 mod kubeconfig_folder;
 mod kubeconfig_secrets;
+mod labelled_namespaces;
 mod lifecycle;
 mod requests;
 mod webhooks;
@@ -48,6 +49,7 @@ pub use self::{
     describe::{Description, KindDescription, Port},
     error::ManagerError,
     kubeconfig_secrets::KubeconfigSecretError,
+    labelled_namespaces::NamespaceClusterError,
 };
 pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
 use crate::{

@@ -6,18 +6,19 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Secret},
+    core::v1::{ConfigMap, Namespace, Secret},
     events::v1::Event as StoredEvent,
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     client::Body,
 };
 use kubewright_runtime::{
@@ -25,7 +26,7 @@ use kubewright_runtime::{
     client::ClientError,
     clock::SharedClock,
     context::Context,
-    controller::{Controller, Reconciler},
+    controller::{ConcurrencyLimit, Controller, Reconciler},
     manager::{Manager, ManagerError, RemoteCluster},
     metrics::Metrics,
     object::ObjectKey,
@@ -179,6 +180,84 @@ async fn a_namespace_can_be_a_cluster() {
     shared.wait_for_size("a", 1).await;
     pass(60).await;
     assert_eq!(*reconciler.seen.lock(), BTreeSet::from(["team:a".to_owned()]));
+    running.stop().await;
+}
+
+/// Reconciles for a second, and notes how many run at the same time.
+#[derive(Clone, Default)]
+struct Slow(Arc<Mutex<(BTreeSet<String>, usize, usize)>>);
+
+impl Reconciler<Fleet> for Slow {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
+        {
+            let (_, running, most) = &mut *self.0.lock();
+            *running += 1;
+            *most = (*most).max(*running);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (seen, running, _) = &mut *self.0.lock();
+        *running -= 1;
+        seen.insert(format!("{}:{}", ctx.cluster().unwrap_or("-"), fleet.name_any()));
+        Ok(Action::await_change())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_share_a_limit_of_concurrent_reconciles() {
+    let (hub, east, west) = (World::new().await, World::new().await, World::new().await);
+    // The first cluster has more to do than the other one, and doesn't displace it.
+    for (world, count) in [(&east, 12), (&west, 3)] {
+        for number in 0..count {
+            world.create_fleet(&format!("f{number}"), 1).await;
+        }
+    }
+    let (slow, limit) = (Slow::default(), ConcurrencyLimit::new(2));
+    let working = slow.clone();
+    let manager = hub.manager().controller_by_cluster(move |_| {
+        Controller::<Fleet>::new(working.clone()).concurrency(4).concurrency_limit(&limit)
+    });
+    let manager = manager.cluster("east", RemoteCluster::new(east.client.clone()));
+    let running = run(manager.cluster("west", RemoteCluster::new(west.client.clone())));
+    let seen_in = |cluster: &str| slow.0.lock().0.iter().filter(|seen| seen.starts_with(cluster)).count();
+    until("the one with little to do is done", || async { seen_in("west") == 3 }).await;
+    assert!(seen_in("east") < 12, "they take turns: {:?}", slow.0.lock());
+    until("all are done", || async { seen_in("east") == 12 }).await;
+    let (_, running_now, most) = slow.0.lock().clone();
+    assert_eq!((running_now, most), (0, 2), "as many as the limit says at the same time");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labelled_namespaces_are_clusters_until_they_are_gone() {
+    let (hub, reconciler) = (World::new().await, Noting::default());
+    let manager = hub.manager().controller_by_cluster(noting(&reconciler));
+    let clusters = manager.clusters();
+    let running = run(manager.controller(clusters.labelled_namespaces("tenant", hub.client.clone())));
+    let namespaces: Api<Namespace> = Api::all(hub.client.clone());
+    for (name, label) in [("one", "tenant"), ("two", "tenant"), ("other", "no-tenant")] {
+        let namespace = json!({"metadata": {"name": name, "labels": {label: "yes"}}});
+        let namespace = serde_json::from_value(namespace).expect("a namespace");
+        namespaces.create(&PostParams::default(), &namespace).await.expect("accepted");
+        let fleets: Api<Fleet> = Api::namespaced(hub.client.clone(), name);
+        fleets.create(&PostParams::default(), &crate::world::fleet("a", 1)).await.expect("accepted");
+    }
+    until("both tenants are clusters", || async { clusters.names() == ["one", "two"] }).await;
+    until("they are reconciled", || async { reconciler.seen.lock().len() == 2 }).await;
+    let unlabelled = json!({"metadata": {"labels": {"tenant": null}}});
+    namespaces.patch("one", &PatchParams::default(), &Patch::Merge(unlabelled)).await.expect("patched");
+    until("it is no tenant any more", || async { clusters.names() == ["two"] }).await;
+    // It is needed until then, to remove the finalizers of what is in it.
+    namespaces.delete("two", &DeleteParams::default()).await.expect("accepted");
+    pass(60).await;
+    assert_eq!(clusters.names(), ["two"]);
+    // No controller of namespaces works here.
+    let mut namespace = namespaces.get("two").await.expect("it is being deleted");
+    namespace.spec = None;
+    namespaces.replace_subresource("finalize", "two", &PostParams::default(), &namespace).await.expect("accepted");
+    until("the namespace is gone", || async { clusters.names().is_empty() }).await;
+    assert_eq!(*reconciler.seen.lock(), BTreeSet::from(["one:a", "two:a"].map(String::from)));
     running.stop().await;
 }
 

@@ -1,0 +1,120 @@
+//! A limit of concurrent reconciles that several controllers share.
+
+use std::{future::pending, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A number of reconciles that may run at the same time, over all controllers that share it, such as those of
+/// [all clusters](crate::manager::Manager::controller_by_cluster). For
+/// [`Controller::concurrency_limit`](super::Controller::concurrency_limit). Cheap to clone.
+///
+/// Controllers that wait for their turn get it in the order in which they began to wait, one reconcile each time, so a cluster with
+/// many changes doesn't displace the others. A reconcile must not wait for one of another controller that shares the limit.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use kubewright_runtime::{controller::{ConcurrencyLimit, Controller, Reconciler}, manager::Manager};
+/// # fn example(manager: Manager, copier: impl Reconciler<ConfigMap> + Clone) -> Manager {
+/// let limit = ConcurrencyLimit::new(16);
+/// manager.controller_by_cluster(move |_| {
+///     Controller::<ConfigMap>::new(copier.clone()).concurrency(8).concurrency_limit(&limit)
+/// })
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConcurrencyLimit(Arc<Semaphore>);
+
+impl ConcurrencyLimit {
+    /// A limit of this number; 0 counts as 1.
+    pub fn new(reconciles: usize) -> Self {
+        Self(Arc::new(Semaphore::new(reconciles.clamp(1, Semaphore::MAX_PERMITS))))
+    }
+}
+
+/// A controller's part in a limit.
+pub(super) struct Places {
+    limit: Option<ConcurrencyLimit>,
+    /// The next place. It is waited for only while there is a key for it.
+    next: Option<BoxFuture<'static, Place>>,
+    free: Option<Place>,
+}
+
+/// A place, which is free again when it is dropped.
+pub(super) struct Place {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    pub(super) fn new(limit: Option<ConcurrencyLimit>) -> Self {
+        Self { limit, next: None, free: None }
+    }
+
+    /// Takes a place if a key needs one, or begins to wait for it. A place that no key needs is for other controllers.
+    pub(super) fn take(&mut self, is_needed: impl FnOnce() -> bool) -> Option<Place> {
+        let Some(ConcurrencyLimit(limit)) = &self.limit else { return Some(Place { _permit: None }) };
+        if !is_needed() {
+            (self.next, self.free) = (None, None);
+            return None;
+        }
+        if self.next.is_some() {
+            return None;
+        }
+        if let Some(place) = self.free.take() {
+            return Some(place);
+        }
+        // Fails if others wait, too: they are first.
+        match limit.clone().try_acquire_owned() {
+            Ok(permit) => Some(Place { _permit: Some(permit) }),
+            Err(_) => {
+                // The semaphore is never closed.
+                self.next = Some(limit.clone().acquire_owned().map(|permit| Place { _permit: permit.ok() }).boxed());
+                None
+            }
+        }
+    }
+
+    /// Returns whether there is no place at the moment.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Completes when there is a place that was waited for.
+    pub(super) async fn freed(&mut self) {
+        match &mut self.next {
+            Some(next) => {
+                self.free = Some(next.await);
+                self.next = None;
+            }
+            None => pending().await,
+        }
+    }
+
+    /// Gives up the place that is waited for, or isn't taken.
+    pub(super) fn give_up(&mut self) {
+        (self.next, self.free) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn places_are_shared_in_turn() {
+        let limit = ConcurrencyLimit::new(1);
+        let [mut one, mut other, mut free] =
+            [Some(&limit), Some(&limit), None].map(|limit| Places::new(limit.cloned()));
+        let needed = || true;
+        let place = one.take(needed).expect("the first place");
+        assert!(other.take(needed).is_none() && other.is_waiting() && one.take(needed).is_none());
+        assert!(free.take(needed).is_some() && free.take(needed).is_some(), "there is no limit");
+        drop(place);
+        other.freed().await;
+        assert!(one.take(needed).is_none(), "it is the other one's turn");
+        drop(other.take(needed).expect("its turn"));
+        one.freed().await;
+        assert!(one.take(|| false).is_none() && !one.is_waiting(), "no key needs it");
+        assert!(other.take(needed).is_some(), "the place was given up");
+    }
+}
