@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a demo prints")]
 
+mod clusters;
 mod environment;
 mod image;
 mod live;
@@ -25,7 +26,7 @@ use crate::environment::Environment;
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo demo",
-    after_help = "Examples:\n  cargo demo          a live view until Ctrl-C\n  cargo demo --once   walk through the operators' scripts, print each check, exit"
+    after_help = "Examples:\n  cargo demo          a live view until Ctrl-C\n  cargo demo --once   walk through the operators' scripts, print each check, exit\n  cargo demo --clusters 3   one manager on three clusters, one of which goes away and comes back"
 )]
 struct Arguments {
     /// Walk through the operators' scripts once; exit with 1 if a check fails.
@@ -35,6 +36,10 @@ struct Arguments {
     /// Write a picture (SVG) of the live view once all samples are settled, and exit.
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     snapshot: Option<PathBuf>,
+
+    /// Let one manager work on this number of clusters, one of which goes away and comes back; exit with 1 if a check fails.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=16), conflicts_with_all = ["once", "snapshot"])]
+    clusters: Option<u8>,
 
     /// The log filter for standard error. The live view uses the whole screen, so by default nothing is logged.
     #[arg(long, value_name = "FILTER", default_value = "off", env = "KUBEWRIGHT_LOG")]
@@ -73,6 +78,12 @@ async fn run(arguments: Arguments) -> Result<bool> {
         }
     };
 
+    if let Some(count) = arguments.clusters {
+        return tokio::select! {
+            outcome = clusters::run(count.into()) => outcome,
+            () = stop => Ok(false),
+        };
+    }
     let environment = Environment::start().await?;
     let outcome = tokio::select! {
         outcome = show(&environment, &arguments) => outcome,

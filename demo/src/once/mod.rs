@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use self::report::Report;
+pub(crate) use self::report::Report;
 use crate::environment::Environment;
 
 /// Runs every script, and returns whether all checks passed.

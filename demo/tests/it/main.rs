@@ -1,3 +1,4 @@
-//! The live view of the demo as a picture.
+//! The live view of the demo as a picture, and its clusters.
 
 mod browser;
+mod clusters;

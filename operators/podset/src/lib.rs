@@ -23,6 +23,11 @@ pub fn register(manager: Manager) -> Manager {
 }
 // ANCHOR_END: register
 
+/// Adds the operator for PodSets of `app.example.com` in all clusters of a manager besides its own.
+pub fn register_by_cluster(manager: Manager) -> Manager {
+    manager.controller_by_cluster(|_| controller::app::podset::controller())
+}
+
 /// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::k8stest::v1alpha1::PodSet::crd(), api::app::v1alpha1::PodSet::crd()]
