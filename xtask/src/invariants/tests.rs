@@ -218,3 +218,18 @@ fn the_tests_of_the_conformance_page_exist() {
     let absent: Vec<_> = named.iter().filter(|(file, test)| !exists(file, test)).collect();
     assert!(absent.is_empty(), "CONFORMANCE.md names tests that don't exist: {absent:?}");
 }
+
+/// The tests that a page of `designs` names by their files and functions.
+#[test]
+fn the_tests_of_the_page_on_parity_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("designs/parity.md")).unwrap();
+    let named: Vec<_> = page.split('`').filter_map(|code| code.split_once(".rs::")).collect();
+    assert!(named.len() > 50, "the page names {} tests", named.len());
+    let exists = |file: &str, test: &str| {
+        let text = fs::read_to_string(root.join(file).with_extension("rs")).unwrap_or_default();
+        text.contains(&format!("fn {test}("))
+    };
+    let absent: Vec<_> = named.iter().filter(|(file, test)| !exists(file, test)).collect();
+    assert!(absent.is_empty(), "designs/parity.md names tests that don't exist: {absent:?}");
+}
