@@ -36,6 +36,7 @@ use kube_runtime::{
 use rand::{RngExt, distr::Alphanumeric};
 use serde_json::json;
 use thiserror::Error;
+use tokio::sync::OnceCell;
 
 pub use crate::api::{PodSet, PodSetSpec, PodSetStatus};
 
@@ -56,6 +57,8 @@ pub enum Error {
 struct Context {
     client: Client,
     pods: Store<Pod>,
+    /// Whether the store is filled. Of several tasks that wait for a store, kube-runtime 5.0 wakes only one.
+    is_ready: OnceCell<()>,
 }
 
 /// Runs the operator for all namespaces until `shutdown`.
@@ -76,7 +79,7 @@ pub async fn run(client: Client, shutdown: impl Future<Output = ()> + Send + Syn
         .owns_stream(pod_events)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(shutdown)
-        .run(reconcile, retry, Arc::new(Context { client, pods }))
+        .run(reconcile, retry, Arc::new(Context { client, pods, is_ready: OnceCell::new() }))
         .for_each(|result| async move {
             match result {
                 Ok((set, _)) => tracing::debug!(%set, "reconciled"),
@@ -91,7 +94,7 @@ fn retry(_: Arc<PodSet>, _: &Error, _: Arc<Context>) -> Action {
 }
 
 async fn reconcile(set: Arc<PodSet>, context: Arc<Context>) -> Result<Action, Error> {
-    context.pods.wait_until_ready().await?;
+    context.is_ready.get_or_try_init(|| context.pods.wait_until_ready()).await?;
     if set.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
