@@ -23,6 +23,7 @@ mod report;
 mod reviews;
 mod scaffold;
 mod setting;
+mod simulation;
 mod sizes;
 mod start;
 
@@ -119,6 +120,10 @@ struct Arguments {
     /// Port for --serve-reviews
     #[arg(long, hide = true, value_name = "PORT")]
     serve_port: Option<u16>,
+
+    /// Simulate PodSet, print the figures, and exit
+    #[arg(long, hide = true, value_name = "WHAT")]
+    simulation: Option<simulation::Simulated>,
 
     /// Runtime for --overhead
     #[arg(long, hide = true, value_name = "RUNTIME", default_value = "kubewright")]
@@ -262,6 +267,7 @@ impl Runner<'_> {
         self.run("cronjob-1000", &[], async { cronjob::due_at_once(sizes).await.map(one) }).await;
         self.run("queue", &[], queue::both(sizes, &clock)).await;
         self.run("overhead", &[], async { overhead::both(sizes) }).await;
+        self.run("simulation", &[], async { simulation::all(sizes) }).await;
         self.run("many-keys", &[], async { keys::held(sizes) }).await;
     }
 
@@ -335,6 +341,12 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     }
     if let Some(size) = arguments.overhead {
         println!("{}", overhead::measure(clock, arguments.by, size, sizes).await?);
+        return Ok(true);
+    }
+    if let Some(what) = arguments.simulation {
+        // Each run has a tokio runtime of its own, which can't be started within another one.
+        let thread = std::thread::spawn(move || simulation::measure(what, &clock, sizes));
+        println!("{}", thread.join().map_err(|_| anyhow!("a simulation has panicked"))??);
         return Ok(true);
     }
     setting::raise_open_files_limit();

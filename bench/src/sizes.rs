@@ -47,6 +47,10 @@ pub(crate) struct Sizes {
     pub(crate) overhead_rested: usize,
     /// The time for which the operators are idle before their memory is measured.
     pub(crate) idle: Duration,
+    /// The number of runs of the simulator.
+    pub(crate) simulations: usize,
+    /// The hours of virtual time for which an operator is idle in the simulator.
+    pub(crate) idle_hours: u64,
     /// The number of PodSets that have to converge, and of their namespaces.
     pub(crate) podsets: usize,
     pub(crate) podset_namespaces: usize,
@@ -88,6 +92,8 @@ static WHOLE: Sizes = Sizes {
     overhead_busy: 20_000,
     overhead_rested: 2_000,
     idle: Duration::from_secs(60),
+    simulations: 10_000,
+    idle_hours: 2_000,
     podsets: 10_000,
     podset_namespaces: 100,
     rounds: 3,
@@ -124,6 +130,8 @@ static SMOKE: Sizes = Sizes {
     overhead_busy: 100,
     overhead_rested: 20,
     idle: Duration::from_secs(5),
+    simulations: 3,
+    idle_hours: 10,
     podsets: 20,
     podset_namespaces: 4,
     rounds: 1,

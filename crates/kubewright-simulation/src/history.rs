@@ -68,6 +68,8 @@ pub enum Entry {
         #[serde(serialize_with = "shared")]
         trace: Arc<Trace>,
     },
+    /// The operator or the runtime logs something, at level `INFO` or above.
+    Log(String),
     /// An object changes.
     Change {
         /// `Added`, `Modified` or `Deleted`.
@@ -153,6 +155,7 @@ impl fmt::Display for Record {
             Entry::Event { event, kind, object, .. } => write!(f, "cache       {event} {kind} {object}"),
             Entry::Reconcile { process, trace } => write!(f, "operator    process {process}: {trace}"),
             Entry::Change { change, kind, name, .. } => write!(f, "API server  {kind} {name}: {change}"),
+            Entry::Log(what) => write!(f, "operator    logs {what}"),
             Entry::Fault(what) => write!(f, "fault       {what}"),
             Entry::Finding(what) => write!(f, "finding     {what}"),
         }

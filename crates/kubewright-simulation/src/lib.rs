@@ -30,29 +30,35 @@
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
+//! * `described`: what the operator says of itself.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
 //! * `network`: the client of the operator, which records requests and events and applies faults.
 //! * `process`: the operator's processes, which die and are started again, also in another version.
 //! * `outside`: what happens to pods, to the clock, and by the user between the steps of the scenario.
 //! * `control`: what these tell each other.
 //! * `reconciles`: the reconciles that have ended, from their traces.
+//! * `logs`: what the operator logs.
 //! * [`history`]: what happened, in order.
 //! * [`oracle`]: what must not happen.
-//! * `search`: which schedules are run.
+//! * `search`: which schedules are run, and how many of them were.
+//! * `progress`: how far a search is, for the command line.
 //! * `coverage`: the states that runs reach, without names and times.
 //! * `shrink`: the smallest schedule that still fails.
 //! * [`story`]: the account of a run that failed.
 
 mod control;
 mod coverage;
+mod described;
 pub mod fault;
 pub mod history;
+mod logs;
 mod network;
 pub mod oracle;
 mod outcome;
 mod outside;
 mod panics;
 mod process;
+mod progress;
 mod reconciles;
 mod run;
 mod scenario;
@@ -74,7 +80,7 @@ pub use self::{
     run::SimulationError,
     scenario::{Options, Register, Scenario},
     schedule::{Injection, Point, Schedule},
-    search::{Budget, Failure, Search},
+    search::{Budget, Failure, Phase, Search, Tried},
     settings::{Settings, VARIABLE},
     sim::{Sim, Span},
     world::World,

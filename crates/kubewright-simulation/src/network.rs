@@ -24,11 +24,14 @@ use tower::{BoxError, service_fn};
 
 use crate::{
     control::{Behind, Control},
-    fault::{DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, WriteFault},
+    fault::{
+        DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, TERMINATING, WEBHOOK_AWAY, WriteFault,
+    },
     history::Entry,
     oracle::Own,
     outside::Outside,
     state::State,
+    world::NAMESPACE,
 };
 
 /// How long a request takes, so that other things can happen meanwhile.
@@ -136,7 +139,8 @@ impl Connection {
         fault: Option<WriteFault>,
         number: u64,
     ) -> Result<Response<ResponseBody>, BoxError> {
-        if let Some(refusal) = fault.and_then(WriteFault::refusal) {
+        let refusal = fault.and_then(WriteFault::refusal);
+        if let Some(refusal) = if refusal.is_none() { self.of_the_world(about, request.uri()).await } else { refusal } {
             return refuse(refusal).await;
         }
         match fault {
@@ -158,6 +162,26 @@ impl Connection {
             _ => {}
         }
         Ok(Response::from_parts(head, whole(body)))
+    }
+
+    /// Returns what the API server answers if it can't accept the request as the world is.
+    async fn of_the_world(&self, about: &ApiRequest, uri: &Uri) -> Option<Refusal> {
+        let is_change = matches!(about.verb, Verb::Create | Verb::Update | Verb::Patch);
+        if !is_change || about.resource.contains('/') || about.resource == "leases" {
+            return None;
+        }
+        if self.state.has_no_namespace() && about.namespace.as_deref() == Some(NAMESPACE) {
+            // An apply creates what isn't there.
+            let is_creation = about.verb == Verb::Create || about.verb == Verb::Patch && !self.is_there(uri).await;
+            return is_creation.then_some(TERMINATING);
+        }
+        self.state.is_webhook_away().then_some(WEBHOOK_AWAY)
+    }
+
+    /// Returns whether the object at an address exists.
+    async fn is_there(&self, uri: &Uri) -> bool {
+        let Ok(request) = Request::get(uri.path()).body(Body::empty()) else { return true };
+        self.server.send(request).await.is_ok_and(|response| response.status() != http::StatusCode::NOT_FOUND)
     }
 
     /// Waits while the process is paused, and for ever if it is dead or the run has ended.
@@ -226,7 +250,9 @@ impl Connection {
     /// Records an event, and returns what the operator receives and whether the watch ends with it; nothing if it ends before.
     async fn receive(&self, request: u64, line: Bytes) -> Option<(Bytes, bool)> {
         let Ok(event) = serde_json::from_slice::<WatchEvent>(&line) else { return Some((line, false)) };
-        let fault = if event.event == "BOOKMARK" { None } else { self.state.arrives() };
+        // Bookmarks, of which an idle operator receives most, tell it nothing.
+        let is_bookmark = event.event == "BOOKMARK";
+        let fault = if is_bookmark { None } else { self.state.arrives() };
         match fault {
             Some(EventFault::Delayed) => {
                 sleep(DELAY).await;
@@ -246,7 +272,9 @@ impl Connection {
             sleep(late).await;
             self.alive().await;
         }
-        self.state.has_arrived(request);
+        if !is_bookmark {
+            self.state.has_arrived(request);
+        }
         let Metadata { namespace, name, version } = event.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         self.state.record(Entry::Event { request, event: event.event, kind: event.object.kind, object, version });

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     history::History,
     oracle::{Calm, Finding},
+    schedule::Injection,
 };
 
 /// The result of a run.
@@ -23,6 +24,8 @@ pub struct Outcome {
     pub steps: usize,
     /// The number of reconciles that have ended.
     pub reconciles: usize,
+    /// The faults of the schedule that didn't happen, because the run didn't reach their points.
+    pub unreached: Vec<Injection>,
     pub(crate) calm: Calm,
     /// The states that were reached.
     pub(crate) states: BTreeSet<u64>,

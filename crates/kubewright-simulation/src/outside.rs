@@ -1,17 +1,18 @@
-//! What happens outside of the operator: to pods, to the clock, and by the user between the steps of the scenario.
+//! What happens outside of the operator: to pods, the node, the namespace and the clock, and by the user between the steps of the scenario.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
 };
 use kubewright_apimachinery::clock::{Clock, VirtualClock};
 use kubewright_cluster::Cluster;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -19,16 +20,23 @@ use tokio::{
 };
 
 use crate::{
-    control::{Behind, Control},
-    fault::{FAILING, Fault, RestartFault, UNREADY, UserFault, WorldFault},
+    control::{Behind, Control, Target},
+    fault::{FAILING, FULL, Fault, NODELESS, RestartFault, UNREADY, UserFault, WorldFault},
+    oracle::Own,
     state::State,
-    world::World,
+    world::{NAMESPACE, World, text},
 };
 
 /// How long an object may take to be gone until it is created again.
 const GONE: Duration = Duration::from_secs(600);
 /// The interval at which pods and objects are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// The name of the quota that is full.
+const QUOTA: &str = "simulation";
+/// Kinds that the cluster itself has to create, or that nobody counts.
+const UNCOUNTED: [&str; 6] = ["events", "leases", "endpoints", "endpointslices", "resourcequotas", "serviceaccounts"];
+/// What is in each namespace, and stays in one that is deleted.
+const OF_NAMESPACE: [&str; 2] = ["kube-root-ca.crt", "default"];
 
 /// What surrounds the operator.
 pub(crate) struct Outside {
@@ -36,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) client: Client,
     pub(crate) clock: Arc<VirtualClock>,
+    /// The groups and plurals of the kinds that the operator declares.
+    own: Arc<Own>,
     control: mpsc::UnboundedSender<Control>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -45,10 +55,11 @@ impl Outside {
         state: Arc<State>,
         cluster: Arc<Cluster>,
         clock: Arc<VirtualClock>,
+        own: Arc<Own>,
         control: mpsc::UnboundedSender<Control>,
     ) -> Arc<Self> {
         let client = cluster.client();
-        Arc::new(Self { state, cluster, client, clock, control, tasks: Mutex::default() })
+        Arc::new(Self { state, cluster, client, clock, own, control, tasks: Mutex::default() })
     }
 
     /// Does something to the processes of the operator.
@@ -76,6 +87,13 @@ impl Outside {
             Fault::World(WorldFault::PodsFail) => self.spawn(self.clone().fail_pods()),
             Fault::World(WorldFault::PodEvicted) => self.evict().await,
             Fault::World(WorldFault::PodsUnready) => self.unready().await,
+            Fault::World(WorldFault::NodeLost) => self.lose_node().await,
+            Fault::World(WorldFault::QuotaFull) => self.fill_quota().await,
+            Fault::World(WorldFault::NamespaceDeleted) => {
+                self.state.end_namespace();
+                self.spawn(self.clone().empty_namespace());
+            }
+            Fault::World(WorldFault::WebhookAway) => self.state.take_webhook_away(),
             Fault::User(UserFault::Edited) => self.edit().await,
             Fault::User(UserFault::Recreated) => self.recreate().await,
             _ => {}
@@ -138,6 +156,77 @@ impl Outside {
         let _ = self.pods(pod).patch_status(&pod.name_any(), &PatchParams::default(), &patch).await;
     }
 
+    /// Removes all pods that a node has, as the garbage collector of pods does when their node is gone, and allows no new ones on it for a time.
+    async fn lose_node(self: &Arc<Self>) {
+        self.allow_pods(false).await;
+        let mut pods = self.state.read(|world| world.list::<Pod>());
+        pods.retain(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+        for pod in pods {
+            // One that is gone already is what it should be.
+            let _ = self.pods(&pod).delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
+        }
+        let outside = self.clone();
+        self.spawn(async move {
+            sleep(NODELESS).await;
+            outside.allow_pods(true).await;
+        });
+    }
+
+    /// Sets whether the scheduler may bind pods to the nodes.
+    async fn allow_pods(&self, is_allowed: bool) {
+        let api = Api::<Node>::all(self.client.clone());
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": (!is_allowed).then_some(true)}}));
+        for node in self.state.read(|world| world.list::<Node>()) {
+            let _ = api.patch(&node.name_any(), &PatchParams::default(), &patch).await;
+        }
+    }
+
+    /// Allows no new objects in the user's namespace for a time, but those of the operator's kinds.
+    async fn fill_quota(self: &Arc<Self>) {
+        let entries = self.cluster.api().registry().all();
+        let is_counted = |group: &str, plural: &str| {
+            !UNCOUNTED.contains(&plural) && !self.own.contains(&(group.to_owned(), plural.to_owned()))
+        };
+        let counted = entries.iter().filter(|it| it.namespaced && it.verbs.contains(&"create"));
+        let counted = counted.filter(|it| is_counted(&it.group, &it.plural)).map(|it| match &*it.group {
+            "" => format!("count/{}", it.plural),
+            group => format!("count/{}.{group}", it.plural),
+        });
+        let hard: BTreeMap<_, _> = counted.map(|name| (name, "0")).collect();
+        let quota = json!({"metadata": {"name": QUOTA}, "spec": {"hard": hard}});
+        let api = Api::<ResourceQuota>::namespaced(self.client.clone(), NAMESPACE);
+        let Ok(quota) = serde_json::from_value(quota) else { return };
+        if api.create(&PostParams::default(), &quota).await.is_ok() {
+            self.spawn(async move {
+                sleep(FULL).await;
+                let _ = api.delete(QUOTA, &DeleteParams::default()).await;
+            });
+        }
+    }
+
+    /// Deletes what is in the user's namespace, until nothing is left.
+    async fn empty_namespace(self: Arc<Self>) {
+        let end = self.clock.monotonic() + GONE;
+        while self.clock.monotonic() < end {
+            let entries = self.cluster.api().registry().all();
+            let entries = entries.iter().filter(|it| it.namespaced && it.verbs.contains(&"delete"));
+            let mut is_empty = true;
+            for entry in entries.filter(|it| !UNCOUNTED.contains(&&*it.plural)) {
+                let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
+                let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+                for name in self.state.read(|world| names(world, &entry.group, &entry.kind)) {
+                    is_empty = false;
+                    let target = Target { resource: resource.clone(), namespace: Some(NAMESPACE.into()), name };
+                    let _ = target.api(self.client.clone()).delete(&target.name, &DeleteParams::default()).await;
+                }
+            }
+            if is_empty {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
     fn pods(&self, pod: &Pod) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default())
     }
@@ -186,6 +275,16 @@ fn anew(object: DynamicObject) -> DynamicObject {
         data,
         ..object
     }
+}
+
+/// Returns the names of the objects of a kind in the user's namespace that aren't being deleted.
+fn names(world: &World, group: &str, kind: &str) -> Vec<String> {
+    let is_left = |object: &&Arc<Value>| {
+        text(object, "namespace") == NAMESPACE
+            && object["metadata"]["deletionTimestamp"].is_null()
+            && !OF_NAMESPACE.contains(&text(object, "name"))
+    };
+    world.values(group, kind).filter(is_left).map(|object| text(object, "name").to_owned()).collect()
 }
 
 /// Returns the pods that run and aren't being deleted.

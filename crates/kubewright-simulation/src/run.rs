@@ -3,14 +3,16 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kubewright_apimachinery::{clock::VirtualClock, description::Rule, random::Random};
+use kube::{Client, core::crd::MergeError};
+use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_cluster::{Cluster, StartError, testing::ApplyError};
 use kubewright_manifests::RoleError;
-use kubewright_runtime::manager::{Description, Manager};
 use tokio::sync::mpsc;
 
 use crate::{
+    described::{DescribeError, Described},
     fault::{Fault, WorldFault},
+    logs,
     oracle::{self, Calm, Expected},
     outcome::Outcome,
     outside::Outside,
@@ -52,12 +54,18 @@ pub enum SimulationError {
     /// A rule of the operator is invalid.
     #[error("failed to read the operator's rights: {0}")]
     Rights(#[source] RoleError),
+    /// The versions of a kind don't fit together.
+    #[error("failed to merge the versions of a kind")]
+    Versions(#[source] MergeError),
     /// The start of the virtual time is malformed.
     #[error("failed to read the time of the start")]
     Clock(#[source] jiff::Error),
     /// The settings in the environment variable are malformed.
     #[error("failed to read {VARIABLE}: {0}")]
     Settings(#[source] serde_json::Error),
+    /// The file for the progress can't be opened.
+    #[error("failed to open the file for the progress")]
+    Progress(#[source] std::io::Error),
 }
 
 /// Runs a scenario once. `calm` is what a run without faults has created.
@@ -69,7 +77,7 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.map_err(SimulationError::Runtime)?;
     panics::collect();
-    let outcome = runtime.block_on(execute(scenario, schedule, calm));
+    let outcome = logs::collect(|| runtime.block_on(execute(scenario, schedule, calm)));
     drop(runtime);
     panics::end();
     outcome
@@ -85,12 +93,9 @@ async fn execute(
     let cluster = builder.random(Random::seeded(schedule.seed)).start().await.map_err(SimulationError::Cluster)?;
     let server = cluster.client();
     let options = &scenario.options;
-    let described = (scenario.register)(Manager::new(server.clone())).describe();
-    let rules = rules(&described)?;
-    let kinds: Vec<_> = described.kinds.into_iter().filter_map(|kind| kind.versions.into_iter().next()).collect();
-    let own: oracle::Own = kinds.iter().map(|kind| (kind.spec.group.clone(), kind.spec.names.plural.clone())).collect();
-    let own = Arc::new(own);
-    cluster.install(kinds).await.map_err(SimulationError::Install)?;
+    let described = described(scenario, server.clone())?;
+    let own = described.own.clone();
+    cluster.install(described.kinds.clone()).await.map_err(SimulationError::Install)?;
     // The default service account of the namespace is created meanwhile.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
@@ -99,16 +104,17 @@ async fn execute(
     let mut oracles = oracle::all(Expected {
         calm: calm.filter(|_| schedule.is_comparable()),
         own: own.clone(),
-        rules: Arc::new(rules),
+        rules: described.rules.clone(),
         has_no_fault: schedule.injections.is_empty(),
         is_prompt: schedule.is_prompt(),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
     let keeps_conditions = options.unconditional || schedule.keeps_conditions();
-    let setup = Setup { injections: schedule.injections.clone(), oracles, keeps_conditions };
+    let (injections, skipped) = (schedule.injections.clone(), schedule.skipped.clone());
+    let setup = Setup { injections, skipped, oracles, keeps_conditions };
     let state = State::new(clock.clone(), feed, setup);
     let (control, controlled) = mpsc::unbounded_channel();
-    let outside = Outside::new(state.clone(), Arc::new(cluster), clock.clone(), control);
+    let outside = Outside::new(state.clone(), Arc::new(cluster), clock.clone(), own.clone(), control);
     let launcher = Launcher {
         state: state.clone(),
         outside: outside.clone(),
@@ -135,12 +141,17 @@ async fn execute(
     Ok(outcome)
 }
 
-/// Returns the rules of the roles that are generated for an operator.
-fn rules(described: &Description) -> Result<Vec<Rule>, SimulationError> {
-    let document = described.document().map_err(SimulationError::Describe)?;
-    let mut rules = kubewright_manifests::rules(&document).map_err(SimulationError::Rights)?;
-    rules.extend(document.features.into_values().flatten());
-    Ok(rules)
+/// Returns what the operator says of itself, and asks it if it wasn't asked before.
+fn described(scenario: &Scenario, client: Client) -> Result<&Described, SimulationError> {
+    if let Some(described) = scenario.described.get() {
+        return Ok(described);
+    }
+    let described = Described::ask(scenario.register, client).map_err(|error| match error {
+        DescribeError::Document(error) => SimulationError::Describe(error),
+        DescribeError::Rights(error) => SimulationError::Rights(error),
+        DescribeError::Versions(error) => SimulationError::Versions(error),
+    })?;
+    Ok(scenario.described.get_or_init(|| described))
 }
 
 /// Plays the user, and then waits for what must hold at the end.

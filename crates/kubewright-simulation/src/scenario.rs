@@ -1,12 +1,16 @@
 //! A scenario: an operator, and a function that plays its user.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::LocalBoxFuture;
 use kubewright_cluster::Pods;
 use kubewright_runtime::manager::Manager;
 
-use crate::sim::Sim;
+use crate::{described::Described, sim::Sim};
 
 /// A function that adds an operator to a manager.
 pub type Register = fn(Manager) -> Manager;
@@ -20,6 +24,8 @@ pub struct Scenario {
     pub(crate) register: Register,
     pub(crate) user: User,
     pub(crate) options: Options,
+    /// What the operator says of itself, after the first run.
+    pub(crate) described: Arc<OnceLock<Described>>,
 }
 
 /// The options of a scenario.
@@ -59,7 +65,7 @@ impl Scenario {
             let user = user.clone();
             Box::pin(async move { user(sim).await })
         });
-        Self { name: name.into(), register: operator, user, options: Options::default() }
+        Self { name: name.into(), register: operator, user, options: Options::default(), described: Arc::default() }
     }
 
     /// Sets how the node runs pods: [`Pods::Simulate`] or [`Pods::None`].

@@ -1,6 +1,6 @@
 //! When faults happen.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,9 @@ pub struct Schedule {
     /// The faults.
     #[serde(default)]
     pub injections: Vec<Injection>,
+    /// The numbers of the user's steps that are left out, because the failure doesn't need them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub skipped: BTreeSet<usize>,
 }
 
 /// A fault at a point of the run.
@@ -46,7 +49,13 @@ pub enum Point {
 impl Schedule {
     /// Returns a schedule without faults.
     pub fn calm(seed: u64) -> Self {
-        Self { seed, injections: Vec::new() }
+        Self { seed, ..Self::default() }
+    }
+
+    /// Leaves a step of the user out, counted from 0. What waits for its effect fails.
+    pub fn without_step(mut self, step: usize) -> Self {
+        self.skipped.insert(step);
+        self
     }
 
     /// Adds a fault.

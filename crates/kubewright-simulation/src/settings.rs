@@ -5,6 +5,7 @@ use std::{env, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    progress::Progress,
     run::SimulationError,
     scenario::Scenario,
     schedule::Schedule,
@@ -33,6 +34,9 @@ pub struct Settings {
     pub replay: Option<Schedule>,
     /// The directory to which the stories of failures are written. By default none.
     pub report: Option<PathBuf>,
+    /// The file to which the progress is appended several times a second, each time one line with the [`Search`] until now as JSON. By
+    /// default none.
+    pub progress: Option<PathBuf>,
 }
 
 impl Settings {
@@ -58,6 +62,12 @@ impl Settings {
         let has_end = self.seconds.is_some() || self.runs.is_some();
         let time = if has_end { self.seconds.map(Duration::from_secs) } else { Some(DEFAULT_TIME) };
         let budget = Budget { time, runs: self.runs, seed: self.seed, combinations: has_end, ..Budget::default() };
-        search::search(scenario, &budget, &mut |_| {})
+        let mut progress =
+            self.progress.as_deref().map(Progress::open).transpose().map_err(SimulationError::Progress)?;
+        search::search(scenario, &budget, &mut |search| {
+            if let Some(progress) = &mut progress {
+                progress.show(search);
+            }
+        })
     }
 }

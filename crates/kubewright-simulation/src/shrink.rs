@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    oracle::Finding,
     run::{self, SimulationError},
     scenario::Scenario,
     schedule::Schedule,
@@ -10,7 +11,8 @@ use crate::{
 };
 
 impl Scenario {
-    /// Returns the failure with the fewest faults that the same oracle finds, after at most `runs` runs and one without faults.
+    /// Returns the failure with the fewest faults, and then the fewest steps of the user, that the same oracle finds, after at most `runs` runs and
+    /// one without faults.
     /// Must be called outside of a tokio runtime.
     ///
     /// # Errors
@@ -21,12 +23,14 @@ impl Scenario {
         };
         let seed = failure.schedule.seed;
         let calm = Arc::new(run::run(self, &Schedule::calm(seed), None)?.calm);
-        let (mut error, mut smallest) = (None, None);
+        let is_it = |finding: &Finding| finding.oracle == oracle;
+        let (mut error, mut smallest, mut left) = (None, None, runs);
         fewest(&failure.schedule.injections, runs, |injections| {
-            let schedule = Schedule { seed, injections: injections.to_vec() };
+            left = left.saturating_sub(1);
+            let schedule = Schedule { injections: injections.to_vec(), ..Schedule::calm(seed) };
             match run::run(self, &schedule, Some(&calm)) {
                 Ok(outcome) => {
-                    let fails = outcome.findings.iter().any(|finding| finding.oracle == oracle);
+                    let fails = outcome.findings.iter().any(is_it);
                     if fails {
                         smallest = Some(Failure { schedule, outcome });
                     }
@@ -38,7 +42,30 @@ impl Scenario {
                 }
             }
         });
-        error.map_or_else(|| Ok(smallest.unwrap_or(failure)), Err)
+        match error {
+            Some(error) => Err(error),
+            None => self.with_fewer_steps(smallest.unwrap_or(failure), &oracle, left),
+        }
+    }
+
+    /// Leaves out steps of the user, from the last one on, as long as the same oracle finds something, and nothing without faults.
+    fn with_fewer_steps(&self, mut failure: Failure, oracle: &str, runs: usize) -> Result<Failure, SimulationError> {
+        // Each step costs two runs.
+        let steps = (0..failure.outcome.steps).rev().take(runs / 2);
+        for step in steps {
+            let mut schedule = failure.schedule.clone().without_step(step);
+            let faults = std::mem::take(&mut schedule.injections);
+            let calm = run::run(self, &schedule, None)?;
+            if !calm.findings.is_empty() {
+                continue;
+            }
+            schedule.injections = faults;
+            let outcome = run::run(self, &schedule, Some(&Arc::new(calm.calm)))?;
+            if outcome.findings.iter().any(|finding| finding.oracle == oracle) {
+                failure = Failure { schedule, outcome };
+            }
+        }
+        Ok(failure)
     }
 }
 

@@ -218,7 +218,7 @@ impl Sim {
 
     /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written.
     async fn step(&self, what: String, step: impl Future<Output = Result<Vec<Target>, String>>) {
-        let (fault, version) = self.state.step(what);
+        let Some((fault, version)) = self.state.step(what) else { return };
         let is_down = fault == Some(Fault::User(UserFault::OperatorDown));
         if is_down {
             self.outside.control(Control::Stop);

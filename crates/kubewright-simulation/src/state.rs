@@ -1,6 +1,6 @@
 //! The state of a run, which the user, the network and the processes share.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::{Clock, VirtualClock};
 use kubewright_apiserver::{ChangeKind, Feed};
@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 use crate::{
     control::Target,
     coverage::Coverage,
-    fault::{BEHIND, EventFault, Fault, ProcessFault},
+    fault::{AWAY, BEHIND, EventFault, Fault, ProcessFault},
     history::{Entry, History, Request},
+    logs,
     oracle::{Created, Finding, Oracle, Seen},
     outcome::Outcome,
     panics,
@@ -40,6 +41,8 @@ const OF_SCENARIO: [&str; 4] = ["always", "finally", "until", "step"];
 /// What a run looks for, and what is injected.
 pub(crate) struct Setup {
     pub(crate) injections: Vec<Injection>,
+    /// The steps of the user that are left out.
+    pub(crate) skipped: BTreeSet<usize>,
     pub(crate) oracles: Vec<Box<dyn Oracle>>,
     /// Whether the conditions of the scenario have to hold.
     pub(crate) keeps_conditions: bool,
@@ -68,6 +71,8 @@ struct Inner {
     events: usize,
     /// The number of the user's steps.
     steps: usize,
+    /// Those that are left out.
+    skipped: BTreeSet<usize>,
     reconciles: Reconciles,
     /// The number of reconciles that have ended.
     reconciled: usize,
@@ -81,6 +86,10 @@ struct Inner {
     has_upgraded: bool,
     /// Until when the events of replicas are late, in virtual time since the start.
     late_until: Duration,
+    /// Until when a webhook is away, in virtual time since the start.
+    away_until: Duration,
+    /// Whether the namespace of the user is being deleted, or is gone.
+    has_no_namespace: bool,
     /// The number of the watch whose event has arrived last.
     last_arrival: Option<u64>,
     /// Notified when an event arrives.
@@ -115,6 +124,7 @@ impl State {
             writes: 0,
             events: 0,
             steps: 0,
+            skipped: setup.skipped,
             reconciles: Reconciles::default(),
             reconciled: 0,
             targets: Vec::new(),
@@ -123,6 +133,8 @@ impl State {
             version,
             has_upgraded: false,
             late_until: Duration::ZERO,
+            away_until: Duration::ZERO,
+            has_no_namespace: false,
             last_arrival: None,
             arrived: Arc::default(),
             gave_up: Arc::default(),
@@ -206,15 +218,19 @@ impl State {
         self.inner.lock().is_stopped
     }
 
-    /// Records a step of the user, and returns the fault that happens at it, and the version of the cluster before it.
-    pub(crate) fn step(&self, what: String) -> (Option<Fault>, u64) {
+    /// Records a step of the user, and returns the fault that happens at it, and the version of the cluster before it; nothing if the step
+    /// is left out.
+    pub(crate) fn step(&self, what: String) -> Option<(Option<Fault>, u64)> {
         let mut inner = self.inner.lock();
         let at = self.clock.monotonic();
         inner.follow(at);
-        inner.history.push(at, Entry::Step(what));
         let nth = inner.steps;
         inner.steps += 1;
-        (inner.take(at, &Point::Step(nth)), inner.version)
+        if inner.skipped.contains(&nth) {
+            return None;
+        }
+        inner.history.push(at, Entry::Step(what));
+        Some((inner.take(at, &Point::Step(nth)), inner.version))
     }
 
     /// Remembers the objects of the latest step.
@@ -264,6 +280,24 @@ impl State {
     /// Returns how much longer events are late.
     pub(crate) fn late(&self) -> Option<Duration> {
         self.inner.lock().late_until.checked_sub(self.clock.monotonic()).filter(|left| !left.is_zero())
+    }
+
+    /// Lets a webhook be away.
+    pub(crate) fn take_webhook_away(&self) {
+        self.inner.lock().away_until = self.clock.monotonic() + AWAY;
+    }
+
+    pub(crate) fn is_webhook_away(&self) -> bool {
+        self.clock.monotonic() < self.inner.lock().away_until
+    }
+
+    /// Ends the namespace of the user.
+    pub(crate) fn end_namespace(&self) {
+        self.inner.lock().has_no_namespace = true;
+    }
+
+    pub(crate) fn has_no_namespace(&self) -> bool {
+        self.inner.lock().has_no_namespace
     }
 
     /// Completes when an event of another watch has arrived.
@@ -405,6 +439,7 @@ impl State {
             events: inner.events,
             steps: inner.steps,
             reconciles: inner.reconciled,
+            unreached: inner.injections.iter().filter(|(_, has)| !has).map(|(it, _)| it.clone()).collect(),
             states: std::mem::take(&mut inner.coverage).reached(),
         }
     }
@@ -423,6 +458,9 @@ impl Inner {
 
     fn follow(&mut self, at: Duration) {
         self.collect_panics(at);
+        for log in logs::take() {
+            self.history.push(at, Entry::Log(log));
+        }
         loop {
             let change = match self.feed.try_next() {
                 Ok(Some(change)) => change,

@@ -1,7 +1,7 @@
-//! Searches for each bug, and runs its mended operator. Prints the table of README.md.
+//! Searches for each bug, and runs its mended operator. Prints the table of README.md, or writes it there.
 //!
-//! `cargo run -p bug-bank --example table [RUNS [PARTS OF NAMES]]`: each mended operator makes this many runs, by default ten thousand; with
-//! 0, none.
+//! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each mended operator makes this many runs, by default ten
+//! thousand; with 0, none. `--write` replaces the table in README.md by all rows.
 
 #![allow(clippy::print_stdout, reason = "it is for a terminal")]
 
@@ -12,16 +12,26 @@ use kubewright::simulation::Budget;
 
 /// The number of runs after which a search for a bug gives up.
 const MOST: usize = 1000;
+/// The first line of the table.
+const HEAD: &str = "| bug | pattern | found as | faults after shrinking | runs | seconds | false alarms | described |";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let (flags, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|it| it == "--write");
+    let mut arguments = arguments.into_iter();
     let mended = arguments.next().map_or(Ok(10_000), |runs| runs.parse())?;
     let parts: Vec<_> = arguments.collect();
-    println!("| bug | pattern | found as | faults after shrinking | runs | seconds | false alarms | described |");
-    println!("|---|---|---|---|--:|--:|--:|---|");
+    let mut table = vec![HEAD.to_owned(), "|---|---|---|---|--:|--:|--:|---|".to_owned()];
+    table.iter().for_each(|line| println!("{line}"));
     let is_wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
     for bug in BUGS.iter().filter(|bug| is_wanted(bug.name())) {
-        println!("{}", row(bug, mended)?);
+        table.push(row(bug, mended)?);
+        println!("{}", table[table.len() - 1]);
+    }
+    if !flags.is_empty() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let text = fs::read_to_string(path)?;
+        let begin = text.find("\n| bug |").ok_or("README.md has no table")? + 1;
+        fs::write(path, format!("{}{}\n", &text[..begin], table.join("\n")))?;
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ pub(crate) use self::{
     process::{BEHIND, PAUSE},
     restart::LAG,
     user::DOWN,
-    world::{FAILING, UNREADY},
-    write::Refusal,
+    world::{AWAY, FAILING, FULL, NODELESS, UNREADY},
+    write::{Refusal, TERMINATING, WEBHOOK_AWAY},
 };
 
 /// A fault.

@@ -1,4 +1,4 @@
-//! Faults of the world around the operator: pods and the clock.
+//! Faults of the world around the operator: pods, the node, the namespace, and the clock.
 
 use std::{fmt, time::Duration};
 
@@ -8,8 +8,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FAILING: Duration = Duration::from_secs(600);
 /// How long pods aren't ready.
 pub(crate) const UNREADY: Duration = Duration::from_secs(300);
+/// How long there is no node.
+pub(crate) const NODELESS: Duration = Duration::from_secs(300);
+/// How long the quota is full.
+pub(crate) const FULL: Duration = Duration::from_secs(600);
+/// How long a webhook is away.
+pub(crate) const AWAY: Duration = Duration::from_secs(600);
 
-/// Something that happens to pods or to the clock.
+/// Something that happens to pods, the node, the namespace, or the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -24,11 +30,41 @@ pub enum WorldFault {
     ClockAhead,
     /// The clock goes back by an hour, five minutes after the user's step.
     ClockBack,
+    /// The node vanishes: its pods are gone at once. For five minutes new pods find no node; then there is one again.
+    NodeLost,
+    /// For ten minutes, a resource quota of the namespace `default` allows no more objects than there are, of any kind but those that the operator
+    /// declares. The built-in controllers meet it too.
+    QuotaFull,
+    /// The user deletes the namespace `default`: everything in it is deleted, and the operator can't create anything in it any more.
+    NamespaceDeleted,
+    /// For ten minutes, a webhook for all kinds doesn't answer, so that the API server refuses what the operator creates and changes. Deletions and
+    /// statuses aren't affected, and neither are other clients.
+    WebhookAway,
 }
 
 impl WorldFault {
     /// All faults of the world.
-    pub const ALL: [Self; 5] = [Self::ClockBack, Self::ClockAhead, Self::PodsFail, Self::PodEvicted, Self::PodsUnready];
+    pub const ALL: [Self; 9] = [
+        Self::ClockBack,
+        Self::ClockAhead,
+        Self::PodsFail,
+        Self::PodEvicted,
+        Self::PodsUnready,
+        Self::NodeLost,
+        Self::QuotaFull,
+        Self::NamespaceDeleted,
+        Self::WebhookAway,
+    ];
+
+    /// Returns whether the fault needs pods.
+    pub(crate) fn is_of_pods(self) -> bool {
+        matches!(self, Self::PodsFail | Self::PodEvicted | Self::PodsUnready | Self::NodeLost)
+    }
+
+    /// Returns whether the fault is one of what surrounds pods: the node, and what may be created in a namespace.
+    pub(crate) fn is_of_namespace(self) -> bool {
+        matches!(self, Self::NodeLost | Self::QuotaFull | Self::NamespaceDeleted | Self::WebhookAway)
+    }
 
     /// Returns whether the fault is one of the clock.
     pub(crate) fn is_of_clock(self) -> bool {
@@ -44,6 +80,10 @@ impl fmt::Display for WorldFault {
             Self::PodsUnready => "for five minutes, the pods that run aren't ready",
             Self::ClockAhead => "the clock goes forward by an hour, five minutes later",
             Self::ClockBack => "the clock goes back by an hour, five minutes later",
+            Self::NodeLost => "the node vanishes with its pods, and for five minutes there is no other",
+            Self::QuotaFull => "for ten minutes, a quota allows no more objects",
+            Self::NamespaceDeleted => "the namespace is deleted",
+            Self::WebhookAway => "for ten minutes, a webhook doesn't answer",
         })
     }
 }

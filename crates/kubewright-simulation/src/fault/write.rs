@@ -33,6 +33,24 @@ pub enum WriteFault {
     AdmissionRefuses,
 }
 
+/// What the API server answers in a namespace that is being deleted.
+pub(crate) const TERMINATING: Refusal = Refusal {
+    code: 403,
+    reason: "Forbidden",
+    message: "unable to create new content in namespace default because it is being terminated",
+    retry_after: None,
+    delay: Duration::ZERO,
+};
+/// What the API server answers if it can't reach a webhook that it has to call.
+pub(crate) const WEBHOOK_AWAY: Refusal = Refusal {
+    code: 500,
+    reason: "InternalError",
+    message: "Internal error occurred: failed calling webhook \"admission.simulation.kubewright.dev\": failed to call webhook: \
+              Post \"https://admission.default.svc:443/\": dial tcp: connect: connection refused",
+    retry_after: None,
+    delay: Duration::ZERO,
+};
+
 /// An error response in place of that of the API server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {

@@ -1,12 +1,15 @@
 //! Which schedules are run: none, twice; then each fault at each point; then pairs of faults that touch the same object; then several
 //! faults at once, guided by the states that are reached.
 
+mod coverage;
 mod plan;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::{clock::SystemClock, random::Random};
+use serde::{Serialize, Serializer};
 
+pub use self::coverage::{Phase, Tried};
 use self::plan::{Plan, below};
 use crate::{
     fault::Fault,
@@ -18,7 +21,7 @@ use crate::{
     schedule::{Point, Schedule},
 };
 
-/// The number of runs in which a failure with several faults is shrunk.
+/// The number of runs in which a failure is shrunk.
 const SHRINKING: usize = 60;
 
 /// How much a search may take.
@@ -76,10 +79,13 @@ impl Budget {
     }
 }
 
-/// The result of a search.
-#[derive(Debug, Default)]
+/// The result of a search, or of its part until now.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Search {
+    /// What is being done.
+    pub phase: Phase,
     /// The number of runs.
     pub runs: usize,
     /// The number of the operator's writes in the run without faults.
@@ -96,7 +102,20 @@ pub struct Search {
     pub states: usize,
     /// The number of the run that reached a new state last, counted from 1.
     pub last_new: usize,
-    /// The runs with findings, in the order of the search.
+    /// How many of the faults were tried alone, over all points.
+    pub singles: Tried,
+    /// How many of them were tried at writes.
+    pub at_writes: Tried,
+    /// How many pairs of faults that touch the same object were tried. There are none to try before this phase.
+    pub pairs: Tried,
+    /// The number of random schedules.
+    pub random: usize,
+    /// The number of reconciles in all runs.
+    pub reconciles: usize,
+    /// The number of faults that didn't happen, because no run reached their points.
+    pub unreached: usize,
+    /// The runs with findings, in the order of the search. As JSON their number.
+    #[serde(serialize_with = "count")]
     pub failures: Vec<Failure>,
 }
 
@@ -123,7 +142,7 @@ impl Scenario {
     /// Runs the scenario twice without faults, which must make equal histories, and with each fault at each write of
     /// the operator, at each event that it receives, at each of its requests and at each step of the user; then, if the budget says so, with
     /// several faults at once: pairs that touch the same object, and then by the random numbers of the seed, preferably after schedules that
-    /// have reached a new state. A failure with several faults is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
+    /// have reached a new state. A failure is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
     ///
     /// # Errors
     /// If a cluster can't be started.
@@ -170,12 +189,12 @@ pub(crate) fn search(
     let (states, fruitful, is_over) = (BTreeSet::new(), Vec::new(), &is_over);
     let mut searching = Searching { scenario, calm, search, states, fruitful, is_over, show };
     searching.add(schedule, outcome);
-    let singles = plan.singles().into_iter().map(|single| vec![single]);
-    searching.search.is_complete = searching.all(singles, budget.seed)?;
+    let singles = plan.singles().into_iter().map(|single| vec![single]).collect();
+    searching.search.is_complete = searching.all(Phase::Singles, singles, budget.seed)?;
     let has_end = budget.time.is_some() || budget.runs.is_some();
     if budget.combinations && has_end {
-        let pairs = plan.pairs().into_iter().map(Vec::from);
-        searching.all(pairs, budget.seed)?;
+        let pairs = plan.pairs().into_iter().map(Vec::from).collect();
+        searching.all(Phase::Pairs, pairs, budget.seed)?;
         searching.random(&plan, budget.seed)?;
     }
     Ok(searching.search)
@@ -183,15 +202,13 @@ pub(crate) fn search(
 
 impl Searching<'_> {
     /// Runs schedules until the search is over. Returns whether all were run.
-    fn all(
-        &mut self,
-        schedules: impl Iterator<Item = Vec<(Point, Fault)>>,
-        seed: u64,
-    ) -> Result<bool, SimulationError> {
+    fn all(&mut self, phase: Phase, schedules: Vec<Vec<(Point, Fault)>>, seed: u64) -> Result<bool, SimulationError> {
+        self.search.expect(phase, &schedules);
         for faults in schedules {
             if (self.is_over)(&self.search) {
                 return Ok(false);
             }
+            self.search.count(&faults);
             let with = |schedule: Schedule, (point, fault)| schedule.with(point, fault);
             self.run(faults.into_iter().fold(Schedule::calm(seed), with))?;
         }
@@ -201,12 +218,14 @@ impl Searching<'_> {
     /// Runs schedules with several faults until the search is over, every other one after a schedule that has reached a new state.
     fn random(&mut self, plan: &Plan, seed: u64) -> Result<(), SimulationError> {
         let random = Random::seeded(seed);
+        self.search.phase = Phase::Random;
         while plan.singles().len() > 1 && !(self.is_over)(&self.search) {
             let basis = match below(&random, 2) {
                 0 => self.fruitful.get(below(&random, self.fruitful.len())),
                 _ => None,
             };
             let schedule = plan.several(&random, seed, basis);
+            self.search.random += 1;
             self.run(schedule)?;
         }
         Ok(())
@@ -215,11 +234,16 @@ impl Searching<'_> {
     fn run(&mut self, schedule: Schedule) -> Result<(), SimulationError> {
         self.search.runs += 1;
         let outcome = run::run(self.scenario, &schedule, Some(&self.calm))?;
-        let is_shrunk = schedule.injections.len() > 1;
+        let (before, has_faults) = (self.search.failures.len(), !schedule.injections.is_empty());
         self.add(schedule, outcome);
-        if is_shrunk && let Some(failure) = self.search.failures.pop_if(|failure| failure.schedule.injections.len() > 1)
+        if has_faults
+            && self.search.failures.len() > before
+            && let Some(failure) = self.search.failures.pop()
         {
+            let phase = std::mem::replace(&mut self.search.phase, Phase::Shrinking);
+            (self.show)(&self.search);
             self.search.failures.push(self.scenario.shrink(failure, SHRINKING)?);
+            self.search.phase = phase;
         }
         Ok(())
     }
@@ -258,7 +282,7 @@ fn difference(first: &History, second: &History) -> Option<Finding> {
 /// Repeats the run of a schedule, compared with one without faults.
 pub(crate) fn replay(scenario: &Scenario, schedule: &Schedule) -> Result<Search, SimulationError> {
     let mut search = Search { runs: 1, ..Search::default() };
-    let calm = run::run(scenario, &Schedule::calm(schedule.seed), None)?;
+    let calm = run::run(scenario, &Schedule { injections: Vec::new(), ..schedule.clone() }, None)?;
     (search.writes, search.events, search.steps) = (calm.writes, calm.events, calm.steps);
     search.runs += 1;
     let outcome = run::run(scenario, schedule, Some(&Arc::new(calm.calm)))?;
@@ -267,9 +291,40 @@ pub(crate) fn replay(scenario: &Scenario, schedule: &Schedule) -> Result<Search,
 }
 
 impl Search {
+    /// Begins a phase whose schedules are known.
+    fn expect(&mut self, phase: Phase, schedules: &[Vec<(Point, Fault)>]) {
+        self.phase = phase;
+        if phase == Phase::Singles {
+            self.singles.of = schedules.len();
+            self.at_writes.of = schedules.iter().filter(|faults| is_at_write(faults)).count();
+        } else {
+            self.pairs.of = schedules.len();
+        }
+    }
+
+    /// Counts a schedule of the phase.
+    fn count(&mut self, faults: &[(Point, Fault)]) {
+        if self.phase == Phase::Singles {
+            self.singles.tried += 1;
+            self.at_writes.tried += usize::from(is_at_write(faults));
+        } else {
+            self.pairs.tried += 1;
+        }
+    }
+
     fn add(&mut self, schedule: Schedule, outcome: Outcome) {
+        self.reconciles += outcome.reconciles;
+        self.unreached += outcome.unreached.len();
         if !outcome.findings.is_empty() {
             self.failures.push(Failure { schedule, outcome });
         }
     }
+}
+
+fn is_at_write(faults: &[(Point, Fault)]) -> bool {
+    faults.iter().any(|(point, _)| matches!(point, Point::Write(_)))
+}
+
+fn count<S: Serializer>(failures: &[Failure], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(failures.len() as u64)
 }

@@ -122,6 +122,7 @@ pub(super) fn below(random: &Random, limit: usize) -> usize {
 fn at_write(has_pods: bool) -> Vec<Fault> {
     let mut faults = WriteFault::ALL.map(Fault::Write).to_vec();
     faults.extend([UserFault::Recreated, UserFault::Edited].map(Fault::User));
+    faults.extend([WorldFault::QuotaFull, WorldFault::WebhookAway].map(Fault::World));
     faults.extend(has_pods.then_some(Fault::World(WorldFault::PodEvicted)));
     faults
 }
@@ -140,7 +141,7 @@ fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
 fn at_step(has_pods: bool) -> Vec<Fault> {
     let mut faults = RestartFault::ALL.map(Fault::Restart).to_vec();
     faults.extend(UserFault::ALL.map(Fault::User));
-    faults.extend(WorldFault::ALL.into_iter().filter(|fault| has_pods || fault.is_of_clock()).map(Fault::World));
+    faults.extend(WorldFault::ALL.into_iter().filter(|fault| has_pods || !fault.is_of_pods()).map(Fault::World));
     faults
 }
 
@@ -155,6 +156,7 @@ fn rank(fault: Fault) -> u8 {
         Fault::Write(WriteFault::Lost | WriteFault::AnswerLost) => 5,
         Fault::Event(_) => 6,
         Fault::Write(_) => 7,
+        Fault::World(fault) if fault.is_of_namespace() => 10,
         Fault::World(_) | Fault::User(_) => 8,
         Fault::Process(_) => 9,
     }

@@ -22,8 +22,16 @@ pub fn text(scenario: &str, failure: &Failure) -> String {
         [] => line("\nwithout a fault".into()),
         injections => {
             line("\nwith these faults:".into());
-            injections.iter().for_each(|injection| line(format!("  {injection}")));
+            for injection in injections {
+                let is_unreached = failure.outcome.unreached.contains(injection);
+                let remark = if is_unreached { " (the run ends before it)" } else { "" };
+                line(format!("  {injection}{remark}"));
+            }
         }
+    }
+    if !failure.schedule.skipped.is_empty() {
+        let steps: Vec<_> = failure.schedule.skipped.iter().map(ToString::to_string).collect();
+        line(format!("\nwithout these steps of the user, which it doesn't need: {}", steps.join(", ")));
     }
     let records = failure.outcome.history.records();
     let end = records.iter().position(|it| matches!(it.entry, Entry::Finding(_))).map_or(records.len(), |at| at + 1);

@@ -72,34 +72,13 @@ pub fn write(directory: &Path, scenario: &str, failure: &Failure) -> io::Result<
     Ok(written)
 }
 
-/// What a search covered.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary {
-    runs: usize,
-    writes: usize,
-    events: usize,
-    requests: usize,
-    is_complete: bool,
-    failures: usize,
-}
-
-/// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, with the number of runs,
-/// the writes, events and requests at which faults were tried, whether each fault was tried at all of them, and the number of failures.
+/// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, the [`Search`] as JSON.
 ///
 /// # Errors
 /// If the file can't be written.
 pub fn write_summary(directory: &Path, scenario: &str, search: &Search) -> io::Result<()> {
-    let summary = Summary {
-        runs: search.runs,
-        writes: search.writes,
-        events: search.events,
-        requests: search.requests,
-        is_complete: search.is_complete,
-        failures: search.failures.len(),
-    };
     fs::create_dir_all(directory)?;
-    fs::write(directory.join(format!("{}.summary.json", stem(scenario))), serde_json::to_string(&summary)?)
+    fs::write(directory.join(format!("{}.summary.json", stem(scenario))), serde_json::to_string(search)?)
 }
 
 /// Returns the name of a scenario's files, without extension.

@@ -1,39 +1,80 @@
 //! The same schedule makes the same history.
 
-use kubewright_simulation::{Fault, Point, Scenario, Schedule, fault::WriteFault};
+use k8s_openapi::api::apps::v1::Deployment;
+use kubewright_simulation::{
+    Fault, Point, Scenario, Schedule, Sim,
+    fault::{EventFault, ProcessFault, RestartFault, UserFault, WorldFault, WriteFault},
+};
+use lolcow_operator::api::v1alpha1::Lolcow;
+use serde_json::json;
 
 use crate::{
     machine::{Behavior, notes_its_instance, register},
     podset,
 };
 
-/// `cargo xtask test --all` sets the variable.
-fn is_exhaustive() -> bool {
-    std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty())
+/// Returns the number of seeds. `cargo xtask test --all` sets the variable.
+fn seeds(few: u64, many: u64) -> u64 {
+    let is_exhaustive = std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty());
+    if is_exhaustive { many } else { few }
+}
+
+/// Returns a schedule with two faults, other ones for each seed.
+fn schedule(seed: u64) -> Schedule {
+    let mut faults: Vec<Fault> = WriteFault::ALL.map(Fault::Write).to_vec();
+    faults.extend(EventFault::ALL.map(Fault::Event));
+    faults.extend([ProcessFault::Killed, ProcessFault::Paused].map(Fault::Process));
+    faults.extend(RestartFault::ALL.map(Fault::Restart));
+    faults.extend(WorldFault::ALL.map(Fault::World));
+    faults.extend(UserFault::ALL.map(Fault::User));
+    let number = usize::try_from(seed).unwrap();
+    let chosen = [(number, number / faults.len()), (number * 7 + 3, number % 5)];
+    chosen.into_iter().fold(Schedule::calm(seed), |schedule, (fault, place)| {
+        let fault = faults[fault % faults.len()];
+        let point = match fault {
+            Fault::Write(_) => Point::Write(place % 7),
+            Fault::Event(_) => Point::Event(place % 9),
+            Fault::Process(_) => Point::Request(place as u64 % 20),
+            _ => Point::Step(place % 3),
+        };
+        schedule.with(point, fault)
+    })
+}
+
+/// Runs each schedule twice.
+fn check(scenario: &Scenario, seeds: u64) {
+    for seed in 0..seeds {
+        let schedule = schedule(seed);
+        let [first, second] = [(); 2].map(|()| scenario.run(&schedule).unwrap().history);
+        if first.digest() != second.digest() {
+            let at = first.first_difference(&second).unwrap();
+            let [one, other] = [&first, &second].map(|history| history.records().get(at));
+            panic!("{schedule}: record {at} is {one:#?} and {other:#?}");
+        }
+    }
 }
 
 #[test]
 fn each_seed_makes_one_history() {
     let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Mended), notes_its_instance);
-    for seed in 0..if is_exhaustive() { 1000 } else { 20 } {
-        // A fault at one of the first writes, of another kind for each seed.
-        let fault = WriteFault::ALL[usize::try_from(seed).unwrap() % WriteFault::ALL.len()];
-        let schedule = Schedule::calm(seed).with(Point::Write(usize::from(seed % 2 == 0)), Fault::Write(fault));
-        let [first, second] = [(); 2].map(|()| scenario.run(&schedule).unwrap().history.digest());
-        assert_eq!(first, second, "seed {seed}");
-    }
+    check(&scenario, seeds(20, 1000));
 }
 
 #[test]
-fn the_same_schedule_makes_the_same_history() {
-    let scenario = podset::scenario();
-    let faults = [WriteFault::DiedAfter, WriteFault::AnswerLost, WriteFault::Timeout];
-    for seed in 0..9 {
-        let fault = Fault::Write(faults[seed % faults.len()]);
-        let schedule = Schedule::calm(seed as u64).with(Point::Write(seed % 5), fault);
-        let (first, second) = (scenario.run(&schedule).unwrap(), scenario.run(&schedule).unwrap());
-        let difference = first.history.first_difference(&second.history);
-        let records = difference.map(|at| (first.history.records().get(at), second.history.records().get(at)));
-        assert_eq!(first.history.digest(), second.history.digest(), "seed {seed}, record {difference:?}: {records:#?}");
-    }
+fn each_seed_makes_one_history_of_podset() {
+    check(&podset::scenario(), seeds(9, 1000));
+}
+
+/// The built-in controllers of Deployments take part.
+#[test]
+fn each_seed_makes_one_history_of_lolcow() {
+    check(&Scenario::new("greets", lolcow_operator::register, greets), seeds(6, 100));
+}
+
+async fn greets(sim: &Sim) {
+    sim.apply("{apiVersion: my.domain/v1alpha1, kind: Lolcow, metadata: {name: cow}, spec: {greeting: Hello}}").await;
+    sim.until("it is deployed", |world| world.get::<Deployment>("cow").is_some()).await;
+    sim.edit::<Lolcow>("cow", json!({"spec": {"greeting": "Moo"}})).await;
+    sim.advance(std::time::Duration::from_secs(60)).await;
+    sim.delete::<Lolcow>("cow").await;
 }

@@ -134,15 +134,43 @@ fn a_failure_is_shrunk_to_the_fault_that_it_needs() {
 }
 
 #[test]
+fn a_failure_is_shrunk_to_the_steps_that_it_needs() {
+    let scenario = Scenario::new(
+        "notes",
+        |manager| register(manager, Behavior::Forgets),
+        async |sim: &Sim| {
+            sim.create(&Machine::new("other", MachineSpec {})).await;
+            sim.advance(std::time::Duration::from_secs(60)).await;
+            notes_its_instance(sim).await;
+            sim.edit::<Machine>("build", json!({"metadata": {"labels": {"a": "b"}}})).await;
+        },
+    );
+    // The write of the second step, whichever comes first.
+    let schedule = Schedule::calm(0).with(Point::Write(2), Fault::Write(WriteFault::DiedAfter));
+    let mut settings = Settings::default();
+    settings.replay = Some(schedule);
+    let failure = settings.search(&scenario).unwrap().failures.remove(0);
+    assert_eq!(failure.outcome.findings[0].oracle, "created-twice");
+    let found = scenario.shrink(failure, 50).unwrap();
+    // The change of the label isn't needed. Without the first step, the fault would meet another write.
+    assert_eq!(found.schedule.skipped.iter().copied().collect::<Vec<_>>(), [2], "{:?}", found.schedule);
+    let text = kubewright_simulation::story::text("notes", &found);
+    assert!(text.contains("without these steps of the user, which it doesn't need: 2"), "{text}");
+    let line = found.schedule.to_string();
+    assert_eq!(line.parse::<Schedule>().unwrap(), found.schedule);
+}
+
+#[test]
 fn a_mended_operator_is_not_blamed() {
     let scenario = Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance);
     let search = scenario.search(&Budget::default()).unwrap();
     let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
     assert_eq!(story, None);
-    // The user may edit or recreate the object at each write; at each step there are the restarts, the user and the clock.
-    let of_writes = search.writes * (WriteFault::ALL.len() + 2);
+    // At each write the user may edit or recreate the object, a quota may be full and a webhook away; at each step there are the
+    // restarts, the user, the clock, the quota, the webhook and the namespace.
+    let of_writes = search.writes * (WriteFault::ALL.len() + 4);
     let of_requests = 2 * search.requests - search.writes;
-    let of_steps = search.steps * (RestartFault::ALL.len() + UserFault::ALL.len() + 2);
+    let of_steps = search.steps * (RestartFault::ALL.len() + UserFault::ALL.len() + 5);
     let single = of_writes + search.events * EventFault::ALL.len() + of_requests + of_steps;
     assert!(search.is_complete && search.writes >= 2 && search.events >= 2 && search.runs == 2 + single);
     let several = scenario.search(&Budget::default().runs(search.runs + 30).combinations()).unwrap();

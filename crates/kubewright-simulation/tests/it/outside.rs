@@ -135,3 +135,58 @@ fn an_operator_is_upgraded_after_the_first_wait_or_at_a_request() {
 fn an_event_of_another_watch_overtakes() {
     run(&mended(), Point::Event(1), Fault::Event(EventFault::Overtaken));
 }
+
+/// Returns the virtual time of the first record that contains a text, in seconds since the fault.
+fn seconds_until(outcome: &Outcome, text: &str) -> Option<u64> {
+    let records = outcome.history.records();
+    let fault = records.iter().find(|record| matches!(record.entry, Entry::Fault(_)))?.at;
+    let found = records.iter().find(|record| record.at >= fault && record.to_string().contains(text))?;
+    Some((found.at - fault) / 1000)
+}
+
+#[test]
+fn a_quota_is_full_and_a_webhook_away_for_ten_minutes() {
+    for (fault, code) in [(WorldFault::QuotaFull, 403), (WorldFault::WebhookAway, 500)] {
+        let outcome = run(&mended(), Point::Step(0), Fault::World(fault));
+        assert!(count(&outcome, &format!("receives {code}")) > 1, "{fault}");
+        let created = seconds_until(&outcome, "ConfigMap default/build: Added").unwrap();
+        assert!((600..1600).contains(&created), "{fault}: {created} s");
+    }
+    // The other writes of the user and the cluster aren't affected: the status is written after the object is there.
+    let outcome = run(&mended(), Point::Write(1), Fault::World(WorldFault::QuotaFull));
+    assert_eq!(count(&outcome, "receives 403"), 0);
+}
+
+#[test]
+fn a_namespace_is_deleted_with_all_that_is_in_it() {
+    let outcome = run(&mended(), Point::Step(0), Fault::World(WorldFault::NamespaceDeleted));
+    assert_eq!(count(&outcome, "Machine default/build: Deleted"), 1);
+    let [added, deleted] =
+        ["Added", "Deleted"].map(|change| count(&outcome, &format!("ConfigMap default/build: {change}")));
+    assert_eq!(added, deleted);
+}
+
+#[test]
+fn a_node_vanishes_with_its_pods() {
+    let stays = Scenario::new("stays", podset_operator::register, async |sim: &kubewright_simulation::Sim| {
+        let set =
+            "{apiVersion: k8stest.justin0u0.com/v1alpha1, kind: PodSet, metadata: {name: web}, spec: {replicas: 1}}";
+        sim.apply(set).await;
+        sim.advance(std::time::Duration::from_secs(60)).await;
+        sim.edit::<podset_operator::api::k8stest::v1alpha1::PodSet>(
+            "web",
+            serde_json::json!({"metadata": {"labels": {"a": "b"}}}),
+        )
+        .await;
+    });
+    let outcome = run(&stays, Point::Step(1), Fault::World(WorldFault::NodeLost));
+    let records = outcome.history.records();
+    let fault = records.iter().find(|record| matches!(record.entry, Entry::Fault(_))).unwrap().at;
+    assert_eq!(seconds_until(&outcome, ": Deleted"), Some(0));
+    let runs = records.iter().filter(|record| record.at > fault).find(|record| match &record.entry {
+        Entry::Change { kind, object, .. } => kind == "Pod" && object["status"]["phase"] == "Running",
+        _ => false,
+    });
+    let later = (runs.unwrap().at - fault) / 1000;
+    assert!((300..400).contains(&later), "{later} s");
+}
