@@ -1,7 +1,8 @@
 //! The `kubewright` command.
 //!
 //! [`commands`] parses arguments, the other modules do the work, and only [`shell`] prints. The exit code is 0 for
-//! success, 1 for an error, and 2 for a usage error; `kubewright cluster -- COMMAND` ends with that of the command.
+//! success, 1 for an error, 2 for a usage error, and 3 if `kubewright simulate` found something; `kubewright cluster -- COMMAND` ends with that of the
+//! command.
 
 mod child;
 mod cluster;
@@ -156,7 +157,10 @@ async fn main() -> ExitCode {
         Command::Install(arguments) => install::run(arguments, &clock, &shell).await,
         Command::Uninstall(arguments) => install::uninstall(arguments, &clock, &shell).await,
         Command::Run(arguments) => run::run(arguments, &shell).await,
-        Command::Simulate(arguments) => simulate::run(arguments, clock, &shell).await,
+        Command::Simulate(arguments) => match simulate::run(arguments, clock, &shell).await {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Deploy(arguments) => deploy::run(arguments, &clock, &shell).await,
         Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),

@@ -73,9 +73,9 @@ impl Shell {
         if self.colours { format!("\x1b[1;32m{word:>12}\x1b[0m") } else { format!("{word:>12}") }
     }
 
-    /// Shows the pending condition, and how long it has been pending. On a terminal this is one line, which the next
-    /// output overwrites. Otherwise a line is printed whenever the condition changes.
-    pub(crate) fn progress(&self, word: &str, what: &str, passed: Duration) {
+    /// Shows the pending condition, details that change more often, and how long it has been pending. On a terminal this is one line, which
+    /// the next output overwrites. Otherwise a line without the details is printed whenever the condition changes.
+    pub(crate) fn progress(&self, word: &str, what: &str, detail: &str, passed: Duration) {
         if self.verbosity < Verbosity::Normal {
             return;
         }
@@ -83,7 +83,7 @@ impl Shell {
         if self.is_terminal {
             let time = format!(" ({}s)", passed.as_secs());
             let room = WIDTH.saturating_sub(13 + time.len());
-            let what: String = what.chars().take(room).collect();
+            let what: String = what.chars().chain(detail.chars()).take(room).collect();
             eprint!("\r\x1b[K{} {what}{time}", self.word(word));
             // A failure to show progress is ignored.
             let _ = io::stderr().flush();

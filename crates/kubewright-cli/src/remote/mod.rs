@@ -77,7 +77,7 @@ impl Wait<'_> {
         if left.is_zero() {
             return false;
         }
-        self.shell.progress("Waiting", what, passed);
+        self.shell.progress("Waiting", what, "", passed);
         let [shortest, longest] = POLL_INTERVAL;
         tokio::time::sleep(left.min((passed / 4).clamp(shortest, longest))).await;
         true

@@ -60,6 +60,8 @@ fn edits(path: &str) -> Edits {
         ["config", "samples", sample] if sample != "kustomization.yaml" => Edits::Any,
         ["src", .., "mod.rs"] | ["tests", "it", "main.rs"] | ["config", "manager", "manager.yaml"] => Edits::Additions,
         ["src", _, .., _] => Edits::Any,
+        // A scenario is about what the operator does.
+        ["tests", "it", scenario] if scenario.ends_with("_simulation.rs") => Edits::Any,
         _ => Edits::None,
     }
 }

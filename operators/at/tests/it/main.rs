@@ -4,6 +4,7 @@
 //! operator has to pass.
 
 mod at;
+mod at_simulation;
 mod conformance;
 mod crash;
 mod deployed;

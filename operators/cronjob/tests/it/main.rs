@@ -7,6 +7,7 @@
 mod conformance;
 mod crash;
 mod cronjob;
+mod cronjob_simulation;
 mod cronjob_v1_defaulting;
 mod cronjob_v1_validation;
 mod deployed;

@@ -10,6 +10,7 @@ mod conformance;
 mod deployed;
 mod fixtures;
 mod guestbook;
+mod guestbook_simulation;
 mod manifests;
 mod processes;
 mod takeover;

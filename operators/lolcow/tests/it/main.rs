@@ -10,6 +10,7 @@ mod deployed;
 mod field_ownership;
 mod fixtures;
 mod lolcow;
+mod lolcow_simulation;
 mod manifests;
 mod page;
 mod processes;

@@ -4,16 +4,17 @@
 //! operator has to pass.
 
 mod app_podset;
+mod app_podset_simulation;
 mod conformance;
 mod crash;
 mod deployed;
 mod fixtures;
 mod k8stest_podset;
+mod k8stest_podset_simulation;
 mod manifests;
 mod pods;
 mod processes;
 mod program;
-mod simulation;
 mod stale_cache;
 // +kubebuilder:scaffold:modules
 

@@ -1,10 +1,12 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 
 mod captain;
+mod captain_simulation;
 mod captain_v1_defaulting;
 mod captain_v1beta1_conversion;
 mod captain_v2alpha1_conversion;
 mod firstmate;
+mod firstmate_simulation;
 mod firstmate_v2_conversion;
 // +kubebuilder:scaffold:modules
 

@@ -4,14 +4,20 @@ mod app_podset;
 mod app_podset_v1alpha1_validation;
 mod apps_deployment;
 mod crew_captain;
+mod crew_captain_simulation;
 mod crew_captain_v1_defaulting;
 mod crew_captain_v1_validation;
 mod foo_policy_healthcheckpolicy;
+mod foo_policy_healthcheckpolicy_simulation;
 mod lakers;
+mod lakers_simulation;
 mod sea_creatures_kraken;
+mod sea_creatures_kraken_simulation;
 mod ship_destroyer;
+mod ship_destroyer_simulation;
 mod ship_destroyer_v1_defaulting;
 mod ship_frigate;
+mod ship_frigate_simulation;
 // +kubebuilder:scaffold:modules
 
 use std::future::pending;

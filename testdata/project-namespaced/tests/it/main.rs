@@ -1,6 +1,7 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 
 mod captain;
+mod captain_simulation;
 mod captain_v1_defaulting;
 mod captain_v1_validation;
 // +kubebuilder:scaffold:modules

@@ -1,7 +1,9 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 
 mod busybox;
+mod busybox_simulation;
 mod memcached;
+mod memcached_simulation;
 // +kubebuilder:scaffold:modules
 
 use std::future::pending;

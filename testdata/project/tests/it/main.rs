@@ -4,12 +4,15 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 
 mod admiral;
+mod admiral_simulation;
 mod admiral_v1_defaulting;
 mod captain;
+mod captain_simulation;
 mod captain_v1_defaulting;
 mod captain_v1_validation;
 mod deployment;
 mod firstmate;
+mod firstmate_simulation;
 mod firstmate_v1_validation;
 mod pod_v1_defaulting;
 // +kubebuilder:scaffold:modules

@@ -75,11 +75,27 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, paths: &KindP
             code::list(4, "async fn reconcile", &["&self", &object, &context], " -> Result<Action, ClientError> {"),
         ),
         ("const_sample", code::included("SAMPLE", &sample)),
+        ("test", paths.test()),
     ];
+    values.extend(simulation_values(api.image.is_some()));
     if let Some(image) = &api.image {
         values.extend(image_values(api, image, paths));
     }
     values
+}
+
+/// Returns the values for the scenario: the change of the sample, and what is waited for.
+fn simulation_values(has_image: bool) -> Values {
+    let (edit, done, is_done) = if has_image {
+        let is_done = "ready.is_some_and(|ready| {
+            ready.status == \"True\" && ready.observed_generation == object.metadata.generation
+        })";
+        (r#"{"size": 2}"#, "true for", is_done)
+    } else {
+        let is_done = "ready.is_some_and(|ready| ready.observed_generation == object.metadata.generation)";
+        (r#"{"foo": "baz"}"#, "for", is_done)
+    };
+    vec![("edit", edit.into()), ("done", done.into()), ("is_done", is_done.into())]
 }
 
 /// Returns the values for the templates of the plugin `deploy-image`.
@@ -185,7 +201,7 @@ fn manifests(
     Ok(())
 }
 
-/// Plans the controller of a kind, its modules and its test.
+/// Plans the controller of a kind, its modules, its test and its scenario.
 fn controller(
     templates: &mut TemplatePlan<'_, '_>,
     resource: &Resource,
@@ -216,6 +232,11 @@ fn controller(
         (false, _) => template!("test_foreign.rs"),
     };
     templates.create(&format!("tests/it/{test}.rs"), template)?;
+    if is_ours {
+        let scenario = format!("{test}_simulation");
+        templates.module("tests/it/main.rs", template!("tests_main.rs"), &format!("mod {scenario};"))?;
+        templates.create(&format!("tests/it/{scenario}.rs"), template!("simulation.rs"))?;
+    }
     if api.image.is_some() {
         let variable = templates.fill("- name: @variable@\n  value: @image@")?;
         templates.insert("config/manager/manager.yaml", "managerenv", &variable);

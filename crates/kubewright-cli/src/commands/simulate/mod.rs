@@ -1,19 +1,22 @@
 //! `kubewright simulate`: searches with the scenarios of a project.
 
+mod covered;
+
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::{ExitCode, Output, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use jiff::SignedDuration;
 use kubewright_apimachinery::clock::SharedClock;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
+use self::covered::{Covered, Follower};
 use crate::{
     operator::{Package, cargo},
     project::current_folder,
@@ -26,6 +29,10 @@ const VARIABLE: &str = "KUBEWRIGHT_SIMULATION";
 const TEST: &str = "simulation";
 /// The time of each search without `--time` and `--runs`.
 const DEFAULT_TIME: Duration = Duration::from_secs(60);
+/// The interval at which the progress is shown.
+const TICK: Duration = Duration::from_millis(500);
+/// The exit code if something was found.
+const FOUND: u8 = 3;
 
 /// Arguments of `kubewright simulate`.
 #[derive(Debug, clap::Args)]
@@ -44,10 +51,14 @@ A scenario is an async function with the attribute kubewright::simulation::scena
 tests of the project. The operator runs on an embedded cluster and on virtual time: without
 faults, then with each fault at each place, then with several at once.
 
+With --output json, each line is an object: progress while a scenario is searched with, and then
+its result, with what was covered and found.
+
 Exit codes:
   0  nothing was found
-  1  something was found, or a search can't run
-  2  wrong usage")]
+  1  a scenario can't be built or run
+  2  wrong usage
+  3  something was found")]
 pub(crate) struct Arguments {
     /// Name of the scenario [default: all]
     scenario: Option<String>,
@@ -71,10 +82,19 @@ pub(crate) struct Arguments {
     /// Directory for what is found: text, JSON, a page and a schedule for each scenario
     #[arg(long, value_name = "DIRECTORY")]
     report: Option<PathBuf>,
+
+    /// Output format [default: text]
+    #[arg(long, short, visible_alias = "format", value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Json,
 }
 
 /// Builds the project's tests, and runs those of its scenarios one after the other.
-pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
+pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<ExitCode> {
     let package = Package::find(&current_folder()?, None)?;
     let scenarios = scenarios(&package, arguments.scenario.as_deref())?;
     let temporary = tempfile::tempdir().context("create a directory for the findings")?;
@@ -82,43 +102,124 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
         Some(directory) => std::path::absolute(directory).context("find the directory of the report")?,
         None => temporary.path().to_owned(),
     };
-    let settings = arguments.settings(&report)?;
+    let simulation = Simulation { package, clock, report, progress: temporary.path().join("progress"), arguments };
     let mut found = Vec::new();
     for scenario in &scenarios {
-        let file = |extension: &str| report.join(format!("{}.{extension}", scenario.name));
-        let (story, summary) = (file("txt"), file("summary.json"));
-        remove(&story)?;
-        remove(&summary)?;
-        let begun = clock.monotonic();
-        let output = search(&package, scenario, &settings, &clock, shell).await?;
-        let took = clock.monotonic().saturating_sub(begun).as_secs();
-        let covered = fs::read(&summary).ok().and_then(|text| serde_json::from_slice::<Summary>(&text).ok());
-        let covered = covered.map(|it| format!(": {it}")).unwrap_or_default();
-        if output.status.success() {
-            shell.status("Passed", format!("{} in {took} s{covered}", scenario.name));
-            continue;
+        if simulation.search(scenario, shell).await? {
+            found.push(scenario.name.as_str());
         }
-        let Ok(text) = fs::read_to_string(&story) else {
-            bail!("the scenario {} can't run:\n{}", scenario.name, String::from_utf8_lossy(&output.stdout).trim());
-        };
-        shell.status("Found", format!("something by {} in {took} s{covered}", scenario.name));
-        shell.result(text.trim_end());
-        found.push(scenario.name.as_str());
     }
     if found.is_empty() {
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
-    if let Some(directory) = &arguments.report {
+    if let Some(directory) = &simulation.arguments.report {
         shell.status("Written", format!("{} (open the .html files in a browser)", directory.display()));
     }
-    bail!("{} of {} scenarios found something: {}", found.len(), scenarios.len(), found.join(", "))
+    let (some, all) = (found.len(), scenarios.len());
+    shell.error(&anyhow::anyhow!("{some} of {all} scenarios found something: {}", found.join(", ")));
+    Ok(ExitCode::from(FOUND))
+}
+
+/// A search with the scenarios of a package.
+struct Simulation {
+    package: Package,
+    clock: SharedClock,
+    arguments: Arguments,
+    /// The directory of what is found.
+    report: PathBuf,
+    /// The file to which the tests append their progress.
+    progress: PathBuf,
+}
+
+impl Simulation {
+    /// Searches with a scenario, and tells the result. Returns whether something was found.
+    async fn search(&self, scenario: &Scenario, shell: &Shell) -> Result<bool> {
+        let file = |extension: &str| self.report.join(format!("{}.{extension}", scenario.name));
+        let (story, summary) = (file("txt"), file("summary.json"));
+        for file in [&story, &summary, &self.progress] {
+            remove(file)?;
+        }
+        let begun = self.clock.monotonic();
+        let output = self.test(scenario, shell).await?;
+        let took = self.clock.monotonic().saturating_sub(begun).as_secs();
+        let summary = fs::read(&summary).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let found = !output.status.success();
+        let told = fs::read_to_string(&story);
+        if found && told.is_err() {
+            bail!("the scenario {} can't run:\n{}", scenario.name, String::from_utf8_lossy(&output.stdout).trim());
+        }
+        if self.is_json() {
+            let account = fs::read(file("json")).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+            let of_account = |field: &str| account.as_ref().filter(|_| found).map(|account| account[field].clone());
+            let result = json!({
+                "type": "result", "scenario": scenario.name, "seconds": took, "found": found, "covered": summary,
+                "findings": of_account("findings"), "injections": of_account("injections"), "replay": of_account("replay"),
+            });
+            shell.result(&result.to_string());
+            return Ok(found);
+        }
+        let covered = summary.and_then(|summary| serde_json::from_value::<Covered>(summary).ok());
+        let total = covered.as_ref().map(|covered| format!(": {covered}")).unwrap_or_default();
+        if found {
+            shell.status("Found", format!("something by {} in {took} s{total}", scenario.name));
+        } else {
+            shell.status("Passed", format!("{} in {took} s{total}", scenario.name));
+        }
+        covered.iter().flat_map(Covered::lines).for_each(|line| shell.status("", line));
+        if found {
+            shell.result(told.unwrap_or_default().trim_end());
+        }
+        Ok(found)
+    }
+
+    /// Runs the test of a scenario, and shows its progress.
+    async fn test(&self, scenario: &Scenario, shell: &Shell) -> Result<Output> {
+        let mut command = Command::from(cargo(&self.package.folder));
+        command.args(["test", "--quiet", "--package", &self.package.name, "--tests", "--", "--exact", &scenario.test]);
+        command.env(VARIABLE, self.arguments.settings(&self.report, &self.progress)?).env("RUST_BACKTRACE", "0");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let child = command.spawn().context("start cargo")?;
+        let begun = self.clock.monotonic();
+        let mut output = std::pin::pin!(child.wait_with_output());
+        let mut follower = Follower::default();
+        let (mut phase, mut detail) = (String::new(), String::new());
+        loop {
+            if !self.is_json() {
+                let passed = self.clock.monotonic().saturating_sub(begun);
+                shell.progress("Simulating", &format!("{}{phase}", scenario.name), &detail, passed);
+            }
+            let ended = tokio::select! {
+                biased;
+                output = &mut output => Some(output),
+                () = tokio::time::sleep(TICK) => None,
+            };
+            if let Some(mut line) = follower.latest(&self.progress).context("read the progress")? {
+                if let Ok(covered) = serde_json::from_value::<Covered>(line.clone()) {
+                    (phase, detail) = (format!(": {}", covered.phase()), covered.progress());
+                }
+                if self.is_json() {
+                    line["type"] = "progress".into();
+                    line["scenario"] = scenario.name.clone().into();
+                    shell.result(&line.to_string());
+                }
+            }
+            if let Some(output) = ended {
+                return output.context("wait for cargo");
+            }
+        }
+    }
+
+    fn is_json(&self) -> bool {
+        self.arguments.output == Some(Format::Json)
+    }
 }
 
 impl Arguments {
     /// Returns the settings for the tests.
-    fn settings(&self, report: &Path) -> Result<String> {
-        let mut settings =
-            Map::from_iter([("report".to_owned(), json!(report)), ("seed".to_owned(), json!(self.seed))]);
+    fn settings(&self, report: &Path, progress: &Path) -> Result<String> {
+        let paths = [("report", report), ("progress", progress)];
+        let mut settings: Map<_, _> = paths.into_iter().map(|(name, path)| (name.to_owned(), json!(path))).collect();
+        settings.insert("seed".into(), json!(self.seed));
         if let Some(file) = &self.replay {
             let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
             let schedule: Value =
@@ -144,28 +245,6 @@ struct Scenario {
     name: String,
     /// The path of its test.
     test: String,
-}
-
-/// What a search covered, as the test of a scenario writes it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary {
-    runs: u64,
-    writes: u64,
-    events: u64,
-    requests: u64,
-    is_complete: bool,
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, writes, events, requests, is_complete } = self;
-        let faults = if *is_complete { "each fault" } else { "some faults" };
-        write!(
-            f,
-            "{runs} runs, with {faults} at the operator's {requests} requests ({writes} writes) and {events} events"
-        )
-    }
 }
 
 /// Returns the scenarios of a package, or the one with a name. Cargo builds the tests, with its progress on standard error.
@@ -202,31 +281,6 @@ fn parse(list: &str) -> Vec<Scenario> {
         Some(Scenario { name, test: test.to_owned() })
     });
     scenarios.collect()
-}
-
-/// Runs the test of a scenario, and shows how long it has been running.
-async fn search(
-    package: &Package,
-    scenario: &Scenario,
-    settings: &str,
-    clock: &SharedClock,
-    shell: &Shell,
-) -> Result<Output> {
-    let mut command = Command::from(cargo(&package.folder));
-    command.args(["test", "--quiet", "--package", &package.name, "--tests", "--", "--exact", &scenario.test]);
-    command.env(VARIABLE, settings).env("RUST_BACKTRACE", "0");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let child = command.spawn().context("start cargo")?;
-    let begun = clock.monotonic();
-    let mut output = std::pin::pin!(child.wait_with_output());
-    loop {
-        shell.progress("Simulating", &scenario.name, clock.monotonic().saturating_sub(begun));
-        tokio::select! {
-            biased;
-            output = &mut output => return output.context("wait for cargo"),
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-        }
-    }
 }
 
 /// Removes the account of an earlier search.

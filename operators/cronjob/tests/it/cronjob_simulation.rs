@@ -1,0 +1,35 @@
+//! A scenario for `CronJob`: it runs, is suspended, and is deleted with its Jobs.
+
+use cronjob_operator::api::v1::CronJob;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::ResourceExt;
+use kubewright::simulation::{Sim, Span, World, scenario};
+use serde_json::json;
+
+const SAMPLE: &str = include_str!("../../config/samples/batch_v1_cronjob.yaml");
+const NAME: &str = "cronjob-sample";
+
+#[scenario(operator = cronjob_operator::register)]
+async fn cronjob(sim: &Sim) {
+    sim.apply(SAMPLE).await;
+    sim.until("a Job runs", |world| running(world).is_some()).await;
+    sim.edit::<CronJob>(NAME, json!({"spec": {"suspend": true}})).await;
+    let pod = sim.read(running);
+    sim.finish_pod(&pod.unwrap_or_default()).await;
+    sim.until("a Job has succeeded", |world| succeeded(world) > 0).await;
+    sim.advance(10.minutes()).await;
+    sim.delete::<CronJob>(NAME).await;
+    sim.finally("nothing is left", |world| world.list::<Job>().is_empty() && world.list::<Pod>().is_empty());
+}
+
+/// The name of a pod that runs.
+fn running(world: &World) -> Option<String> {
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    world.list::<Pod>().iter().find(|pod| phase(pod).as_deref() == Some("Running")).map(ResourceExt::name_any)
+}
+
+/// The number of Jobs that have succeeded.
+fn succeeded(world: &World) -> usize {
+    let has_succeeded = |job: &&Job| job.status.as_ref().is_some_and(|status| status.succeeded == Some(1));
+    world.list::<Job>().iter().filter(has_succeeded).count()
+}
