@@ -10,6 +10,7 @@ mod process;
 mod queue;
 mod shard;
 mod tokio_runtime;
+mod unlabelled;
 mod webhook;
 
 use std::{

@@ -2,9 +2,11 @@
 
 use prometheus::{
     core::{Collector, Desc},
-    proto::{Counter, Gauge, Metric, MetricFamily, MetricType},
+    proto::MetricFamily,
 };
 use tokio::runtime::{Handle, RuntimeMetrics};
+
+use super::unlabelled;
 
 /// A metric of a runtime.
 struct TokioMetric {
@@ -55,8 +57,7 @@ pub(super) struct TokioCollector(Vec<Desc>);
 
 impl TokioCollector {
     pub(super) fn new() -> prometheus::Result<Self> {
-        let desc =
-            |metric: &TokioMetric| Desc::new(metric.name.into(), metric.help.into(), Vec::new(), Default::default());
+        let desc = |metric: &TokioMetric| unlabelled::desc(metric.name, metric.help);
         Ok(Self(METRICS.iter().map(desc).collect::<prometheus::Result<_>>()?))
     }
 }
@@ -69,29 +70,11 @@ impl Collector for TokioCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let Ok(runtime) = Handle::try_current() else { return Vec::new() };
         let runtime = runtime.metrics();
-        METRICS.iter().map(|metric| family(metric, (metric.value)(&runtime))).collect()
+        let family = |metric: &TokioMetric| {
+            unlabelled::family(metric.name, metric.help, metric.is_counter, (metric.value)(&runtime))
+        };
+        METRICS.iter().map(family).collect()
     }
-}
-
-fn family(of: &TokioMetric, value: f64) -> MetricFamily {
-    let mut metric = Metric::default();
-    let kind = if of.is_counter {
-        let mut counter = Counter::default();
-        counter.set_value(value);
-        metric.set_counter(counter);
-        MetricType::COUNTER
-    } else {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value);
-        metric.set_gauge(gauge);
-        MetricType::GAUGE
-    };
-    let mut family = MetricFamily::default();
-    family.set_name(of.name.into());
-    family.set_help(of.help.into());
-    family.set_field_type(kind);
-    family.set_metric(vec![metric]);
-    family
 }
 
 #[cfg(test)]
