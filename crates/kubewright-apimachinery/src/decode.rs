@@ -47,9 +47,22 @@ pub enum DecodeError {
 
 /// Decodes JSON.
 pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
+    json_with(text, false)
+}
+
+/// Decodes a JSON document like [`json()`], but as Go decodes it into a struct: a duplicate object or list keeps what the
+/// value before it contains.
+///
+/// # Errors
+/// Returns an error if the text isn't JSON, or nests too deeply.
+pub fn json_into_struct(text: &[u8]) -> Result<Decoded, DecodeError> {
+    json_with(text, true)
+}
+
+fn json_with(text: &[u8], merges: bool) -> Result<Decoded, DecodeError> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let seed = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut duplicates };
+    let seed = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut duplicates, merges };
     let failed = |error| DecodeError::Json(in_words_of_go(&error, text));
     let value = seed.deserialize(&mut deserializer).map_err(failed)?;
     deserializer.end().map_err(failed)?;
@@ -164,7 +177,9 @@ struct Document(Value);
 
 impl<'de> de::Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut Vec::new() }.deserialize(deserializer).map(Self)
+        Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut Vec::new(), merges: false }
+            .deserialize(deserializer)
+            .map(Self)
     }
 }
 
@@ -174,6 +189,8 @@ struct Builder<'a> {
     /// The number of enclosing containers.
     depth: usize,
     duplicates: &'a mut Vec<String>,
+    /// True if the value of a duplicate field is decoded into the one before it, as Go does with structs and maps.
+    merges: bool,
 }
 
 impl Builder<'_> {
@@ -251,7 +268,8 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let mut list = Vec::new();
         loop {
             let path = self.path.item(list.len());
-            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates };
+            let merges = self.merges;
+            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates, merges };
             match items.next_element_seed(builder)? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
@@ -264,7 +282,8 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             let path = self.path.field(&name);
-            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates };
+            let merges = self.merges;
+            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates, merges };
             let value = fields.next_value_seed(builder)?;
             match object.entry(name) {
                 Entry::Vacant(entry) => {
@@ -275,11 +294,37 @@ impl<'de> Visitor<'de> for Builder<'_> {
                     if self.duplicates.len() < DUPLICATES_LIMIT && !self.duplicates.contains(&message) {
                         self.duplicates.push(message);
                     }
-                    entry.insert(value);
+                    if self.merges {
+                        decode_into(entry.get_mut(), value);
+                    } else {
+                        entry.insert(value);
+                    }
                 }
             }
         }
         Ok(Value::Object(object))
+    }
+}
+
+/// Replaces a value as Go's decoder does: fields of objects, and items of lists, that the new value doesn't have or set keep
+/// their values.
+fn decode_into(old: &mut Value, new: Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (name, value) in new {
+                decode_into(old.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.truncate(new.len());
+            for (index, value) in new.into_iter().enumerate() {
+                match old.get_mut(index) {
+                    Some(old) => decode_into(old, value),
+                    None => old.push(value),
+                }
+            }
+        }
+        (old, new) => *old = new,
     }
 }
 
@@ -292,6 +337,15 @@ mod tests {
     use crate::testing::json_value;
 
     #[track_caller]
+    #[test]
+    fn duplicates_are_decoded_into_the_value_before() {
+        let text =
+            br#"{"a": {"b": 1, "c": [{"d": 1, "e": 2}, 3]}, "a": {"c": [{"d": 4}], "f": null}, "g": {}, "g": 1}"#;
+        let decoded = json_into_struct(text).unwrap();
+        assert_eq!(decoded.value, json!({"a": {"b": 1, "c": [{"d": 4, "e": 2}], "f": null}, "g": 1}));
+        assert_eq!(decoded.duplicates.len(), 2);
+    }
+
     fn check(text: &str, value: Value, duplicates: &[&str]) {
         let decoded = json(text.as_bytes()).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The notation of values in Go's `%v`, which some messages of kube-apiserver contain.
+//! The notations of values in Go's `%v`, `%#v` and `%T`, which some messages of kube-apiserver contain.
 
 use serde_json::Value;
 
@@ -19,6 +19,48 @@ pub fn plain(value: &Value) -> String {
             fields.sort_by_key(|(name, _)| *name);
             let fields: Vec<_> = fields.into_iter().map(|(name, value)| format!("{name}:{}", plain(value))).collect();
             format!("map[{}]", fields.join(" "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Returns the type of a decoded value in Go: `string`, `map[string]interface {}`.
+#[must_use]
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Returns a value in the syntax of Go: `map[string]interface {}{"a":1}`.
+///
+/// ```
+/// use kubewright_apimachinery::go_format::syntax;
+///
+/// let value = serde_json::json!({"a": ["x", 1]});
+/// assert_eq!(syntax(&value), r#"map[string]interface {}{"a":[]interface {}{"x", 1}}"#);
+/// ```
+#[must_use]
+pub fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(syntax).collect();
+            format!("{}{{{}}}", type_name(value), items.join(", "))
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<_> =
+                fields.into_iter().map(|(name, value)| format!("{name:?}:{}", syntax(value))).collect();
+            format!("{}{{{}}}", type_name(value), fields.join(", "))
         }
         scalar => scalar.to_string(),
     }

@@ -15,32 +15,8 @@ use crate::{
     registry::{Registry, Resource},
 };
 
-/// The version of an aggregated document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aggregated {
-    /// `apidiscovery.k8s.io/v2`
-    V2,
-    /// `apidiscovery.k8s.io/v2beta1`, for kubectl before 1.30.
-    V2Beta1,
-}
-
-impl Aggregated {
-    /// Returns the version's name, the value of `v=` in `Accept` and `Content-Type`.
-    pub(crate) fn version(self) -> &'static str {
-        match self {
-            Self::V2 => "v2",
-            Self::V2Beta1 => "v2beta1",
-        }
-    }
-
-    /// Returns the content type of the document.
-    pub(crate) fn content_type(self) -> &'static str {
-        match self {
-            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-        }
-    }
-}
+/// The content type of aggregated documents.
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The resources of one version by plural name.
 type Version = BTreeMap<Arc<str>, Arc<Resource>>;
@@ -103,13 +79,17 @@ pub(crate) fn resource_list(registry: &Registry, group: &str, version: &str) -> 
     }
     resources.sort_by(|one, other| one.plural.cmp(&other.plural));
     let list: Vec<_> = resources.into_iter().flat_map(|resource| plain_entries(resource)).collect();
-    Some(json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version), "resources": list,
-    }))
+    let mut document =
+        json!({"kind": "APIResourceList", "groupVersion": group_version(group, version), "resources": list});
+    // The document of the core group is older than this field.
+    if !group.is_empty() {
+        document["apiVersion"] = "v1".into();
+    }
+    Some(document)
 }
 
 /// Returns the aggregated document of `/api` (for `core`) or `/apis`, and its quoted entity tag.
-pub(crate) fn aggregated(registry: &Registry, others: &Others, core: bool, form: Aggregated) -> (Value, String) {
+pub(crate) fn aggregated(registry: &Registry, others: &Others, core: bool) -> (Value, String) {
     let items: Vec<_> = groups(registry, others)
         .iter()
         .filter(|group| group.name.is_empty() == core)
@@ -121,7 +101,7 @@ pub(crate) fn aggregated(registry: &Registry, others: &Others, core: bool, form:
         .collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{}", form.version()),
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     });
@@ -233,9 +213,16 @@ fn subresources(resource: &Resource) -> Vec<Subresource<'_>> {
     if resource.scale.is_some() {
         list.push(Subresource { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
     }
-    list.sort_by_key(|sub| sub.name);
+    // Those of a custom kind are in the order of its definition.
+    if !resource.schema.custom {
+        list.sort_by_key(|sub| sub.name);
+    }
     list
 }
+
+/// The kinds that Kubernetes stores in the version before the stable one, which an older server could still read.
+const STORED_AS_BETA: &[&str] =
+    &["CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
 
 /// Returns the entries of an `APIResourceList` for a resource and its subresources.
 fn plain_entries(resource: &Resource) -> Vec<Value> {
@@ -248,7 +235,11 @@ fn plain_entries(resource: &Resource) -> Vec<Value> {
     if !resource.list_kind.is_empty() && resource.strategy.computed().is_none() {
         let (group, stored, kind) = &resource.stored_as;
         // As in Kubernetes, each version of a custom kind has its own.
-        let version = if resource.schema.custom { &resource.version } else { stored };
+        let version = match STORED_AS_BETA.contains(&&**kind) {
+            true => "v1beta1",
+            false if resource.schema.custom => &resource.version,
+            false => stored,
+        };
         main["storageVersionHash"] = digest::storage_version(group, version, kind).into();
     }
     let mut entries = vec![main];
@@ -361,7 +352,7 @@ mod tests {
         let apps = group(&registry(), &others, "apps").unwrap();
         let versions: Vec<_> = apps["versions"].as_array().unwrap().iter().map(|one| one["version"].clone()).collect();
         assert_eq!(versions, ["v1", "v9"]);
-        let (document, _) = aggregated(&registry(), &others, false, Aggregated::V2);
+        let (document, _) = aggregated(&registry(), &others, false);
         assert_eq!(document["items"][1]["versions"][1], others.versions[2].document);
     }
 
@@ -391,7 +382,7 @@ mod tests {
 
     #[test]
     fn aggregated_documents_nest_subresources() {
-        let (document, tag) = aggregated(&registry(), &Others::default(), false, Aggregated::V2);
+        let (document, tag) = aggregated(&registry(), &Others::default(), false);
         assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
         let apps = &document["items"][1];
         assert_eq!(apps["metadata"]["name"], "apps");
@@ -403,10 +394,10 @@ mod tests {
         let [scale, status] = [0, 1].map(|index| &deployments["subresources"][index]["responseKind"]);
         assert_eq!(*scale, json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
         assert_eq!(*status, deployments["responseKind"]);
-        assert_eq!(aggregated(&registry(), &Others::default(), false, Aggregated::V2).1, tag);
-        let (core, other) = aggregated(&registry(), &Others::default(), true, Aggregated::V2Beta1);
+        assert_eq!(aggregated(&registry(), &Others::default(), false).1, tag);
+        let (core, other) = aggregated(&registry(), &Others::default(), true);
         assert_eq!(core["items"].as_array().unwrap().len(), 1);
-        assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2beta1");
+        assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2");
         assert_ne!(tag, other);
     }
 }

@@ -19,8 +19,7 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Sta
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
         let sent = json_type(value);
-        let why =
-            format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta.metadata{field} of type {expected}");
+        let why = format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta{field} of type {expected}");
         schema_rules::unreadable(resource, &why)
     };
     let metadata = match object.get("metadata") {
@@ -46,7 +45,18 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Sta
             _ => (true, ""),
         };
         if !fits {
-            return Err(wrong(&format!(".{field}"), expected, value));
+            let items: Vec<&Value> = match value {
+                Value::Object(fields) => fields.values().collect(),
+                Value::Array(items) => items.iter().collect(),
+                _ => Vec::new(),
+            };
+            let is_wrong = |item: &&&Value| !item.is_string() && !item.is_null();
+            return Err(match items.iter().find(is_wrong).filter(|_| expected.ends_with("]string")) {
+                Some(item) if expected.starts_with("map") == value.is_object() => {
+                    wrong(&format!(".{field}"), "string", item)
+                }
+                _ => wrong(&format!(".{field}"), expected, value),
+            });
         }
     }
     Ok(())

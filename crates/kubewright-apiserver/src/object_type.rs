@@ -22,6 +22,12 @@ pub(crate) fn types() -> &'static Types {
     &TYPES
 }
 
+impl From<TypeId> for ObjectType {
+    fn from(id: TypeId) -> Self {
+        Self(id)
+    }
+}
+
 impl ObjectType {
     /// Returns the type of a kind. `group` is empty for the core group.
     pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
@@ -34,6 +40,11 @@ impl ObjectType {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         // Objects that belong to no group, such as a `Status`, are in version `v1` of the core group.
         Self::of(group, version, kind).or_else(|| Self::of("meta.k8s.io", version, kind).filter(|_| group.is_empty()))
+    }
+
+    /// Returns the identifier of the type in the table.
+    pub(crate) fn id(self) -> TypeId {
+        self.0
     }
 
     /// Rewrites an object as its type would write it ([`Types::decode`]).
@@ -73,8 +84,17 @@ impl ObjectType {
 
 /// Returns the metadata of a list as JSON.
 pub(crate) fn list_meta(metadata: &Value) -> Vec<u8> {
+    metadata_of("ListMeta", metadata)
+}
+
+/// Returns the metadata of an object as JSON.
+pub(crate) fn object_meta(metadata: &Value) -> Vec<u8> {
+    metadata_of("ObjectMeta", metadata)
+}
+
+fn metadata_of(kind: &str, metadata: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    match types().find("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta") {
+    match types().find(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
         Some(ty) => types().write(ty, metadata, &mut out),
         None => write(metadata, &mut out),
     }

@@ -5,18 +5,22 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{body::Body, object_type};
+use crate::{body::Body, object_type, protobuf};
 
 /// The response to a request.
 pub(crate) type Response = http::Response<Body>;
 
-const ACCEPTED: &str = "application/json, application/yaml";
+/// The media types in which Kubernetes answers, as it lists them in errors.
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// The text format of a response.
+const META_V1: &str = "meta.k8s.io/v1";
+
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextFormat {
+pub(crate) enum Encoding {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// The representation of objects in a response.
@@ -24,47 +28,72 @@ pub(crate) enum TextFormat {
 pub(crate) enum Representation {
     /// Complete objects.
     Whole,
-    /// A `Table` of `meta.k8s.io/v1`.
+    /// A `Table` of `meta.k8s.io`.
     Table,
-    /// `PartialObjectMetadata` of `meta.k8s.io/v1`.
+    /// `PartialObjectMetadata` of `meta.k8s.io`.
     Metadata,
-    /// `PartialObjectMetadataList` of `meta.k8s.io/v1`.
+    /// `PartialObjectMetadataList` of `meta.k8s.io`.
     MetadataList,
 }
 
 /// The negotiated media type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
-    pub(crate) text: TextFormat,
+    pub(crate) encoding: Encoding,
     pub(crate) representation: Representation,
+    /// The version of tables and partial objects: `meta.k8s.io/v1` or its predecessor, whose types are the same.
+    pub(crate) meta_version: &'static str,
 }
 
 impl Accept {
     /// Returns plain JSON.
-    pub(crate) const JSON: Self = Self { text: TextFormat::Json, representation: Representation::Whole };
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json, representation: Representation::Whole, meta_version: META_V1 };
 
     /// Returns the supported media type with the greatest weight in the `Accept` header; of several, the first.
     ///
     /// # Errors
     /// Returns 406 if none is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
-        Self::of_resource(headers, true)
+        Self::choose(headers, |accept| accept.encoding != Encoding::Protobuf)
     }
 
-    /// Like [`Self::parse`], for a resource whose objects may not have tables.
-    pub(crate) fn of_resource(headers: &HeaderMap, has_tables: bool) -> Result<Self, Status> {
+    /// Like [`Self::parse`], for objects that may have no tables, and no protobuf form except for their metadata. There are
+    /// no tables in protobuf.
+    pub(crate) fn of_objects(headers: &HeaderMap, tables: bool, protobuf: bool) -> Result<Self, Status> {
+        Self::choose(headers, |accept| match (accept.encoding, accept.representation) {
+            (Encoding::Protobuf, Representation::Table) => false,
+            (Encoding::Protobuf, Representation::Whole) => protobuf,
+            (_, Representation::Table) => tables,
+            _ => true,
+        })
+    }
+
+    /// Returns the encoding of an error about a request whose media types aren't supported: the first that is known.
+    pub(crate) fn of_errors(headers: &HeaderMap) -> Encoding {
+        let known = Self::clauses(headers).into_iter().filter_map(|clause| clause.accept);
+        let mut whole = known.filter(|accept| accept.representation == Representation::Whole);
+        whole.next().map_or(Encoding::Json, |accept| accept.encoding)
+    }
+
+    /// Returns the media types of the `Accept` header, those with the greatest weight first.
+    fn clauses(headers: &HeaderMap) -> Vec<Clause> {
         let mut clauses: Vec<Clause> = Vec::new();
         for value in headers.get_all(header::ACCEPT) {
             let text = value.to_str().unwrap_or_default();
             clauses.extend(text.split(',').filter(|clause| !clause.trim().is_empty()).map(Self::clause));
         }
+        // The sort is stable, so types of equal weight keep their order.
+        clauses.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        clauses
+    }
+
+    fn choose(headers: &HeaderMap, is_allowed: impl Fn(&Self) -> bool) -> Result<Self, Status> {
+        let clauses = Self::clauses(headers);
         if clauses.is_empty() {
             return Ok(Self::JSON);
         }
-        // The sort is stable, so types of equal weight keep their order.
-        clauses.sort_by(|one, other| other.weight.total_cmp(&one.weight));
-        let is_allowed = |accept: &Self| has_tables || accept.representation != Representation::Table;
-        clauses.iter().find_map(|clause| clause.accept.filter(is_allowed)).ok_or_else(|| {
+        clauses.iter().find_map(|clause| clause.accept.filter(&is_allowed)).ok_or_else(|| {
             // Kubernetes' router knows the types, and only the handler the representations.
             if clauses.iter().any(|clause| clause.is_known) {
                 let message = format!("only the following media types are accepted: {ACCEPTED}");
@@ -77,9 +106,10 @@ impl Accept {
 
     fn clause(clause: &str) -> Clause {
         let mut parts = clause.split(';').map(str::trim);
-        let text = match parts.next().unwrap_or_default() {
-            "application/json" | "*/*" => Some(TextFormat::Json),
-            "application/yaml" | "application/x-yaml" | "text/yaml" => Some(TextFormat::Yaml),
+        let encoding = match parts.next().unwrap_or_default() {
+            "application/json" | "*/*" => Some(Encoding::Json),
+            "application/yaml" | "application/x-yaml" | "text/yaml" => Some(Encoding::Yaml),
+            protobuf::MEDIA_TYPE => Some(Encoding::Protobuf),
             _ => None,
         };
         let (mut weight, mut kind, mut group, mut version) = (1.0, "", "", "");
@@ -92,15 +122,23 @@ impl Accept {
                 _ => {}
             }
         }
-        let representation = match (kind, group, version) {
-            ("", _, _) => Some(Representation::Whole),
-            ("Table", "meta.k8s.io", "v1") => Some(Representation::Table),
-            ("PartialObjectMetadata", "meta.k8s.io", "v1") => Some(Representation::Metadata),
-            ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Representation::MetadataList),
+        let meta_version = match (group, version) {
+            _ if kind.is_empty() => Some(META_V1),
+            ("meta.k8s.io", "v1") => Some(META_V1),
+            ("meta.k8s.io", "v1beta1") => Some("meta.k8s.io/v1beta1"),
             _ => None,
         };
-        let accept = text.zip(representation).map(|(text, representation)| Self { text, representation });
-        Clause { weight, is_known: text.is_some(), accept }
+        let representation = match kind {
+            "" => Some(Representation::Whole),
+            "Table" => Some(Representation::Table),
+            "PartialObjectMetadata" => Some(Representation::Metadata),
+            "PartialObjectMetadataList" => Some(Representation::MetadataList),
+            _ => None,
+        };
+        let accept = encoding.zip(representation).zip(meta_version);
+        let accept =
+            accept.map(|((encoding, representation), meta_version)| Self { encoding, representation, meta_version });
+        Clause { weight, is_known: encoding.is_some(), accept }
     }
 }
 
@@ -127,11 +165,22 @@ pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// Returns a response with a value in the negotiated text format.
-pub(crate) fn value(code: StatusCode, text: TextFormat, value: &Value) -> Response {
-    match text {
-        TextFormat::Json => bytes(code, line(object_type::to_vec(value))),
-        TextFormat::Yaml => match serde_saphyr::to_string(value) {
+/// Returns a response with protobuf.
+pub(crate) fn protobuf(code: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = bytes(code, body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(protobuf::MEDIA_TYPE));
+    response
+}
+
+/// Returns a response with a value in the negotiated encoding. What has no protobuf form is sent as JSON.
+pub(crate) fn value(code: StatusCode, encoding: Encoding, value: &Value) -> Response {
+    match encoding {
+        Encoding::Protobuf => match protobuf::encode(value) {
+            Some(encoded) => protobuf(code, encoded),
+            None => self::value(code, Encoding::Json, value),
+        },
+        Encoding::Json => bytes(code, line(object_type::to_vec(value))),
+        Encoding::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => {
                 let mut response = bytes(code, text);
                 response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
@@ -143,11 +192,11 @@ pub(crate) fn value(code: StatusCode, text: TextFormat, value: &Value) -> Respon
 }
 
 /// Returns a response with a value whose JSON text already exists.
-pub(crate) fn json_text(code: StatusCode, accept: TextFormat, json: Bytes) -> Response {
+pub(crate) fn json_text(code: StatusCode, accept: Encoding, json: Bytes) -> Response {
     match accept {
-        TextFormat::Json => bytes(code, line(json)),
-        TextFormat::Yaml => match serde_json::from_slice::<Value>(&json) {
-            Ok(parsed) => value(code, TextFormat::Yaml, &parsed),
+        Encoding::Json => bytes(code, line(json)),
+        other => match serde_json::from_slice::<Value>(&json) {
+            Ok(parsed) => value(code, other, &parsed),
             Err(error) => status(&Status::internal(error)),
         },
     }
@@ -160,13 +209,13 @@ fn line(text: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// Returns a response with an error.
 pub(crate) fn status(status: &Status) -> Response {
-    status_as(TextFormat::Json, status)
+    status_as(Encoding::Json, status)
 }
 
-/// Returns a response with an error in the negotiated text format.
-pub(crate) fn status_as(text: TextFormat, status: &Status) -> Response {
+/// Returns a response with an error in the negotiated encoding.
+pub(crate) fn status_as(encoding: Encoding, status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json_text(code, text, object_type::to_vec(&status.to_json()).into());
+    let mut response = json_text(code, encoding, object_type::to_vec(&status.to_json()).into());
     if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -187,27 +236,30 @@ pub(crate) fn add_warnings(response: &mut Response, warnings: &[String]) {
 mod tests {
     use super::*;
 
-    fn check(accept: &str, expect: Option<(TextFormat, Representation)>) {
+    fn check(accept: &str, expect: Option<(Encoding, Representation)>) {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let actual = Accept::parse(&headers).ok().map(|accept| (accept.text, accept.representation));
+        let actual = Accept::choose(&headers, |_| true).ok().map(|accept| (accept.encoding, accept.representation));
         assert_eq!(actual, expect, "{accept}");
     }
 
     #[test]
     fn the_first_supported_media_type_is_used() {
-        check("application/json", Some((TextFormat::Json, Representation::Whole)));
-        check("application/vnd.kubernetes.protobuf, application/json", Some((TextFormat::Json, Representation::Whole)));
-        check("application/vnd.kubernetes.protobuf", None);
-        check("text/html, */*", Some((TextFormat::Json, Representation::Whole)));
-        check("application/yaml", Some((TextFormat::Yaml, Representation::Whole)));
-        check("application/json;q=0.5,application/yaml", Some((TextFormat::Yaml, Representation::Whole)));
+        check("application/json", Some((Encoding::Json, Representation::Whole)));
+        let protobuf = Some((Encoding::Protobuf, Representation::Whole));
+        check("application/vnd.kubernetes.protobuf, application/json", protobuf);
+        check("application/vnd.kubernetes.protobuf;stream=watch", protobuf);
+        check("application/vnd.kubernetes.protobuf;q=0.5, */*", Some((Encoding::Json, Representation::Whole)));
+        check("application/cbor", None);
+        check("text/html, */*", Some((Encoding::Json, Representation::Whole)));
+        check("application/yaml", Some((Encoding::Yaml, Representation::Whole)));
+        check("application/json;q=0.5,application/yaml", Some((Encoding::Yaml, Representation::Whole)));
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        check(kubectl, Some((TextFormat::Json, Representation::Table)));
+        check(kubectl, Some((Encoding::Json, Representation::Table)));
         check("application/json;as=Table;v=v2;g=meta.k8s.io", None);
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Some((TextFormat::Json, Representation::MetadataList)),
+            Some((Encoding::Json, Representation::MetadataList)),
         );
     }
 }

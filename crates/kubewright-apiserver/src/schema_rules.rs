@@ -1,12 +1,12 @@
 //! Pruning, defaulting and validation of objects by the schema of their kind.
 
 use kubewright_apimachinery::{
-    schema,
+    go_format, schema,
     status::{Cause, Status},
 };
 use serde_json::Value;
 
-use crate::registry::Resource;
+use crate::registry::{Resource, Scale};
 
 /// The lists in the metadata that aren't checked by schema.
 const CHECKED_BY_RULE: [&str; 2] = ["metadata.managedFields[", "metadata.ownerReferences["];
@@ -23,10 +23,16 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Validates an object that is new or replaces `old`. Returns the errors of its fields. A built-in object, whose types
+/// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Returns the errors of its
+/// fields. A built-in object, whose types
 /// were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also checks
 /// the rest.
-pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub(crate) async fn validate(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    status_only: bool,
+) -> Vec<Cause> {
     // `object_meta` checks the metadata, by rules that the schema of the kind doesn't contain.
     let has_rule = |path: &str| CHECKED_BY_RULE.iter().any(|list| path.starts_with(list));
     if resource.strategy.has_own_validation() {
@@ -39,8 +45,85 @@ pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&V
     let node = resource.schema.node();
     let mut causes = schema::validate(node, object, old);
     causes.retain(|cause| !has_rule(&cause.field));
-    // CEL rules rely on values having the types of their schema.
-    if causes.is_empty() { schema::rules::validate(node, object, old).await } else { causes }
+    if status_only {
+        // Kubernetes validates the status alone, as a document of its own.
+        causes.iter_mut().for_each(without_status);
+    }
+    if let Some(scale) = &resource.scale {
+        causes.extend(check_scale(scale, object, status_only));
+    }
+    if !causes.iter().any(|cause| BLOCKING.contains(&&*cause.reason)) {
+        causes.extend(schema::rules::validate(node, object, old).await);
+    } else if schema::rules::any(node.schema()) {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                   complete validation";
+        causes.push(Cause::invalid("<nil>", &Value::Null, why));
+    }
+    causes
+}
+
+/// The reasons of violations after which rules in CEL aren't evaluated, since they rely on the types and sizes of values.
+const BLOCKING: [&str; 5] =
+    ["FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+
+/// Names the field in the message of a cause relative to the status.
+fn without_status(cause: &mut Cause) {
+    if let Some(field) = cause.field.strip_prefix("status") {
+        let (whole, inner) = (format!("{} in body", cause.field), field.trim_start_matches('.'));
+        cause.message = cause.message.replace(&whole, &format!("{inner} in body"));
+    }
+}
+
+/// Checks the numbers of replicas and the selector of a custom object, whatever its schema says.
+fn check_scale(scale: &Scale, object: &Value, status_only: bool) -> Vec<Cause> {
+    let number = |path: &str| {
+        let (number, why) = match nested(object, path) {
+            Err(why) => (0, why),
+            Ok(None) => return None,
+            Ok(Some(value)) => match value.as_i64() {
+                None => (0, not_expected(path, value, "int64")),
+                Some(number @ ..0) => (number, "should be a non-negative integer".to_owned()),
+                Some(0..=2_147_483_647) => return None,
+                Some(number) => (number, "should be less than or equal to 2147483647".to_owned()),
+            },
+        };
+        Some(Cause::invalid(path, &number.into(), &why))
+    };
+    let selector = |path: &str| {
+        let why = match nested(object, path) {
+            Err(why) => why,
+            Ok(Some(value)) if !value.is_string() => not_expected(path, value, "string"),
+            Ok(_) => return None,
+        };
+        Some(Cause::invalid(path, &"".into(), &why))
+    };
+    let spec = (!status_only).then(|| number(&scale.spec_replicas)).flatten();
+    let selector = scale.selector.as_deref().and_then(selector);
+    spec.into_iter().chain(number(&scale.status_replicas)).chain(selector).collect()
+}
+
+/// Returns the value at a path such as `.spec.replicas`, if there is one.
+fn nested<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut value = object;
+    let mut seen = String::new();
+    for name in path.trim_start_matches('.').split('.') {
+        seen += &format!(".{name}");
+        value = match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(name) {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            other => return Err(not_expected(&seen, other, "map[string]interface{}")),
+        };
+    }
+    Ok(Some(value))
+}
+
+/// Returns the error of Kubernetes about a value of another type than is expected at a path.
+fn not_expected(path: &str, value: &Value, expected: &str) -> String {
+    let (shown, found) = (go_format::plain(value), go_format::type_name(value));
+    format!("{path} accessor error: {shown} is of the type {found}, expected {expected}")
 }
 
 /// Returns 400: the body is not an object of this kind.
@@ -53,9 +136,10 @@ pub(crate) fn unregistered(kind: &Value, version: &str) -> String {
     format!("no kind {kind} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
-/// Returns the reason of an [`unreadable`] body.
-pub(crate) fn unreadable_reason<'a>(resource: &Resource, status: &'a Status) -> Option<&'a str> {
-    status.message.strip_prefix(&unreadable_prefix(resource)).filter(|_| status.code == 400)
+/// Returns the reason of an [`unreadable`] body, or of one that is of another kind than this.
+pub(crate) fn unreadable_reason<'a>(kind: &str, status: &'a Status) -> Option<&'a str> {
+    let (sent, why) = status.message.split_once(&format!(" cannot be handled as a {kind}: "))?;
+    Some(why).filter(|_| status.code == 400 && sent.contains(" in version "))
 }
 
 fn unreadable_prefix(resource: &Resource) -> String {

@@ -413,6 +413,18 @@ fn observe_restored(state: &State) {
             resource.strategy.committed(None, Some(&object.value()));
         }
     }
+    // The process may have ended between the write of an object and that of its status.
+    for resource in state.registry.all().iter().filter(|resource| resource.strategy.settles()) {
+        for (key, _) in state.store.snapshot(&resource.storage).objects.iter() {
+            settle_logged(state, resource, key);
+        }
+    }
+}
+
+fn settle_logged(state: &State, resource: &Resource, key: &Key) {
+    if let Err(error) = handlers::settle(state, resource, key) {
+        tracing::error!(%error, "failed to write the status of an object");
+    }
 }
 
 /// Stores an object that the server itself creates, if it doesn't exist.
@@ -443,8 +455,12 @@ fn seed(state: &State, bootstrap: BootstrapObject) -> Result<(), WriteError> {
     meta::set(&mut object, "uid", Some(state.random.uuid().into()));
     meta::set(&mut object, "creationTimestamp", Some(meta::time(now)));
     strategy.prepare_create(&mut object);
-    if let Some(settled) = strategy.settled(&object) {
-        object = settled;
+    decoding::complete(&resource, &mut object);
+    // One write is enough, since nobody has seen the object.
+    match handlers::settled(state, &resource, &object) {
+        Ok(Some(settled)) => object = settled,
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "failed to complete the status of an object of the server"),
     }
     decoding::complete(&resource, &mut object);
     let mut object = Some(object);

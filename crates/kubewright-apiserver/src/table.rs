@@ -45,6 +45,8 @@ pub struct Options {
     pub headers: bool,
     /// The current time, for ages.
     pub now: Timestamp,
+    /// The version of the table, such as `meta.k8s.io/v1`.
+    pub version: &'static str,
 }
 
 /// Renders objects of one resource. `metadata` is that of the list. For a single object and for each event of a watch,
@@ -57,7 +59,7 @@ pub fn render<'a>(
 ) -> Value {
     let columns = Columns::of(resource);
     let rows: Vec<_> = objects.into_iter().map(|object| columns.row(object, options)).collect();
-    let mut table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "rows": rows});
+    let mut table = json!({"kind": "Table", "apiVersion": options.version, "metadata": metadata, "rows": rows});
     table["columnDefinitions"] = if options.headers { columns.definitions() } else { Value::Null };
     table
 }
@@ -121,7 +123,9 @@ impl<'a> Columns<'a> {
             };
             (column, source)
         });
-        let leading_name = !resource.columns.iter().any(|column| column.format == "name");
+        // That of a scale has no format. The names of columns are the user's in a custom kind.
+        let is_name = |column: &Column| column.format == "name" || !resource.schema.custom && column.name == "Name";
+        let leading_name = !resource.columns.iter().any(is_name);
         Self { columns: columns.collect(), leading_name }
     }
 
@@ -142,16 +146,16 @@ impl<'a> Columns<'a> {
         });
         let cells: Vec<_> = name.into_iter().chain(cells).collect();
         match options.include {
-            Include::None => json!({"cells": cells}),
-            Include::Metadata => json!({"cells": cells, "object": partial(object)}),
+            Include::None => json!({"cells": cells, "object": null}),
+            Include::Metadata => json!({"cells": cells, "object": partial(options.version, object)}),
             Include::Object => json!({"cells": cells, "object": object}),
         }
     }
 }
 
-/// Returns the `PartialObjectMetadata` of an object.
-pub fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+/// Returns the `PartialObjectMetadata` of an object, in a version such as `meta.k8s.io/v1`.
+pub fn partial(version: &str, object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": object["metadata"]})
 }
 
 /// Returns the cell of a custom column. It is null, which is printed as nothing, if the value is absent or of another

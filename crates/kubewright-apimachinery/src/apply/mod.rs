@@ -43,6 +43,8 @@ pub struct Context<'a> {
     pub node: Node<'a>,
     /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
+    /// The kind that is written.
+    pub kind: &'a str,
     /// The field manager: the request's `fieldManager` or, by default, the user agent's name.
     pub manager: &'a str,
     /// The subresource that is written. Different subresources have separate managers.
@@ -116,8 +118,8 @@ impl Context<'_> {
 ///
 /// # Errors
 /// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
-/// 400 if `config` has another version or managed fields, and 500 if it has a field that the schema doesn't declare, or
-/// list items without keys or with equal keys.
+/// 400 if `config` has another type or managed fields, and 500 if it has a field that the schema doesn't declare, a value of
+/// another type, or list items without keys or with equal keys.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -145,17 +147,16 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
 }
 
 fn check_config(config: &Map<String, Value>, ctx: &Context<'_>) -> Result<(), Status> {
+    let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if (version, kind) != (ctx.group_version, ctx.kind) {
+        let slash = if version.contains('/') { "" } else { "/" };
+        return Err(Status::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")));
+    }
     if config.get("metadata").and_then(|metadata| metadata.get("managedFields")).is_some_and(|list| !list.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    match config.get("apiVersion").and_then(Value::as_str) {
-        Some(version) if version == ctx.group_version => Ok(()),
-        version => Err(Status::bad_request(format!(
-            "Incorrect version specified in apply patch. Specified patch version: {}, expected: {}",
-            version.unwrap_or_default(),
-            ctx.group_version
-        ))),
-    }
+    Ok(())
 }
 
 fn apply_to_live(

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, PathElement};
-use crate::schema::{ANYTHING, List, Node};
+use crate::{
+    go_format,
+    schema::{ANYTHING, Kind, List, Node, Schema},
+};
 
 /// A position in an object: its schema, and whether it is the root or its metadata, where only the server sets some
 /// fields.
@@ -162,8 +165,12 @@ impl<'a> Cursor<'a> {
     /// Returns the fields that a configuration applied at this position owns.
     ///
     /// # Errors
-    /// If it has a field that the schema doesn't declare, an item without its keys, or two items with equal keys.
+    /// If it has a field that the schema doesn't declare, a value of another type, an item without its keys, or two items with
+    /// equal keys.
     pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, SchemaError> {
+        if let Some(why) = wrong_type(self.node.schema(), config).filter(|_| self.place == Place::Inside) {
+            return Err(SchemaError::new(why));
+        }
         match self.shape(config) {
             Shape::Map(map) if !map.is_empty() => self.claimed_fields(map),
             Shape::Items(items, kind) => kind.claimed(items),
@@ -208,6 +215,30 @@ impl<'a> Cursor<'a> {
         };
         set.set_owned(self.place == Place::Inside);
         set
+    }
+}
+
+/// Returns the error about a value whose type the schema doesn't allow, in the words of Kubernetes' library, which shows
+/// the value as Go does.
+fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
+    let kind = schema.kind.filter(|_| !schema.int_or_string && !value.is_null())?;
+    match (kind, value) {
+        (Kind::Object, Value::Object(_))
+        | (Kind::Array, Value::Array(_))
+        | (Kind::Boolean, Value::Bool(_))
+        | (Kind::Integer | Kind::Number, Value::Number(_))
+        | (Kind::String, Value::String(_)) => None,
+        // Times and quantities are of a type of their own in Go.
+        (Kind::String, _) if schema.quantity || schema.format.as_deref().is_some_and(|format| format != "byte") => None,
+        (Kind::Object, other) => Some(format!("expected map, got &{{{}}}", go_format::plain(other))),
+        (Kind::Array, other) => Some(format!("expected list, got &{{{}}}", go_format::plain(other))),
+        (Kind::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", go_format::plain(other))),
+        (Kind::Integer | Kind::Number, other) => {
+            Some(format!("expected numeric (int or float), got {}", go_format::type_name(other)))
+        }
+        (Kind::String, other) => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::syntax(other)))
+        }
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Schema {
     pub limits: Limits,
     /// `x-kubernetes-int-or-string`.
     pub int_or_string: bool,
+    /// A quantity, which is written as a string or as a number. Its `kind` is that of its canonical form.
+    pub quantity: bool,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`.
@@ -231,6 +233,7 @@ const fn anything() -> Schema {
             enum_values: None,
         },
         int_or_string: false,
+        quantity: false,
         preserve_unknown: true,
         embedded_resource: false,
         list: List::Unspecified,

@@ -47,6 +47,7 @@ pub fn from_openapi(document: &Value) -> Schema {
         example: document.value("example"),
         limits: document.limits(),
         int_or_string: document.flag("x-kubernetes-int-or-string"),
+        quantity: false,
         preserve_unknown: document.flag("x-kubernetes-preserve-unknown-fields"),
         embedded_resource: document.flag("x-kubernetes-embedded-resource"),
         list: match document.str("x-kubernetes-list-type") {

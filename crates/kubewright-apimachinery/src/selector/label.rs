@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
                     return Ok(values);
                 }
                 token if is_identifier(token) && value.is_empty() => value = token,
-                token if is_identifier(token) => return Err(found(token, ", expected: ',' or ')'")),
+                token if !value.is_empty() => return Err(found(token, ", expected: ',' or ')'")),
                 token => return Err(found(token, ", expected: ',', ')' or identifier")),
             }
         }
@@ -396,7 +396,8 @@ mod tests {
         check_error("a=b c", "found 'c', expected: ',' or 'end of string'");
         check_error("!", "unable to parse requirement: found '', expected: identifier");
         check_error("a in b", "unable to parse requirement: found 'b' expected: '('");
-        check_error("a in (b", "unable to parse requirement: found '', expected: ',', ')' or identifier");
+        check_error("a in (b", "unable to parse requirement: found '', expected: ',' or ')'");
+        check_error("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier");
         check_error("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'");
         check_error("a==(b", "unable to parse requirement: found '(', expected: identifier");
         check_error("-a", r#"unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of"#);

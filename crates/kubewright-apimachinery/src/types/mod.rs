@@ -275,6 +275,11 @@ impl Struct {
         Some(self.numbers[at].1)
     }
 
+    /// Returns the fields with protobuf numbers, in the order of these.
+    pub fn numbered_fields(&self) -> impl Iterator<Item = (u32, Numbered)> {
+        self.numbers.iter().copied()
+    }
+
     /// Returns whether the whole struct has one owner.
     pub fn is_atomic(&self) -> bool {
         self.atomic

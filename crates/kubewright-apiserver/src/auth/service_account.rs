@@ -56,7 +56,7 @@ pub(crate) fn token_spec(
     if !spec.is_object() {
         return Err(Status::bad_request("the spec of a TokenRequest must be an object"));
     }
-    let seconds = seconds(&spec, name)?;
+    let seconds = seconds(&spec)?;
     spec["expirationSeconds"] = seconds.into();
     if list(&spec, "/audiences").is_empty() {
         spec["audiences"] = json!([audience]);
@@ -77,12 +77,12 @@ pub(crate) fn token_spec(
     Ok(TokenSpec { claims, spec, seconds })
 }
 
-fn seconds(spec: &Value, name: &str) -> Result<i64, Status> {
+fn seconds(spec: &Value) -> Result<i64, Status> {
     let (default, least, most) = LIFETIME;
     let sent = &spec["expirationSeconds"];
     let wrong = |why: &str| {
         let cause = Cause::invalid("spec.expirationSeconds", sent, why);
-        Err(Status::invalid("authentication.k8s.io", "TokenRequest", name, vec![cause]))
+        Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", vec![cause]))
     };
     match sent.as_i64() {
         None if sent.is_null() => Ok(default),

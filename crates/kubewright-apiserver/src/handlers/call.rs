@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{StatusCode, header, request::Parts};
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::status::{Details, Status};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -41,6 +41,8 @@ pub(super) struct Call {
     pub(super) accept: Accept,
     pub(super) parts: Parts,
     pub(super) body: Bytes,
+    /// Warnings about the body of a request that is refused for another reason.
+    pub(super) problems: Warnings,
     /// Warnings for a response that denies the request.
     pub(super) warnings: Warnings,
     /// Warnings about the valid object of the request.
@@ -79,6 +81,14 @@ impl Call {
     /// Returns 404 for the object.
     pub(super) fn not_found(&self) -> Status {
         Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
+    }
+
+    /// Returns 405 for a watch of a resource that can only be listed.
+    pub(super) fn not_watched(&self) -> Status {
+        let Resource { group, plural, .. } = &*self.resource;
+        let message = format!("watch is not supported on resources of kind {plural:?}");
+        let details = Details { group: group.to_string(), kind: plural.to_string(), ..Details::default() };
+        Status { details: Some(details.into()), ..Status::new(405, "MethodNotAllowed", message) }
     }
 
     /// Returns the name of the field manager: that of the options or, by default, the first part of the `User-Agent`.

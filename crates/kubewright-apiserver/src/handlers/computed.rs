@@ -26,7 +26,7 @@ pub(super) fn respond(call: &Call, objects: Vec<Value>) -> Result<Response, Stat
     let selection = list::selection(call)?;
     let items: Vec<_> =
         objects.filter(|(key, stored)| selection.matches(key, stored)).map(|(_, stored)| stored).collect();
-    Ok(response::value(StatusCode::OK, call.accept.text, &call.present_list(&items, &json!({}))?))
+    Ok(response::value(StatusCode::OK, call.accept.encoding, &call.present_list(&items, &json!({}))?))
 }
 
 /// Returns the response to a GET of a collection or of one object whose objects are derived from stored ones.
@@ -45,5 +45,5 @@ pub(super) fn derive(call: &Call, from: DerivedFrom) -> Result<Response, Status>
     let selected = list::range(&snapshot.objects, selection.namespace(), None);
     let selected = selected.filter(|(key, stored)| selection.matches(key, stored));
     let items: Vec<_> = selected.filter_map(|(_, stored)| derive(stored).map(Stored::unsaved).map(Arc::new)).collect();
-    Ok(response::value(StatusCode::OK, call.accept.text, &call.present_list(&items, &json!({}))?))
+    Ok(response::value(StatusCode::OK, call.accept.encoding, &call.present_list(&items, &json!({}))?))
 }

@@ -14,6 +14,7 @@ use super::{
     decode::{self, Format},
     lifecycle::DecodedBody,
     query::WriteOptions,
+    settle::settle,
 };
 use crate::{
     admission::{Operation, Review},
@@ -32,7 +33,8 @@ const SUFFIX: usize = 5;
 /// Creates an object.
 pub(super) async fn create(call: &Call) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let decoded = decode::object(&call.resource.kind, Format::of(&call.parts.headers)?, &call.body)?;
+    let decoded =
+        decode::object(&call.resource.kind, call.resource.schema.custom, Format::of(&call.parts.headers)?, &call.body)?;
     let incoming = call.receive(decoded, options.field_validation)?;
     let name = call.manager_name(&options);
     let manager = call.manager(&name, "");
@@ -71,13 +73,17 @@ fn review(call: &Call, review: &Value, manager: &Manager<'_>) -> Result<Option<V
     let resource = &*call.resource;
     let Some(status) = resource.strategy.review(review, &call.requester()) else { return Ok(None) };
     let status = status?;
-    let causes = resource.strategy.validate(None, review);
+    let mut reviewed = call.complete(None, review.clone(), manager);
+    let causes = resource.strategy.validate(None, &reviewed);
     if !causes.is_empty() {
         // Kubernetes' errors about reviews of access don't name the kind.
         let kind = if &*resource.group == "authorization.k8s.io" { "" } else { &*resource.kind };
         return Err(Status::invalid(&resource.group, kind, "", causes));
     }
-    let mut reviewed = call.complete(None, review.clone(), manager);
+    if resource.strategy.answers_status_only() {
+        reviewed = json!({"metadata": {}, "spec": {}});
+        codec::set_type(&mut reviewed, &resource.group, &resource.version, &resource.kind);
+    }
     reviewed["status"] = status;
     if resource.strategy.stamps_review() {
         meta::set(&mut reviewed, "creationTimestamp", Some(meta::time(call.state.clock.now())));
@@ -174,5 +180,6 @@ async fn insert_named(
         (present, _) => Err(taken(present.map_or(&Value::Null, |present| present))),
     };
     let committed = call.commit_charged(&key, decide)?;
+    settle(&call.state, resource, &key)?;
     call.load(committed.object.ok_or_else(|| Status::internal("the object was not stored"))?).await
 }

@@ -58,12 +58,13 @@ const SHOWN: usize = 30;
 
 /// Parses a body.
 pub(crate) fn decode(format: Format, body: &[u8]) -> Result<Decoded, Status> {
-    read(format, body).map_err(Status::bad_request)
+    read(format, true, body).map_err(Status::bad_request)
 }
 
-/// Parses a body that is an object of a kind, whose type may be missing in it.
-pub(super) fn object(kind: &str, format: Format, body: &[u8]) -> Result<Decoded, Status> {
-    let mut decoded = read(format, body).map_err(|why| unrecognized(kind, &why, body))?;
+/// Parses a body that is an object of a kind, whose type may be missing in it. One of a custom kind isn't decoded into a
+/// struct in Kubernetes.
+pub(super) fn object(kind: &str, custom: bool, format: Format, body: &[u8]) -> Result<Decoded, Status> {
+    let mut decoded = read(format, custom, body).map_err(|why| unrecognized(kind, &why, body))?;
     if decoded.value.is_null() {
         decoded.value = json!({});
     }
@@ -99,9 +100,12 @@ pub(super) fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
     Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"))
 }
 
-fn read(format: Format, body: &[u8]) -> Result<Decoded, String> {
+fn read(format: Format, untyped: bool, body: &[u8]) -> Result<Decoded, String> {
     match format {
-        Format::Json => decode::json(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}")),
+        Format::Json => {
+            let decoded = if untyped { decode::json(body) } else { decode::json_into_struct(body) };
+            decoded.map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+        }
         Format::Yaml => decode::yaml(body).map_err(|error| error.to_string()),
         Format::Protobuf => {
             let value = protobuf::decode(body).map_err(|error| error.to_string())?;

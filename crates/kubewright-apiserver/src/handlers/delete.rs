@@ -203,7 +203,7 @@ pub(super) async fn delete(call: &Call) -> Result<Response, Status> {
         let object = call.load(object).await?;
         return Ok(call.object(code, &object, &warnings));
     }
-    let mut response = response::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
+    let mut response = response::value(StatusCode::OK, call.accept.encoding, &success(&call.resource, &object.value()));
     response::add_warnings(&mut response, &warnings);
     Ok(response)
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use super::{call::Call, lifecycle::DecodedBody, part::Part, query::WriteOptions};
+use super::{call::Call, lifecycle::DecodedBody, part::Part, query::WriteOptions, settle::settle};
 use crate::{
     admission::{Attributes, NAMESPACES, Operation, Review},
     codec,
@@ -152,6 +152,14 @@ impl Call {
         options: &WriteOptions,
         subresource: &str,
     ) -> Result<Edited, Status> {
+        let edited = self.change(edit, options, subresource).await?;
+        if !options.dry_run {
+            settle(&self.state, &self.resource, &self.key())?;
+        }
+        Ok(edited)
+    }
+
+    async fn change(&self, edit: &impl Edit, options: &WriteOptions, subresource: &str) -> Result<Edited, Status> {
         let review = self.review(
             Operation::Update,
             &self.name,

@@ -45,7 +45,7 @@ pub(super) async fn evict(call: &Call, subresource: &Subresource) -> Result<Resp
         Protection::Of(pod) => evict_protected(call, &pod, &options)?,
     }
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    let mut response = response::value(StatusCode::CREATED, call.accept.text, &body);
+    let mut response = response::value(StatusCode::CREATED, call.accept.encoding, &body);
     response::add_warnings(&mut response, &warnings);
     Ok(response)
 }

@@ -10,7 +10,7 @@ use super::{query::Query, route::Route};
 use crate::{
     aggregation::RemoteVersion,
     body::Body,
-    discovery::{self, Aggregated, Others},
+    discovery::{self, Others},
     openapi::Document,
     registry::Registry,
     response::{self, Accept, Response},
@@ -21,15 +21,18 @@ use crate::{
 pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
     let others = others(state, parts, &route).await;
     if !exists(&state.registry, &others, &route) {
-        return not_found(&state.registry, parts);
+        return match route {
+            Route::OpenApiV3(_) => Ok(no_document()),
+            _ => not_found(&state.registry, parts),
+        };
     }
     if !has_method(&state.registry, &route, &parts.method) {
         return Err(Status::method_not_allowed());
     }
-    if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
+    if matches!(route, Route::CoreVersions | Route::Groups) && wants_aggregated(&parts.headers) {
         let core = matches!(route, Route::CoreVersions);
-        let (document, tag) = discovery::aggregated(&state.registry, &others, core, form);
-        let mut response = tagged(parts, form.content_type(), &tag, document.to_string());
+        let (document, tag) = discovery::aggregated(&state.registry, &others, core);
+        let mut response = tagged(parts, discovery::AGGREGATED, &tag, document.to_string());
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
         return Ok(response);
     }
@@ -56,7 +59,7 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
         }
         _ => return Err(Status::no_such_resource()),
     };
-    Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
+    Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.encoding, &document))
 }
 
 /// Returns what the document of a route contains beside the resources of this server. Their servers are only asked for
@@ -64,7 +67,7 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
 async fn others(state: &State, parts: &Parts, route: &Route) -> Others {
     let aggregation = &state.aggregation;
     let versions = match route {
-        Route::Groups if aggregated_form(&parts.headers).is_some() => aggregation.versions().await,
+        Route::Groups if wants_aggregated(&parts.headers) => aggregation.versions().await,
         Route::OpenApiV3Index => aggregation.versions().await,
         Route::Groups | Route::Group(_) => aggregation.known_versions(),
         _ => return Others::default(),
@@ -100,11 +103,14 @@ fn open_api_path(registry: &Registry, path: &str) -> bool {
     registry.first(|entry| &*entry.group == group && &*entry.version == version).is_some()
 }
 
-/// Returns whether a route supports a method. Discovery documents of built-in groups can only be read with GET. Kubernetes
-/// serves all other documents with any method.
+/// Returns whether a route supports a method. The versions of built-in groups, and the group that the aggregator itself
+/// serves, can only be read with GET. Kubernetes serves the other groups, which the aggregator lists, and the documents beside
+/// discovery with any method.
 fn has_method(registry: &Registry, route: &Route, method: &Method) -> bool {
     match route {
-        Route::Group(group) | Route::GroupVersion(group, _) if !registry.has_builtin_group(group) => true,
+        Route::Group(group) => group != "apiregistration.k8s.io",
+        Route::GroupVersion(group, _) if !registry.has_builtin_group(group) => true,
+        Route::Groups => true,
         Route::Index
         | Route::Health { .. }
         | Route::Metrics
@@ -124,6 +130,13 @@ fn not_found(registry: &Registry, parts: &Parts) -> Result<Response, Status> {
         _ => false,
     };
     if known { Err(Status::no_such_resource()) } else { Ok(page_not_found()) }
+}
+
+/// Returns 404 for an OpenAPI document, which has no body.
+fn no_document() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }
 
 /// Returns 404 in plain text.
@@ -193,7 +206,8 @@ fn open_api(state: &State, others: &Others, parts: &Parts, route: &Route) -> Opt
         Route::OpenApiV3Index => {
             let path = |version: &RemoteVersion| format!("apis/{}/{}", version.group, version.version);
             let others = others.versions.iter().filter_map(|one| Some((path(one), one.open_api.clone()?)));
-            Some((api.v3_index(registry, others), JSON))
+            // As in Kubernetes, which leaves the type to be guessed.
+            Some((api.v3_index(registry, others), "text/plain; charset=utf-8"))
         }
         Route::OpenApiV3(path) => Some((api.v3(registry, path)?, JSON)),
         Route::OpenApiV2 => {
@@ -210,23 +224,20 @@ fn address(parts: &Parts) -> &str {
     host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
 }
 
-/// Returns the version of aggregated discovery, if the client prefers it to plain discovery.
-fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
+/// Returns whether the client prefers aggregated discovery to plain discovery.
+fn wants_aggregated(headers: &HeaderMap) -> bool {
     for value in headers.get_all(header::ACCEPT) {
         for clause in value.to_str().unwrap_or_default().split(',') {
             let parts: Vec<_> = clause.split(';').map(str::trim).collect();
             let aggregated = parts.contains(&"as=APIGroupDiscoveryList") && parts.contains(&"g=apidiscovery.k8s.io");
             match parts.first() {
-                Some(&"application/json") if aggregated && parts.contains(&"v=v2") => return Some(Aggregated::V2),
-                Some(&"application/json") if aggregated && parts.contains(&"v=v2beta1") => {
-                    return Some(Aggregated::V2Beta1);
-                }
-                Some(&("application/json" | "*/*")) if !aggregated => return None,
+                Some(&"application/json") if aggregated && parts.contains(&"v=v2") => return true,
+                Some(&("application/json" | "*/*")) if !aggregated => return false,
                 _ => {}
             }
         }
     }
-    None
+    false
 }
 
 /// Returns a response with a document and its entity tag, or 304 if the client already has the document.
@@ -262,6 +273,18 @@ fn version() -> serde_json::Value {
         "minCompatibilityMajor": MAJOR, "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
         "gitVersion": VERSION, "gitCommit": "",
         "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "platform": format!("{}/{}", of_go(std::env::consts::OS), of_go(std::env::consts::ARCH)),
     })
+}
+
+/// Returns Go's name of an operating system or architecture, which programs compare with those of images.
+fn of_go(name: &str) -> &str {
+    match name {
+        "macos" => "darwin",
+        "x86_64" => "amd64",
+        "x86" => "386",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
 }

@@ -64,6 +64,14 @@ impl Call {
         // A patch is checked with the object that it results in.
         let patched = self.parts.method == Method::PATCH;
         problems.extend(object_meta::deduplicate_owners(&mut object, patched));
+        // A response that refuses the request later has them, too.
+        let mut warnings = self.problems.lock();
+        for problem in &problems {
+            if !warnings.contains(problem) {
+                warnings.push(problem.clone());
+            }
+        }
+        drop(warnings);
         Ok(DecodedBody { object, warnings: problems })
     }
 
@@ -131,7 +139,7 @@ impl Call {
 
     /// Checks that the name and namespace of the body match the path. Adds a missing namespace, and removes that of an
     /// object of the cluster.
-    fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
+    pub(super) fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
         if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
             return Err(Status::bad_request(
@@ -224,16 +232,16 @@ impl Call {
             }
         });
         let mut causes = object_meta::check_name(resource, &object);
-        causes.extend(schema_rules::validate(resource, &object, None).await);
+        causes.extend(schema_rules::validate(resource, &object, None, false).await);
         codec::to_stored(resource, &mut object);
+        let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
         decoding::complete(resource, &mut object);
-        let object = self.settle(object);
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
-        self.advise(None, &object);
+        self.advise(early, None, &object);
         resource.strategy.check_access(&self.requester(), None, &object)?;
         Ok(object)
     }
@@ -290,7 +298,7 @@ impl Call {
         };
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await;
+        let mut causes = schema_rules::validate(resource, &object, Some(old_served), part == Part::Status).await;
         codec::to_stored(resource, &mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
@@ -304,9 +312,6 @@ impl Call {
             resource.strategy.prepare_status(part.subresource(), old, &mut object, &now);
         }
         decoding::complete(resource, &mut object);
-        if part == Part::Main {
-            object = self.settle(object);
-        }
         causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(object_meta::check_update(old, &object));
         causes.extend(match part {
@@ -316,8 +321,11 @@ impl Call {
             Part::Approval => resource.strategy.validate_part(part.subresource(), old, &object),
         });
         self.check_causes(&object, causes)?;
+        if part == Part::Other("resize") && old["spec"] != object["spec"] {
+            self.check_node(&object)?;
+        }
         if part == Part::Main {
-            self.advise(Some(old), &object);
+            self.advise(Vec::new(), Some(old), &object);
         }
         let requester = self.requester();
         if is_status {
@@ -330,21 +338,23 @@ impl Call {
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
 
-    /// Determines the warnings about a valid object that is new or replaces `old`.
-    fn advise(&self, old: Option<&Value>, object: &Value) {
-        *self.advice.lock() = if self.resource.schema.custom {
+    /// Checks that the node of a pod to be resized exists, as an admission plugin does that reads what the node can do.
+    fn check_node(&self, pod: &Value) -> Result<(), Status> {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() || self.state.store.get("/nodes", &Key::new("", node)).is_some() {
+            return Ok(());
+        }
+        Err(self.forbidden(pod, &format!("node {node:?} not found")))
+    }
+
+    /// Determines the warnings about a valid object that is new or replaces `old`, which follow earlier ones.
+    fn advise(&self, mut warnings: Vec<String>, old: Option<&Value>, object: &Value) {
+        warnings.extend(if self.resource.schema.custom {
             object_meta::finalizer_warnings(old, object)
         } else {
             self.resource.strategy.warnings(old, object)
-        };
-    }
-
-    /// Sets the status that a controller of the server sets, which then owns it.
-    fn settle(&self, object: Value) -> Value {
-        let resource = &*self.resource;
-        let Some(mut settled) = resource.strategy.settled(&object) else { return object };
-        decoding::complete(resource, &mut settled);
-        self.manager("kube-apiserver", "status").track(resource, Some(&object), settled)
+        });
+        *self.advice.lock() = warnings;
     }
 
     /// Returns 403 for an object that a rule of its kind doesn't admit. Before its name is generated, an object is identified

@@ -6,7 +6,10 @@ use base64::{DecodeError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
 use http::StatusCode;
-use kubewright_apimachinery::status::{Cause, Details, Status};
+use kubewright_apimachinery::{
+    decode,
+    status::{Cause, Details, Status},
+};
 use serde_json::{Value, json};
 
 use super::call::Call;
@@ -14,9 +17,9 @@ use crate::{
     body::Body,
     codec,
     group_version::group_version,
-    object_type,
+    object_type, protobuf,
     registry::Resource,
-    response::{self, Representation, Response, TextFormat},
+    response::{self, Encoding, Representation, Response},
     selection::Selection,
     storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
     strconv,
@@ -238,7 +241,7 @@ impl Token {
             };
             invalid(&format!("illegal base64 data at input byte {place}"))
         })?;
-        let token: Value = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
+        let token = decode::json(&bytes).map_err(|error| invalid(&error))?.value;
         let version = token["v"].as_str().unwrap_or_default();
         if version != TOKEN_VERSION {
             return Err(invalid(&format!("server does not recognize this encoded version {version}")));
@@ -286,7 +289,7 @@ async fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
             );
             let mut body = status.to_json();
             body["metadata"]["continue"] = self::token(-1, &after, &call.namespace).into();
-            Ok(Continuation::Expired(response::value(StatusCode::GONE, TextFormat::Json, &body)))
+            Ok(Continuation::Expired(response::value(StatusCode::GONE, Encoding::Json, &body)))
         }
     }
 }
@@ -331,11 +334,23 @@ pub(super) fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Resu
         metadata["remainingItemCount"] = remaining.into();
     }
     let resource = &call.resource;
-    if call.accept.representation == Representation::Whole && call.accept.text == TextFormat::Json {
+    if resource.schema.custom && call.accept.representation == Representation::Whole && page.next.is_none() {
+        // Lists of custom objects pass through no Go type, which would leave out an empty token.
+        metadata["continue"] = "".into();
+    }
+    if call.accept.representation == Representation::Whole && call.accept.encoding == Encoding::Json {
         return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata)));
     }
+    if let (Representation::Whole, Encoding::Protobuf, Some(of)) =
+        (call.accept.representation, call.accept.encoding, resource.schema.served)
+    {
+        let version = group_version(&resource.group, &resource.version);
+        let objects = items.iter().map(|stored| codec::to_served(resource, &stored.value()));
+        let list = protobuf::encode_list((&version, &resource.list_kind), &metadata, of, objects);
+        return Ok(response::protobuf(StatusCode::OK, list));
+    }
     let list = call.present_list(&items, &metadata)?;
-    Ok(response::value(StatusCode::OK, call.accept.text, &list))
+    Ok(response::value(StatusCode::OK, call.accept.encoding, &list))
 }
 
 /// The text of a list. It is written while it is sent, so that a large list is never in memory as a whole.

@@ -21,8 +21,10 @@ mod query;
 mod quota;
 mod route;
 mod scale;
+mod settle;
 mod subresource;
 mod token;
+mod touched;
 mod update;
 mod watch;
 
@@ -34,7 +36,6 @@ use http::{Method, Request, request::Parts};
 use http_body_util::BodyExt;
 use kubewright_apimachinery::status::Status;
 
-pub(crate) use self::call::ServerShutdown;
 use self::{
     call::Call,
     decode::MAX_BODY,
@@ -42,6 +43,10 @@ use self::{
     part::Part,
     query::Query,
     route::{Route, Target},
+};
+pub(crate) use self::{
+    call::ServerShutdown,
+    settle::{settle, settled},
 };
 use crate::{
     admission::Warnings,
@@ -106,14 +111,19 @@ where
     }
     let body = read_body(body).await?;
     // Reviews aren't printed as tables.
-    let accept = Accept::of_resource(&parts.headers, !target.resource.list_kind.is_empty())?;
+    let (tables, protobuf) = (!target.resource.list_kind.is_empty(), target.resource.schema.served.is_some());
+    let accept = match Accept::of_objects(&parts.headers, tables, protobuf) {
+        Ok(accept) => accept,
+        Err(status) => return Ok(response::status_as(Accept::of_errors(&parts.headers), &status)),
+    };
     let mut query = Query::parse(parts.uri.query());
     let Target { resource, namespace, mut name, subresource, watch } = target;
     if watch {
         query.select_watch(name.take().as_deref());
     }
     let name = name.unwrap_or_default();
-    let (deprecation, warnings, advice) = (resource.deprecated.clone(), Warnings::default(), Warnings::default());
+    let deprecation = resource.deprecated.clone();
+    let (problems, warnings, advice) = (Warnings::default(), Warnings::default(), Warnings::default());
     let call = Call {
         state,
         resource,
@@ -125,22 +135,26 @@ where
         accept,
         parts,
         body,
+        problems: problems.clone(),
         warnings: warnings.clone(),
         advice: advice.clone(),
         conversions: Conversions::default(),
     };
     let (store, writes) = (call.state.store.clone(), !is_read);
     let mut result = dispatch(call).await;
+    // The router refuses these, which knows nothing of the kind.
+    let is_routed = !matches!(&result, Err(status) if *status == Status::method_not_allowed());
     if writes && result.is_ok() {
         // One place for all requests, since some write several objects.
         result = store.synced().await.map_err(Status::from).and(result);
     }
     let mut response = result.unwrap_or_else(|status| {
-        let mut response = response::status_as(accept.text, &status);
+        let mut response = response::status_as(accept.encoding, &status);
+        response::add_warnings(&mut response, &problems.lock());
         response::add_warnings(&mut response, &warnings.lock());
         response
     });
-    response::add_warnings(&mut response, deprecation.as_slice());
+    response::add_warnings(&mut response, deprecation.as_slice().get(..usize::from(is_routed)).unwrap_or_default());
     response::add_warnings(&mut response, &advice.lock());
     Ok(response)
 }
@@ -194,7 +208,10 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
     };
     // A custom kind whose definition is being deleted serves more than discovery shows.
     if !call.resource.schema.custom && !call.resource.verbs.contains(&verb) {
-        return Err(Status::method_not_allowed());
+        return Err(match verb {
+            "watch" if call.resource.verbs.contains(&"list") => call.not_watched(),
+            _ => Status::method_not_allowed(),
+        });
     }
     let needs_namespace = matches!(verb, "create" | "deletecollection");
     if needs_namespace && call.resource.namespaced && call.namespace.is_empty() {

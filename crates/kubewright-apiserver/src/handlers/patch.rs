@@ -15,8 +15,11 @@ use super::{
     edit::{Edited, PartEdit},
     part::Part,
     query::WriteOptions,
+    touched,
 };
-use crate::{managed_fields::Manager, meta, registry::Resource, response::Response, schema_rules};
+use crate::{
+    managed_fields::Manager, meta, object_type::ObjectType, registry::Resource, response::Response, schema_rules,
+};
 
 /// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,22 +129,39 @@ impl Patch {
         if let Some(cause) = cause {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
-        let decoded = kind.decode(&call.body)?;
+        let mut decoded = kind.decode(&call.body)?;
+        if kind == PatchType::Json {
+            decoded.duplicates.iter_mut().for_each(|duplicate| duplicate.insert_str(0, "json patch "));
+        }
         let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })
     }
 
     /// Returns the error for a patch whose result isn't an object of the kind.
-    fn refused(&self, resource: &Resource, manager: &Manager<'_>, served: &Value, status: Status) -> Status {
-        let Some(why) = schema_rules::unreadable_reason(resource, &status) else { return status };
-        let shown = match self.kind {
+    pub(super) fn refused(
+        &self,
+        resource: &Resource,
+        manager: &Manager<'_>,
+        served: &Value,
+        kind: &str,
+        status: Status,
+    ) -> Status {
+        let Some(why) = schema_rules::unreadable_reason(kind, &status) else { return status };
+        let result = match self.kind {
             PatchType::Apply => return status,
-            PatchType::Strategic => go_format::plain(&self.decoded.value),
+            PatchType::Strategic => Value::Null,
             PatchType::Json | PatchType::Merge => {
-                let result = self.kind.perform(resource, manager, served, &self.decoded.value);
-                result.unwrap_or_default().to_string()
+                self.kind.perform(resource, manager, served, &self.decoded.value).unwrap_or_default()
             }
         };
+        let shown = match self.kind {
+            PatchType::Merge => touched::shown(served, &result, &self.decoded.value),
+            PatchType::Json => touched::shown(served, &result, &touched::of_operations(&self.decoded.value)),
+            _ => go_format::plain(&self.decoded.value),
+        };
+        // Kubernetes decodes the result by its own kind before it turns out to be another one.
+        let undecodable = ObjectType::of_object(&result).and_then(|ty| ty.decode(&mut result.clone()).err());
+        let why = undecodable.as_deref().unwrap_or(why);
         Status::invalid("", "", "", vec![Cause::invalid("patch", &shown.into(), why)])
     }
 
@@ -173,7 +193,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
         let received = call.receive(decoded, patch.options.field_validation);
-        received.map_err(|status| patch.refused(&call.resource, &manager, served, status))
+        received.map_err(|status| patch.refused(&call.resource, &manager, served, &call.resource.kind, status))
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
 use super::call::Call;
@@ -11,7 +11,7 @@ use crate::{
     codec,
     group_version::group_version,
     registry::Resource,
-    response::{self, Representation, Response},
+    response::{self, Encoding, Representation, Response},
     storage::Stored,
     table::{self, Include},
 };
@@ -20,8 +20,8 @@ use crate::{
 const BATCH: usize = 500;
 
 /// Returns the `PartialObjectMetadata` of an object.
-pub(super) fn metadata(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+pub(super) fn metadata(version: &str, object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": object["metadata"]})
 }
 
 /// Returns 406 for the metadata of a list that is asked for of one object. Go's name of its type is part of the message.
@@ -59,14 +59,15 @@ pub(super) fn table_metadata(stored: &Stored) -> Value {
 impl Call {
     /// Returns the response with one object.
     pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Response {
-        let (resource, text) = (&self.resource, self.accept.text);
+        let (resource, encoding) = (&self.resource, self.accept.encoding);
         let served = || codec::to_served(resource, &stored.value());
         let mut response = match self.accept.representation {
-            Representation::Whole => response::json_text(code, text, codec::served_text(resource, stored)),
-            Representation::Metadata => response::value(code, text, &metadata(&served())),
-            Representation::MetadataList => response::status_as(text, &no_list(resource)),
+            Representation::Whole if encoding == Encoding::Protobuf => response::value(code, encoding, &served()),
+            Representation::Whole => response::json_text(code, encoding, codec::served_text(resource, stored)),
+            Representation::Metadata => response::value(code, encoding, &metadata(self.accept.meta_version, &served())),
+            Representation::MetadataList => response::status_as(encoding, &no_list(resource)),
             Representation::Table => match self.table(&[served()], &table_metadata(stored), true) {
-                Ok(table) => response::value(code, text, &table),
+                Ok(table) => response::value(code, encoding, &table),
                 Err(status) => response::status(&status),
             },
         };
@@ -95,9 +96,9 @@ impl Call {
             Representation::Metadata => return Err(no_object(resource)),
             Representation::MetadataList => json!({
                 "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
+                "apiVersion": self.accept.meta_version,
                 "metadata": list_metadata,
-                "items": objects.map(|object| metadata(&object)).collect::<Vec<_>>(),
+                "items": objects.map(|object| metadata(self.accept.meta_version, &object)).collect::<Vec<_>>(),
             }),
             Representation::Table => {
                 let mut batch = || objects.by_ref().take(BATCH).collect::<Vec<_>>();
@@ -119,7 +120,11 @@ impl Call {
     /// Returns the part of an object that each row of a table includes.
     fn include(&self) -> Result<Include, Status> {
         let text = self.query.get("includeObject").unwrap_or_default();
-        Include::parse(text).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {text:?}")))
+        Include::parse(text).ok_or_else(|| {
+            let why = "must be 'Metadata', 'Object', 'None', or empty";
+            let cause = Cause::invalid("includeObject", &text.into(), why);
+            Status::bad_request(format!("Unable to convert to Table as requested: {cause}"))
+        })
     }
 
     /// Returns a `Table` of objects.
@@ -130,6 +135,11 @@ impl Call {
 
     /// Returns the options of a table.
     pub(super) fn table_options(&self, headers: bool) -> Result<table::Options, Status> {
-        Ok(table::Options { include: self.include()?, headers, now: self.state.clock.now() })
+        Ok(table::Options {
+            include: self.include()?,
+            headers,
+            now: self.state.clock.now(),
+            version: self.accept.meta_version,
+        })
     }
 }

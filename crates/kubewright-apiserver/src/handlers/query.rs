@@ -23,6 +23,11 @@ impl Query {
     }
 
     /// Returns all parameters, in the order sent.
+    pub(crate) fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
+    /// Returns all parameters, in the order sent.
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
         self.0
     }
@@ -112,9 +117,10 @@ impl WriteOptions {
                     "Too long: may not be more than 128 bytes",
                 ));
             }
-            if manager.chars().any(char::is_control) {
-                let why = "should only contain printable characters";
-                causes.push(Cause::invalid("fieldManager", &json!(manager), why));
+            // As in Kubernetes, each is reported, by its place among the bytes.
+            for (place, character) in manager.char_indices().filter(|(_, character)| character.is_control()) {
+                let why = format!("invalid character U+{:04X} (at position {place})", u32::from(character));
+                causes.push(Cause::invalid("fieldManager", &json!(manager), &why));
             }
         }
         if !causes.is_empty() {

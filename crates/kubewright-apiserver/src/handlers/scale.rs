@@ -57,7 +57,8 @@ impl Scaler<'_> {
     async fn update(&self) -> Result<Response, Status> {
         let call = self.call;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        let DecodedBody { object: sent, warnings } = call.body_of_kind(SCALE, options.field_validation)?;
+        let DecodedBody { object: mut sent, warnings } = call.body_of_kind(SCALE, options.field_validation)?;
+        call.check_name_and_namespace(&mut sent)?;
         let name = call.manager_name(&options);
         self.edit(&options, &call.manager(&name, "scale"), |scale| {
             call.check_uid(scale, &sent)?;
@@ -78,7 +79,8 @@ impl Scaler<'_> {
             };
             let value = kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?;
             let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
-            self.call.typed(SCALE, decoded, patch.options.field_validation)
+            let typed = self.call.typed(SCALE, decoded, patch.options.field_validation);
+            typed.map_err(|status| patch.refused(&self.call.resource, &manager, scale, SCALE.2, status))
         };
         self.edit(&patch.options, &manager, edit).await
     }
@@ -105,7 +107,7 @@ impl Scaler<'_> {
         }
         let document = match call.accept.representation {
             Representation::Whole => scale,
-            Representation::Metadata => present::metadata(&scale),
+            Representation::Metadata => present::metadata(call.accept.meta_version, &scale),
             Representation::MetadataList => return Err(present::no_list(&call.resource)),
             Representation::Table => {
                 let resource = Resource { columns: scale_columns(), ..(*call.resource).clone() };
@@ -113,7 +115,7 @@ impl Scaler<'_> {
                 table::render(&resource, [&scale], &version, call.table_options(true)?)
             }
         };
-        Ok(response::value(StatusCode::OK, call.accept.text, &document))
+        Ok(response::value(StatusCode::OK, call.accept.encoding, &document))
     }
 
     /// Returns the scale of an object.
@@ -163,12 +165,17 @@ struct ScaleEdit<'a, F> {
 
 impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_, F> {
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
-        (self.desired)(&self.scaler.view(served)?)
+        let mut scale = self.scaler.view(served)?;
+        // Patches see who owns the number of replicas.
+        meta::set(&mut scale, "managedFields", owners(&self.scaler.paths.spec_replicas, served));
+        let mut body = (self.desired)(&scale)?;
+        meta::set(&mut body.object, "managedFields", None);
+        Ok(body)
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
         let Scaler { call, spec, .. } = self.scaler;
-        let replicas = replicas(&desired)?;
+        let replicas = replicas(&desired, call.resource.schema.custom)?;
         let object = if self.manager.applies {
             let mut config = json!({"metadata": {"name": call.name}});
             codec::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
@@ -196,8 +203,25 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_,
     }
 }
 
-/// Returns the number of replicas of a scale.
-fn replicas(scale: &Value) -> Result<Value, Status> {
+/// Returns the managed fields of a scale: the owners of the number of replicas of an object, at a path such as
+/// `.spec.replicas`.
+fn owners(path: &str, object: &Value) -> Option<Value> {
+    let pointer: String = path.trim_start_matches('.').split('.').map(|step| format!("/f:{step}")).collect();
+    let owners = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let owners: Vec<Value> = owners
+        .filter(|owner| owner["fieldsV1"].pointer(&pointer).is_some())
+        .map(|owner| {
+            let mut owner = owner.clone();
+            owner["apiVersion"] = group_version(SCALE.0, SCALE.1).into();
+            owner["fieldsV1"] = json!({"f:spec": {"f:replicas": {}}});
+            owner
+        })
+        .collect();
+    (!owners.is_empty()).then(|| owners.into())
+}
+
+/// Returns the number of replicas of a scale. That of a custom object is checked with the object.
+fn replicas(scale: &Value, custom: bool) -> Result<Value, Status> {
     let refuse = |why: &str, value: &Value| {
         let cause = Cause::invalid("spec.replicas", value, why);
         let name = meta::text(scale, "name");
@@ -210,6 +234,7 @@ fn replicas(scale: &Value) -> Result<Value, Status> {
         Value::Null => Ok(json!(0)),
         value => match value.as_i64() {
             Some(0..=2_147_483_647) => Ok(value.clone()),
+            Some(_) if custom => Ok(value.clone()),
             Some(_) => refuse("must be greater than or equal to 0", value),
             None => refuse("must be a whole number", value),
         },

@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{
     action::ActionRequest,
-    admission, codec,
+    admission,
+    body::Body,
+    codec,
     group_version::group_version,
     meta,
     object_type::ObjectType,
@@ -41,6 +43,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         }
         _ => {}
     }
+    call.check_action(name)?;
     if let Some(action) = call.state.actions.find(&resource, name) {
         call.authorize_upgrade(name)?;
         let (call, warnings) = call.admit_action(name).await?;
@@ -53,7 +56,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     }
     let found = resource.subresources.iter().find(|subresource| match subresource.operation {
         // The rest of the path belongs to the object.
-        Some(Operation::Proxy) => name.split('/').next() == Some(subresource.name),
+        _ if subresource.name == "proxy" => name.split('/').next() == Some(subresource.name),
         _ => subresource.name == name,
     });
     let Some(subresource) = found else {
@@ -68,7 +71,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         (Some(Operation::Part), _) => call.part(Part::Other(subresource.name)).await,
         (Some(Operation::Proxy), _) => proxy::proxy(call, subresource).await,
         (Some(_), _) => Err(Status::method_not_allowed()),
-        (None, _) => Err(call.not_attached(name)),
+        (None, _) => call.not_attached(name),
     }
 }
 
@@ -135,14 +138,38 @@ impl Call {
         })
     }
 
-    /// Returns the error for an action that isn't attached or that can't reach the object.
-    fn not_attached(&self, name: &str) -> Status {
-        let Some(stored) = self.state.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
-        if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
-            return Status::bad_request(why);
+    /// Checks the method, the parameters and the object of an action, whether it is attached or not.
+    fn check_action(&self, name: &str) -> Result<(), Status> {
+        let name = name.split('/').next().unwrap_or_default();
+        let mut subresources = self.resource.subresources.iter();
+        let Some(subresource) = subresources.find(|one| one.name == name && one.operation.is_none()) else {
+            return Ok(());
+        };
+        let verb = match self.parts.method {
+            Method::GET | Method::HEAD => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        };
+        if !subresource.verbs.contains(&verb) {
+            return Err(Status::method_not_allowed());
+        }
+        let (strategy, parameters) = (&self.resource.strategy, self.query.pairs());
+        strategy.check_parameters(name, &self.name, parameters)?;
+        strategy.check_target(name, &self.present()?.value(), parameters)
+    }
+
+    /// Returns the response for an action that isn't attached.
+    fn not_attached(&self, name: &str) -> Result<Response, Status> {
+        if !self.resource.strategy.reaches(name, &self.present()?.value())? {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
         }
         let message = format!("the subresource {}/{name} is not implemented by this cluster", self.resource.plural);
-        Status::generic(501, "NotImplemented", message)
+        Err(Status::generic(501, "NotImplemented", message))
     }
 
     /// Parses the body as an object of a built-in type that isn't stored, which it passes through.
@@ -151,7 +178,7 @@ impl Call {
         of: (&str, &str, &str),
         validation: FieldValidation,
     ) -> Result<DecodedBody, Status> {
-        let decoded = decode::object(of.2, Format::of(&self.parts.headers)?, &self.body)?;
+        let decoded = decode::object(of.2, false, Format::of(&self.parts.headers)?, &self.body)?;
         self.typed(of, decoded, validation)
     }
 
@@ -197,7 +224,7 @@ impl Call {
 
     fn created(&self, warnings: &[String]) -> Response {
         let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-        let mut response = response::value(StatusCode::CREATED, self.accept.text, &body);
+        let mut response = response::value(StatusCode::CREATED, self.accept.encoding, &body);
         response::add_warnings(&mut response, warnings);
         response
     }

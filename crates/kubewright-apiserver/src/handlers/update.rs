@@ -18,7 +18,8 @@ use crate::response::Response;
 /// Replaces an object, or a part of it.
 pub(super) async fn update(call: &Call, part: Part) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-    let decoded = decode::object(&call.resource.kind, Format::of(&call.parts.headers)?, &call.body)?;
+    let decoded =
+        decode::object(&call.resource.kind, call.resource.schema.custom, Format::of(&call.parts.headers)?, &call.body)?;
     let DecodedBody { object, warnings } = call.receive(decoded, options.field_validation)?;
     let manager = call.manager_name(&options);
     let manager = call.manager(&manager, part.subresource());

@@ -8,11 +8,11 @@ use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use kubewright_apimachinery::watch::Receiver;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -24,11 +24,11 @@ use crate::{
     body::Body,
     codec,
     group_version::group_version,
-    object_type,
-    response::{self, Representation, Response, TextFormat},
+    object_type, protobuf,
+    response::{self, Encoding, Representation, Response},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
-    websocket::Content,
+    websocket::{self, Content},
 };
 
 /// The interval of bookmarks.
@@ -41,9 +41,13 @@ const BATCH: usize = 128;
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Watches a collection.
-pub(super) async fn watch(call: Call) -> Result<Response, Status> {
+pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
     list::check_options(&call, true)?;
-    if call.accept.text != TextFormat::Json {
+    if call.accept.encoding == Encoding::Protobuf && websocket::is_requested(&call.parts.headers) {
+        // The messages of a WebSocket are texts.
+        call.accept.encoding = Encoding::Json;
+    }
+    if call.accept.encoding == Encoding::Yaml {
         let message = "only the following media types are accepted: application/json, application/json;stream=watch";
         return Err(Status::new(406, "NotAcceptable", message));
     }
@@ -69,7 +73,7 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
     } else {
         (None, version)
     };
-    let monotonic = call.state.clock.monotonic();
+    let (monotonic, encoding) = (call.state.clock.monotonic(), call.accept.encoding);
     let closing = call.parts.extensions.get::<ServerShutdown>().map(|closing| closing.0.clone()).unwrap_or_default();
     let watcher = Watcher {
         served: call.state.registry.changes(),
@@ -91,6 +95,9 @@ pub(super) async fn watch(call: Call) -> Result<Response, Status> {
         Some((Ok(chunk), watcher))
     });
     let mut response = response::bytes(StatusCode::OK, Body::stream(chunks));
+    if encoding == Encoding::Protobuf {
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(protobuf::STREAM_TYPE));
+    }
     response.extensions_mut().insert(Content::Events);
     Ok(response)
 }
@@ -158,6 +165,11 @@ impl Watcher {
     /// Returns the next chunk of the stream, or `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // Kubernetes can't write an event with a list, and ends such a watch with the first.
+            if self.call.accept.representation == Representation::MetadataList && !self.ready.is_empty() {
+                self.ended = true;
+                return None;
+            }
             if let Some(pending) = self.ready.pop_front() {
                 return Some(match pending {
                     Pending::Object(change, stored) => self.event(change, &stored),
@@ -204,7 +216,7 @@ impl Watcher {
     /// Returns the last chunk of the stream, an error.
     fn fail(&mut self, status: &Status) -> Bytes {
         self.ended = true;
-        frame("ERROR", &object_type::to_vec(&status.to_json()))
+        self.framed("ERROR", &status.to_json())
     }
 
     /// Converts stored objects to the watched version.
@@ -291,7 +303,7 @@ impl Watcher {
     async fn converted(&self, events: &[&Arc<Event>]) -> Result<Vec<(Arc<Stored>, Option<Arc<Stored>>)>, Status> {
         let after = self.load(events.iter().map(|event| event.object.clone()).collect()).await?;
         let previous = events.iter().map(|event| event.previous.clone());
-        if !self.selection.depends_on_content() {
+        if !self.selection.is_narrowed() {
             return Ok(after.into_iter().zip(previous).collect());
         }
         let before = self.load(events.iter().filter_map(|event| event.previous.clone()).collect()).await?;
@@ -303,7 +315,7 @@ impl Watcher {
     /// cease to match are deleted.
     fn seen(&self, event: &Event, (object, previous): (Arc<Stored>, Option<Arc<Stored>>)) -> Option<Pending> {
         let present = object.change() != ChangeKind::Deleted;
-        let before = previous.is_some_and(|previous| self.selection.matches(&event.key, &previous));
+        let before = previous.as_ref().is_some_and(|previous| self.selection.matches(&event.key, previous));
         let after = present && self.selection.matches(&event.key, &object);
         let change = match (before, after) {
             (false, false) => return None,
@@ -311,48 +323,64 @@ impl Watcher {
             (true, true) => ChangeKind::Modified,
             (true, false) => ChangeKind::Deleted,
         };
+        if change == ChangeKind::Deleted && present {
+            // The watcher is told the last state that it has seen, in the version of the change.
+            let last = previous.map(|previous| Arc::unwrap_or_clone(previous.value())).unwrap_or_default();
+            return Some(Pending::Object(change, Arc::new(Stored::new(change, object.revision(), last))));
+        }
         Some(Pending::Object(change, object))
     }
 
     fn event(&mut self, change: ChangeKind, stored: &Stored) -> Bytes {
         let resource = &self.call.resource;
-        if self.call.accept.representation == Representation::Whole {
+        if self.call.accept.representation == Representation::Whole && self.call.accept.encoding == Encoding::Json {
             // Nearly all watchers share the text of the event.
             let shared = if change == stored.change() { codec::served_frame(resource, stored) } else { None };
             return shared.unwrap_or_else(|| frame(change.as_str(), &codec::served_text(resource, stored)));
         }
         let object = codec::to_served(resource, &stored.value());
+        self.presented(change.as_str(), object, &present::table_metadata(stored))
+    }
+
+    /// Returns an event in the encoding of the watch.
+    fn framed(&self, change: &str, document: &Value) -> Bytes {
+        match self.call.accept.encoding {
+            Encoding::Protobuf => protobuf::encode_event(change, document).unwrap_or_default().into(),
+            _ => frame(change, &object_type::to_vec(document)),
+        }
+    }
+
+    /// Returns an event with an object, its metadata or its table.
+    fn presented(&mut self, change: &str, object: Arc<Value>, table_metadata: &Value) -> Bytes {
         let document = match self.call.accept.representation {
-            Representation::Metadata | Representation::MetadataList => present::metadata(&object),
-            _ => {
+            Representation::Whole => return self.framed(change, &object),
+            Representation::Metadata | Representation::MetadataList => {
+                present::metadata(self.call.accept.meta_version, &object)
+            }
+            Representation::Table => {
                 // Only the first table defines the columns.
                 let headers = !std::mem::replace(&mut self.columns_sent, true);
-                match self.call.table(&[object], &present::table_metadata(stored), headers) {
+                match self.call.table(&[object], table_metadata, headers) {
                     Ok(table) => table,
                     Err(status) => return self.fail(&status),
                 }
             }
         };
-        frame(change.as_str(), &object_type::to_vec(&document))
+        self.framed(change, &document)
     }
 
-    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let resource = &self.call.resource;
-        let (kind, version) = match self.call.accept.representation {
-            Representation::Whole => (&*resource.kind, group_version(&resource.group, &resource.version)),
-            Representation::Table => ("Table", "meta.k8s.io/v1".into()),
-            Representation::Metadata | Representation::MetadataList => {
-                ("PartialObjectMetadata", "meta.k8s.io/v1".into())
-            }
-        };
-        let mut object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
-        if let (Some(ty), Representation::Whole) = (resource.schema.served, self.call.accept.representation) {
+        let resource = self.call.resource.clone();
+        let version = group_version(&resource.group, &resource.version);
+        let mut object = json!({"kind": &*resource.kind, "apiVersion": version, "metadata": metadata});
+        if let Some(ty) = resource.schema.served {
             ty.complete(&mut object);
         }
-        frame("BOOKMARK", &object_type::to_vec(&object))
+        // As in Kubernetes, that of a table has a row for an object without name.
+        self.presented("BOOKMARK", Arc::new(object), &json!({"resourceVersion": revision.to_string()}))
     }
 }

@@ -54,6 +54,7 @@ impl Manager<'_> {
             blank: resource.schema.served.map(ObjectType::blank),
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
+            kind: &resource.kind,
             manager: self.name,
             subresource: Some(self.subresource).filter(|name| !name.is_empty()),
             force: self.force,

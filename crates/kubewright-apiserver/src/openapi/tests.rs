@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::registry::{Strategy, builtin};
+use crate::registry::{Settled, Strategy, builtin};
 
 fn registry() -> Registry {
     let registry = builtin::registry(&kubewright_apimachinery::random::Random::seeded(1), &builtin::Indexes::default());
@@ -23,7 +23,7 @@ fn registry() -> Registry {
     });
     strategy.default(&mut definition);
     strategy.prepare_create(&mut definition);
-    let definition = strategy.settled(&definition).unwrap();
+    let Some(Settled::Update(definition)) = strategy.settled(&definition) else { panic!("no status") };
     strategy.committed(None, Some(&definition));
     registry
 }

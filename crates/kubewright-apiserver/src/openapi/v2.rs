@@ -36,7 +36,7 @@ fn path_item(path: &Path) -> Value {
 }
 
 fn query_parameter(it: &Parameter) -> Value {
-    json!({"name": it.name, "in": "query", "description": it.description, "type": it.kind})
+    json!({"name": it.name, "in": "query", "description": it.description, "type": it.kind, "uniqueItems": true})
 }
 
 fn operation(operation: &Operation) -> Value {

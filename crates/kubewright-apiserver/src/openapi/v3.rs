@@ -82,7 +82,7 @@ fn path_item(path: &Path) -> Value {
 }
 
 fn query_parameter(it: &Parameter) -> Value {
-    json!({"name": it.name, "in": "query", "description": it.description, "schema": {"type": it.kind}})
+    json!({"name": it.name, "in": "query", "description": it.description, "schema": {"type": it.kind, "uniqueItems": true}})
 }
 
 fn operation(operation: &Operation) -> Value {

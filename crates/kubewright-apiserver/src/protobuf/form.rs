@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
+    encode,
     error::ProtobufError,
     wire::{Field, Payload, Reader},
 };
@@ -52,6 +53,17 @@ pub(super) fn micro_time(name: &str, bytes: &[u8]) -> Result<Value, ProtobufErro
     }
     let at = timestamp(name, number(name, last(bytes, 1)?)?, number(name, last(bytes, 2)?)?)?;
     Ok(at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string().into())
+}
+
+/// Writes a time as a `Timestamp`, with its fraction if it is a `metav1.MicroTime`. An unreadable time is empty.
+pub(super) fn write_time(text: &str, micros: bool, out: &mut Vec<u8>) {
+    let Ok(at) = text.parse::<Timestamp>() else { return };
+    let nanos = if micros { at.subsec_nanosecond() / 1000 * 1000 } else { 0 };
+    // The fraction of a time before 1970 is negative, and counts from the second before it in protobuf.
+    let (seconds, nanos) =
+        if nanos < 0 { (at.as_second() - 1, nanos + 1_000_000_000) } else { (at.as_second(), nanos) };
+    encode::integer(1, seconds, out);
+    encode::integer(2, nanos.into(), out);
 }
 
 /// Decodes an `intstr.IntOrString`.

@@ -1,12 +1,14 @@
-//! Protobuf bodies of built-in kinds, as Go clients send them
+//! Protobuf bodies of built-in kinds, as Go clients send and accept them
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>).
 //!
-//! A body is decoded to the JSON document that the same client would have sent as JSON, so only decoding depends on
-//! protobuf. Responses are never protobuf, since clients also accept JSON. Custom kinds have no protobuf form.
+//! A body is decoded to the JSON document that the same client would have sent as JSON, and a response is encoded from the
+//! document that the client would have received as JSON, so nothing else depends on protobuf. Custom kinds have no protobuf
+//! form, except for their metadata.
 //!
-//! Messages are read by the table of types ([`crate::object_type`]), which contains the protobuf numbers of fields. The
+//! Messages are read and written by the table of types ([`crate::object_type`]), which contains the protobuf numbers of fields. The
 //! messages that aren't objects in JSON have their own forms.
 
+mod encode;
 mod error;
 mod form;
 mod message;
@@ -21,14 +23,65 @@ use kubewright_apimachinery::{
 use serde_json::{Map, Value};
 
 use self::{
+    encode::Encoder,
     error::{MAGIC, ProtobufError},
     message::Decoder,
     wire::{Field, Reader},
 };
-use crate::object_type::types;
+use crate::object_type::{ObjectType, types};
 
 /// The media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// The media type of watches.
+pub(crate) const STREAM_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+/// Encodes an object by its `apiVersion` and `kind`. Returns `None` for one that isn't of a built-in type.
+pub(crate) fn encode(object: &Value) -> Option<Vec<u8>> {
+    let mut raw = Vec::new();
+    write(ObjectType::of_object(object)?, object, &mut raw);
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    Some(encode::envelope(text("apiVersion"), text("kind"), &raw))
+}
+
+/// Encodes a list of objects of a type. They are encoded one after the other, since there may be many.
+pub(crate) fn encode_list(
+    (version, kind): (&str, &str),
+    metadata: &Value,
+    of: ObjectType,
+    objects: impl IntoIterator<Item = impl AsRef<Value>>,
+) -> Vec<u8> {
+    // All lists have the same fields.
+    const METADATA: u32 = 1;
+    const ITEMS: u32 = 2;
+    let (mut raw, mut message) = (Vec::new(), Vec::new());
+    if let Some(ty) = types().find("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta") {
+        write(ObjectType::from(ty), metadata, &mut message);
+    }
+    encode::bytes(METADATA, &message, &mut raw);
+    for object in objects {
+        message.clear();
+        write(of, object.as_ref(), &mut message);
+        encode::bytes(ITEMS, &message, &mut raw);
+    }
+    encode::envelope(version, kind, &raw)
+}
+
+/// Encodes the event of a watch, after its length. Returns `None` for an object that isn't of a built-in type.
+pub(crate) fn encode_event(change: &str, object: &Value) -> Option<Vec<u8>> {
+    let (mut extension, mut event) = (Vec::new(), Vec::new());
+    encode::bytes(1, &encode(object)?, &mut extension);
+    encode::bytes(1, change.as_bytes(), &mut event);
+    encode::bytes(2, &extension, &mut event);
+    let length = u32::try_from(event.len()).ok()?;
+    Some([&length.to_be_bytes(), &*event].concat())
+}
+
+/// Writes the fields of an object.
+fn write(of: ObjectType, object: &Value, out: &mut Vec<u8>) {
+    if let (Some(all), Some(fields)) = (types().get(of.id()).as_struct(), object.as_object()) {
+        Encoder { types: types() }.fields(all, fields, out);
+    }
+}
 
 /// Decodes a body: an object of a built-in kind, or `DeleteOptions` of any group.
 ///

@@ -20,7 +20,7 @@ pub use self::{
         Subresource,
     },
     schema::ResourceSchema,
-    strategy::{DefaultStrategy, DerivedFrom, Strategy},
+    strategy::{DefaultStrategy, DerivedFrom, Settled, Strategy},
 };
 pub use crate::conversion::Versions;
 

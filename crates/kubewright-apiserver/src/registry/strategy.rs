@@ -50,9 +50,14 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// a part of it. `now` is the current time in text form.
     fn prepare_status(&self, _subresource: &str, _old: &Value, _new: &mut Value, _now: &Value) {}
 
-    /// Returns a new or updated object with the status that a controller in Kubernetes' API server sets after the write.
-    /// Here it is set with the write.
-    fn settled(&self, _object: &Value) -> Option<Value> {
+    /// Returns whether a controller in Kubernetes' API server writes to the status of objects of this kind.
+    fn settles(&self) -> bool {
+        false
+    }
+
+    /// Returns what a controller in Kubernetes' API server writes to the status of a stored object after each write to it.
+    /// It is written before the request is answered. Called again with the result, it changes nothing.
+    fn settled(&self, _object: &Value) -> Option<Settled> {
         None
     }
 
@@ -83,6 +88,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
     /// Returns warnings about a valid object. `old` is set on update.
     fn warnings(&self, _old: Option<&Value>, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns warnings about an object that is about to be created, before [`Self::prepare_create`] changes it.
+    fn warnings_of_new(&self, _object: &Value) -> Vec<String> {
         Vec::new()
     }
 
@@ -117,9 +127,32 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Err("objects of this kind are not assigned to nodes".into())
     }
 
-    /// Returns the reason why an action such as `log` can't reach the object, if there is one.
-    fn unreachable(&self, _object: &Value) -> Option<String> {
-        None
+    /// Checks the parameters of an action such as `log`, before its object is read.
+    fn check_parameters(
+        &self,
+        _subresource: &str,
+        _name: &str,
+        _parameters: &[(String, String)],
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Checks whether the object has what the parameters of an action name, such as a container.
+    fn check_target(
+        &self,
+        _subresource: &str,
+        _object: &Value,
+        _parameters: &[(String, String)],
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Returns whether there is anything that an action such as `log` could reach; if not, its response is empty.
+    ///
+    /// # Errors
+    /// Returns the error of an action that has to reach something.
+    fn reaches(&self, _subresource: &str, _object: &Value) -> Result<bool, Status> {
+        Ok(true)
     }
 
     /// Returns whether objects have a `metadata.generation`, which counts changes except those of metadata and status.
@@ -166,6 +199,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Status::not_found("", "", object["metadata"]["name"].as_str().unwrap_or_default())
     }
 
+    /// Returns whether the response to a review repeats neither its metadata nor its content.
+    fn answers_status_only(&self) -> bool {
+        false
+    }
+
     /// Returns whether the response to a review contains the time of its creation.
     fn stamps_review(&self) -> bool {
         false
@@ -208,6 +246,15 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Observes every committed change, in revision order and before any watcher. `before` is absent for a creation,
     /// `after` for a removal. Kinds that affect how the server works implement it: CRDs, roles, webhook configurations.
     fn committed(&self, _before: Option<&Value>, _after: Option<&Value>) {}
+}
+
+/// A write to the status of an object by a controller in the API server, as [`Strategy::settled`] returns it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settled {
+    /// The changed object, which `kube-apiserver` writes.
+    Update(Value),
+    /// The field manager and the configuration that it applies.
+    Apply(&'static str, Value),
 }
 
 /// The stored resource of [`Strategy::derived_from`].

@@ -31,7 +31,13 @@ fn definition(plural: &str, kind: &str, version: &str) -> Value {
 }
 
 async fn define(api: &ApiServer, definition: &Value) -> Value {
-    send(api, &format!("POST {DEFINITIONS}"), &[], definition.to_string()).await.expect_code(201).json()
+    let created = send(api, &format!("POST {DEFINITIONS}"), &[], definition.to_string()).await.expect_code(201).json();
+    read(api, created["metadata"]["name"].as_str().unwrap()).await
+}
+
+/// Reads a definition, whose conditions are written after the write to which the server responds.
+async fn read(api: &ApiServer, name: &str) -> Value {
+    send(api, &format!("GET {DEFINITIONS}/{name}"), &[], "").await.expect_code(200).json()
 }
 
 fn condition<'a>(definition: &'a Value, kind: &str) -> &'a Value {
@@ -146,7 +152,8 @@ async fn protected_groups_need_a_valid_approval() {
     let patch = json!({"metadata": {"annotations": {"api-approved.kubernetes.io": "unapproved, a try"}}}).to_string();
     let path = format!("PATCH {DEFINITIONS}/others.rbac.authorization.k8s.io");
     let merge = ["Content-Type: application/merge-patch+json"];
-    let changed = send(&api, &path, &merge, patch).await.expect_code(200).json();
+    send(&api, &path, &merge, patch).await.expect_code(200);
+    let changed = read(&api, "others.rbac.authorization.k8s.io").await;
     let conformant = condition(&changed, "KubernetesAPIApprovalPolicyConformant");
     assert_eq!((&conformant["status"], &conformant["reason"]), (&json!("False"), &json!("UnapprovedAnnotation")));
     assert_eq!(conformant["message"], "not approved: \"unapproved, a try\"");

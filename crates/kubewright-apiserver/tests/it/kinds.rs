@@ -167,7 +167,8 @@ async fn responses_name_the_flow_schemas_that_exist() {
     let path = "POST /apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
     let created = send(&api, path, JSON, body).await.expect_code(201).json();
     assert_eq!(created["spec"]["matchingPrecedence"], 1000);
-    assert_eq!(created["status"]["conditions"][0]["reason"], "NotFound");
+    let found = send(&api, "GET /apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/s", &[], "").await.json();
+    assert_eq!(found["status"]["conditions"][0]["reason"], "NotFound");
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ async fn metadata_only_and_yaml() {
 #[tokio::test]
 async fn unsupported_media_types_are_refused() {
     let api = with_pod().await;
-    assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf").await.code, 406);
+    assert_eq!(get(&api, PODS, "application/cbor").await.code, 406);
     assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf,application/json").await.code, 200);
     let protobuf = ["Content-Type: application/vnd.kubernetes.protobuf"];
     assert_eq!(send(&api, &format!("POST {PODS}"), &protobuf, "k8s\0").await.code, 400);

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::raw::{RawResponse, send};
 
 const PROTOBUF: &str = "Content-Type: application/vnd.kubernetes.protobuf";
-const ACCEPT: &str = "Accept: application/vnd.kubernetes.protobuf,application/json";
+const ACCEPT: &str = "Accept: application/json,application/vnd.kubernetes.protobuf";
+const ACCEPT_PROTOBUF: &str = "Accept: application/vnd.kubernetes.protobuf, */*";
 
 /// A server whose responses are the same in every run.
 fn start() -> ApiServer {
@@ -54,7 +55,7 @@ async fn malformed_protobuf_is_refused() {
     assert_eq!(send(&api, &format!("GET {path}/fixed"), &[], "").await.code, 404);
     let large = [&body[..], &vec![0; 3 << 20]].concat();
     assert_eq!(post(&api, path, PROTOBUF, large).await.code, 413);
-    let only = [PROTOBUF, "Accept: application/vnd.kubernetes.protobuf"];
+    let only = [PROTOBUF, "Accept: application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1"];
     assert_eq!(send(&api, &format!("POST {path}"), &only, body).await.code, 406);
     assert_eq!(send(&api, &format!("GET {path}/fixed"), &[], "").await.code, 404);
 }
@@ -72,4 +73,60 @@ async fn delete_options_may_be_protobuf() {
     assert_eq!(send(&api, &line, &[PROTOBUF], &options[..]).await.code, 409);
     let options = b"k8s\0\x0a\x13\x0a\x02v1\x12\x0dDeleteOptions\x12\x00";
     assert_eq!(send(&api, &line, &[PROTOBUF], &options[..]).await.code, 200);
+}
+
+#[tokio::test]
+async fn objects_lists_and_errors_are_sent_as_protobuf() {
+    const PATH: &str = "/api/v1/namespaces/default/configmaps";
+    let api = start();
+    let body = r#"{"metadata": {"name": "a"}, "data": {"k": "v"}}"#;
+    let json = ["Content-Type: application/json", ACCEPT_PROTOBUF];
+    let created = send(&api, &format!("POST {PATH}"), &json, body).await.expect_code(201);
+    assert_eq!(created.header("content-type"), "application/vnd.kubernetes.protobuf");
+    // What is sent back changes nothing, so nothing was lost.
+    let before = send(&api, &format!("GET {PATH}/a"), &[], "").await.json();
+    let both = [PROTOBUF, "Accept: application/json"];
+    let after = send(&api, &format!("PUT {PATH}/a"), &both, created.body).await.expect_code(200).json();
+    assert_eq!(after, before);
+    let found = |answer: &RawResponse, text: &str| answer.body.windows(text.len()).any(|part| part == text.as_bytes());
+    let list = send(&api, &format!("GET {PATH}"), &[ACCEPT_PROTOBUF], "").await.expect_code(200);
+    assert_eq!(list.header("content-type"), "application/vnd.kubernetes.protobuf");
+    assert!(list.body.starts_with(b"k8s\0") && found(&list, "ConfigMapList") && found(&list, r#"{"f:data""#));
+    let missing = send(&api, &format!("GET {PATH}/b"), &[ACCEPT_PROTOBUF], "").await.expect_code(404);
+    assert_eq!(missing.header("content-type"), "application/vnd.kubernetes.protobuf");
+    assert!(missing.body.starts_with(b"k8s\0") && found(&missing, "configmaps \"b\" not found"));
+    // There are no tables and no discovery in protobuf, so the next media type applies.
+    let table = "Accept: application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json";
+    let table = send(&api, &format!("GET {PATH}/a"), &[table], "").await.expect_code(200);
+    assert_eq!((table.header("content-type"), &table.json()["kind"]), ("application/json", &"ConfigMap".into()));
+    let version = send(&api, "GET /version", &[ACCEPT_PROTOBUF], "").await.expect_code(200);
+    assert_eq!(version.header("content-type"), "application/json");
+    let partial = "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let partial = send(&api, &format!("GET {PATH}/a"), &[partial], "").await.expect_code(200);
+    assert!(found(&partial, "PartialObjectMetadata") && !found(&partial, "ConfigMap"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_sent_as_protobuf() {
+    const PATH: &str = "/api/v1/namespaces/default/configmaps";
+    let api = start();
+    let json = ["Content-Type: application/json"];
+    send(&api, &format!("POST {PATH}"), &json, r#"{"metadata": {"name": "a"}}"#).await.expect_code(201);
+    let watch = format!(
+        "GET {PATH}?watch=true&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    let answer = send(&api, &watch, &["Accept: application/vnd.kubernetes.protobuf;stream=watch, */*"], "").await;
+    assert_eq!((answer.code, answer.header("content-type")), (200, "application/vnd.kubernetes.protobuf;stream=watch"));
+    let mut rest = &answer.body[..];
+    let mut events = Vec::new();
+    while let Some((length, content)) = rest.split_first_chunk::<4>() {
+        let (event, after) = content.split_at(u32::from_be_bytes(*length).try_into().unwrap());
+        let end = 2 + usize::from(event[1]);
+        events.push((String::from_utf8(event[2..end].to_vec()).unwrap(), event[end..].to_vec()));
+        rest = after;
+    }
+    let changes: Vec<_> = events.iter().map(|(change, _)| change.as_str()).collect();
+    assert_eq!(&changes[..2], ["ADDED", "BOOKMARK"]);
+    let has = |index: usize, text: &[u8]| events[index].1.windows(text.len()).any(|part| part == text);
+    assert!(has(0, b"k8s\0") && has(0, b"ConfigMap") && has(1, b"k8s.io/initial-events-end"));
 }

@@ -10,7 +10,9 @@ use serde_json::Value;
 pub(crate) struct RawResponse {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
+    /// The body as text, with replacements for what isn't UTF-8.
     pub(crate) text: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl RawResponse {
@@ -54,7 +56,8 @@ pub(crate) async fn send_as(
     RawResponse {
         code: parts.status.as_u16(),
         headers: parts.headers,
-        text: String::from_utf8(bytes.to_vec()).unwrap(),
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+        body: bytes.to_vec(),
     }
 }
 

@@ -56,11 +56,11 @@ async fn objects_are_validated_by_the_rules_of_their_definition() {
         let range = json!({"apiVersion": "example.com/v1", "kind": "Range", "metadata": {"name": "r"}, "spec": spec});
         serde_json::from_value(range).unwrap()
     };
-    let refusal = r#"Range.example.com "r" is invalid: spec: Invalid value: "object": max must be at least 7"#;
+    let refusal = r#"Range.example.com "r" is invalid: spec: Invalid value: max must be at least 7"#;
     refused(ranges.create(&post, &range(7, "a")).await, 422, refusal);
     let mut stored = ranges.create(&post, &range(3, "a")).await.unwrap();
     stored.data["spec"]["zone"] = "b".into();
-    refused(ranges.replace("r", &post, &stored).await, 422, r#"spec.zone: Invalid value: "string": zone is immutable"#);
+    refused(ranges.replace("r", &post, &stored).await, 422, r#"spec.zone: Invalid value: "b": zone is immutable"#);
     stored.data["spec"]["zone"] = "a".into();
     stored.data["spec"]["min"] = 4.into();
     ranges.replace("r", &post, &stored).await.unwrap();

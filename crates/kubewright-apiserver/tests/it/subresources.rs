@@ -64,7 +64,11 @@ async fn an_action_serves_logs() {
 async fn pods_without_a_node_have_no_logs() {
     let (_, client) = start();
     let pods = create_pod(&client, "p").await;
-    refused(pods.logs("p", &LogParams::default()).await, 400, "pod p does not have a host assigned");
+    assert_eq!(pods.logs("p", &LogParams::default()).await.unwrap(), "");
+    let negative = LogParams { tail_lines: Some(-1), ..LogParams::default() };
+    refused(pods.logs("p", &negative).await, 422, "tailLines: Invalid value: -1: must be greater than or equal to 0");
+    let unknown = LogParams { container: Some("nope".into()), ..LogParams::default() };
+    refused(pods.logs("p", &unknown).await, 400, "container nope is not valid for pod p");
 }
 
 #[tokio::test]

@@ -24,6 +24,10 @@ impl Kind {
     /// Persistent volumes, which have no namespace.
     pub(crate) const VOLUME: Self = Self { group: "", kind: "PersistentVolume", plural: "persistentvolumes" };
 
+    /// Classes of the attributes of volumes, which have no namespace.
+    pub(crate) const ATTRIBUTES_CLASS: Self =
+        Self { group: "storage.k8s.io", kind: "VolumeAttributesClass", plural: "volumeattributesclasses" };
+
     /// Returns the API version. All kinds here have the version `v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { "v1".into() } else { format!("{}/v1", self.group) }

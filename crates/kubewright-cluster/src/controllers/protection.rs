@@ -1,8 +1,8 @@
-//! The finalizers of persistent volumes and claims, which protect them while they are in use
-//! (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
+//! The finalizers of persistent volumes, of claims and of classes of their attributes, which protect them while they are in
+//! use (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
 //!
-//! The API server adds them. This controller removes that of a deleted claim when no pod on a node uses it, and that of a
-//! deleted volume when no claim is bound to it.
+//! The API server adds them. This controller removes that of a deleted claim when no pod on a node uses it, that of a
+//! deleted volume when no claim is bound to it, and that of a deleted class when no volume or claim names it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,14 +22,19 @@ use super::{
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
+/// Stands for the namespace in the keys of classes. No namespace has this name.
+const CLASSES: &str = "/classes";
 
 /// The controller of the finalizers. Volumes have keys without a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
-    /// The deleted volumes and claims that are protected.
+    /// The deleted volumes, claims and classes that are protected.
     waiting: BTreeMap<Key, Arc<Value>>,
     /// The claims that each pod on a node uses.
     used: BTreeMap<Key, BTreeSet<String>>,
+    /// The classes that each volume and claim names.
+    classes: BTreeMap<Key, BTreeSet<String>>,
 }
 
 impl Protection {
@@ -41,6 +46,19 @@ impl Protection {
         }
         self.waiting.insert(key.clone(), object.clone());
         vec![key]
+    }
+
+    /// Records the classes that a volume or claim names, and returns the keys of those that it no longer names.
+    fn name_classes(&mut self, key: &Key, object: &Value, gone: bool) -> Vec<Key> {
+        let classes = if gone { BTreeSet::new() } else { classes_of(object) };
+        if classes.is_empty() && self.classes.is_empty() {
+            return Vec::new();
+        }
+        let before = match classes.is_empty() {
+            true => self.classes.remove(key),
+            false => self.classes.insert(key.clone(), classes),
+        };
+        before.into_iter().flatten().map(|name| Key { namespace: CLASSES.into(), name }).collect()
     }
 
     /// Returns whether a pod of the same namespace uses a claim.
@@ -56,6 +74,16 @@ fn claims_in_use(pod: &Value) -> BTreeSet<String> {
     if text(pod, "/spec/nodeName").is_empty() { BTreeSet::new() } else { claims_of(pod).collect() }
 }
 
+/// Returns the names of the classes in the spec and the status of a volume or claim.
+fn classes_of(object: &Value) -> BTreeSet<String> {
+    let places = [
+        "/spec/volumeAttributesClassName",
+        "/status/currentVolumeAttributesClassName",
+        "/status/modifyVolumeStatus/targetVolumeAttributesClassName",
+    ];
+    places.iter().map(|place| text(object, place)).filter(|name| !name.is_empty()).map(Into::into).collect()
+}
+
 impl Controller for Protection {
     fn reset(&mut self) {
         *self = Self::default();
@@ -65,11 +93,19 @@ impl Controller for Protection {
         let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
         if Kind::VOLUME.is_of(change) {
             let key = Key { namespace: String::new(), name: text(object, "/metadata/name").into() };
-            return self.set(key, object, VOLUME_FINALIZER, gone);
+            let mut keys = self.name_classes(&key, object, gone);
+            keys.extend(self.set(key, object, VOLUME_FINALIZER, gone));
+            return keys;
+        }
+        if Kind::ATTRIBUTES_CLASS.is_of(change) {
+            let key = Key { namespace: CLASSES.into(), name: text(object, "/metadata/name").into() };
+            return self.set(key, object, CLASS_FINALIZER, gone);
         }
         if Kind::CLAIM.is_of(change) {
             let Some(key) = Key::of(object) else { return Vec::new() };
-            return self.set(key, object, CLAIM_FINALIZER, gone);
+            let mut keys = self.name_classes(&key, object, gone);
+            keys.extend(self.set(key, object, CLAIM_FINALIZER, gone));
+            return keys;
         }
         if !Kind::POD.is_of(change) {
             return Vec::new();
@@ -88,6 +124,10 @@ impl Controller for Protection {
         let Some(object) = self.waiting.get(key) else { return Plan::default() };
         let (kind, finalizer, used) = match &*key.namespace {
             "" => (Kind::VOLUME, VOLUME_FINALIZER, text(object, "/status/phase") == "Bound"),
+            CLASSES => {
+                let is_named = self.classes.values().any(|classes| classes.contains(&key.name));
+                (Kind::ATTRIBUTES_CLASS, CLASS_FINALIZER, is_named)
+            }
             _ => (Kind::CLAIM, CLAIM_FINALIZER, self.is_used(key)),
         };
         let mut plan = Plan::of(&kind, object);

@@ -1,6 +1,9 @@
-//! The protection of volumes and claims that are in use.
+//! The protection of volumes, claims and classes of attributes that are in use.
 
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::VolumeAttributesClass,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -54,6 +57,29 @@ async fn a_volume_is_kept_while_it_is_bound() {
     assert!(volumes.get("v").await.unwrap().metadata.deletion_timestamp.is_some());
     volumes.patch_status("v", &PatchParams::default(), &phase("Released")).await.unwrap();
     cluster.expect::<PersistentVolume>(|volumes| volumes.is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_class_of_attributes_is_kept_while_a_claim_names_it() {
+    let cluster = bare().await;
+    let classes: Api<VolumeAttributesClass> = Api::all(cluster.client());
+    let class = json!({"metadata": {"name": "fast"}, "driverName": "a.b", "parameters": {"speed": "1"}});
+    let created = classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    assert_eq!(created.finalizers(), ["kubernetes.io/vac-protection"]);
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(cluster.client());
+    let mut named = claim();
+    named.spec.as_mut().unwrap().volume_attributes_class_name = Some("fast".into());
+    claims.create(&PostParams::default(), &named).await.unwrap();
+    classes.delete("fast", &DeleteParams::default()).await.unwrap();
+    // The controller has seen the deletion of the class when it has released a claim that was deleted later.
+    let mut other = claim();
+    other.metadata.name = Some("other".into());
+    claims.create(&PostParams::default(), &other).await.unwrap();
+    claims.delete("other", &DeleteParams::default()).await.unwrap();
+    cluster.expect::<PersistentVolumeClaim>(|claims| claims.len() == 1).await.unwrap();
+    assert!(classes.get("fast").await.unwrap().metadata.deletion_timestamp.is_some());
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    cluster.expect::<VolumeAttributesClass>(|classes| classes.is_empty()).await.unwrap();
 }
 
 #[tokio::test]

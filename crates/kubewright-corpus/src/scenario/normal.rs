@@ -19,6 +19,11 @@ const FIRST_NODE_PORT: u64 = 30_000;
 /// The start of a message in which versions follow, as numbers.
 const VERSIONS: &[&str] = &["resource version", "in record (", "in the precondition (", "resourceVersion"];
 
+/// The start of the fingerprint of the recorder's certificate.
+const FINGERPRINT: &str = "X509SHA256=";
+/// The lists whose order is that of a Go map.
+const UNORDERED: &[&str] = &["nonResourceRules", "resourceRules"];
+
 #[derive(Default)]
 pub(super) struct Normalizer {
     /// The names of objects by their UIDs.
@@ -91,10 +96,14 @@ impl Normalizer {
                     // Kubernetes validates the metadata up to four times, and lists its errors as often.
                     items.dedup();
                 }
+                let is_conflict = |cause: &Value| cause["reason"] == "FieldManagerConflict";
+                if UNORDERED.contains(&key) || key == "causes" && items.iter().all(is_conflict) {
+                    items.sort_by_cached_key(Value::to_string);
+                }
                 for item in items {
                     self.value(key, item);
                     // The texts are those of Kubernetes' documentation.
-                    if key == "columnDefinitions" {
+                    if key == "columnDefinitions" || key == "parameters" {
                         item.as_object_mut().map(|column| column.remove("description"));
                     }
                 }
@@ -105,6 +114,15 @@ impl Normalizer {
     }
 
     fn fields(&self, key: &str, fields: &mut Map<String, Value>) {
+        sort_custom_causes(fields);
+        if fields.get("groupVersion").and_then(Value::as_str).is_some_and(|version| version.starts_with("{ns}")) {
+            // A hash of the group, which contains the namespace.
+            for resource in fields.get_mut("resources").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(hash) = resource.get_mut("storageVersionHash") {
+                    *hash = "{hash}".into();
+                }
+            }
+        }
         if key == "metadata" {
             let object = is_object(fields);
             let versions = self.versions.get(&identity(fields));
@@ -130,7 +148,8 @@ impl Normalizer {
             "clusterIP" | "clusterIPs" if text.parse::<IpAddr>().is_ok() => "{ip}".into(),
             "cells" if is_age(text) => "{age}".into(),
             "cells" if text.parse::<IpAddr>().is_ok() => "{ip}".into(),
-            "message" => self.text(&normalize(text)),
+            "message" => self.text(&hide_owners(&normalize(text))),
+            _ if text.starts_with(FINGERPRINT) => format!("{FINGERPRINT}{{fingerprint}}"),
             _ => self.text(text),
         }
     }
@@ -161,6 +180,33 @@ impl Normalizer {
             }
         }
         hide_volume_suffix(&hide_versions(&result))
+    }
+}
+
+/// Sorts the causes of an error about a custom object, and the same texts in its message. Kubernetes validates such an object
+/// in the order of Go maps.
+fn sort_custom_causes(status: &mut Map<String, Value>) {
+    let details = status.get("details");
+    let group = details.and_then(|details| details["group"].as_str()).unwrap_or_default();
+    if !group.starts_with("{ns}") || status.get("reason").is_none_or(|reason| reason != "Invalid") {
+        return;
+    }
+    let mut causes = details.and_then(|details| details["causes"].as_array()).cloned().unwrap_or_default();
+    let list = |causes: &[Value]| -> String {
+        let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+        let lines: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect();
+        format!("[{}]", lines.join(", "))
+    };
+    let before = list(&causes);
+    causes.sort_by_cached_key(|cause| (cause["field"].to_string(), cause["message"].to_string()));
+    if let Some(message) =
+        status.get("message").and_then(Value::as_str).map(|text| text.replace(&before, &list(&causes)))
+    {
+        status.insert("message".into(), message.into());
+    }
+    if let Some(Value::Object(details)) = status.get_mut("details") {
+        details.insert("causes".into(), causes.into());
     }
 }
 
@@ -203,6 +249,22 @@ fn hide_versions(text: &str) -> String {
         digits = character.is_ascii_digit();
     }
     result
+}
+
+/// Replaces the managed fields of an object in a message, whose order depends on whether two writes were in the same second.
+fn hide_owners(text: &str) -> String {
+    const START: &str = "managedFields\\\":[";
+    let Some((before, owners)) = text.split_once(START) else { return text.to_owned() };
+    let mut depth = 1;
+    let end = owners.find(|character| {
+        depth += match character {
+            '[' => 1,
+            ']' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    end.map_or_else(|| text.to_owned(), |end| format!("{before}{START}{{owners}}{}", &owners[end..]))
 }
 
 /// Replaces the random suffix of the volume with the token of a service account.
@@ -272,5 +334,27 @@ mod tests {
             "rows": [{"cells": ["a-{suffix}", "{age}"]}],
         });
         assert_eq!(normalized(&[body]), [expected]);
+    }
+
+    #[test]
+    fn what_has_the_order_of_a_map_is_sorted() {
+        let cause = |field: &str| json!({"field": field, "message": "Required value", "reason": "FieldValueRequired"});
+        let status = |fields: [&str; 2], text: &str| {
+            json!({
+                "kind": "Status", "reason": "Invalid", "message": format!("T.{{ns}}.a \"b\" is invalid: [{text}]"),
+                "details": {"group": "{ns}.a", "causes": fields.map(cause)},
+            })
+        };
+        let one = status(["b", "a"], "b: Required value, a: Required value");
+        let other = status(["a", "b"], "a: Required value, b: Required value");
+        assert_eq!(normalized(&[one]), [other]);
+        let conflict = |message: &str| json!({"reason": "FieldManagerConflict", "message": message});
+        let conflicts = |messages: [&str; 2]| json!({"causes": messages.map(conflict)});
+        assert_eq!(normalized(&[conflicts(["b", "a"])]), [conflicts(["a", "b"])]);
+        let hashed = json!({"groupVersion": "{ns}.a/v1", "resources": [{"storageVersionHash": "x"}]});
+        assert_eq!(normalized(&[hashed])[0]["resources"][0]["storageVersionHash"], "{hash}");
+        assert_eq!(normalized(&[json!(["X509SHA256=abc"])]), [json!(["X509SHA256={fingerprint}"])]);
+        let owned = |owners: &str| json!({"message": format!(r#""{{\"a\":1,\"managedFields\":[{owners}]}}""#)});
+        assert_eq!(normalized(&[owned(r#"{\"f\":[]}"#)]), [owned("{owners}")]);
     }
 }

@@ -78,6 +78,7 @@ impl Object {
         Context {
             node: Node::new(&self.schema, definitions),
             group_version: "v1",
+            kind: "Workload",
             manager,
             subresource: None,
             force: false,
@@ -529,7 +530,7 @@ fn configurations_that_violate_the_schema_are_refused() {
     let definitions = definitions();
     let object = Object::new();
     let other = apply(None, &json!({"apiVersion": "v2"}), &object.ctx("a", &definitions)).unwrap_err();
-    assert_eq!(other.message, "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1");
+    assert_eq!(other.message, "invalid object type: /v2, Kind=");
 }
 
 #[test]

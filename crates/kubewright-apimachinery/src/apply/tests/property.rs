@@ -384,6 +384,7 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
     let ctx = |manager, force, second| Context {
         node: Node::new(&schema, &definitions),
         group_version: "v1",
+        kind: "Thing",
         manager,
         subresource: None,
         force,

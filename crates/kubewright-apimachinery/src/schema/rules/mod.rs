@@ -193,7 +193,8 @@ impl Validator {
             }
             let left = self.budget.left();
             let old = old.as_mut().map(|old| old.cel(node, resource).clone());
-            self.check_rule(node, rule, value.cel(node, resource), old, path);
+            let json = value.value;
+            self.check_rule(node, rule, (json, value.cel(node, resource)), old, path);
             self.pace.spent(left.saturating_sub(self.budget.left())).await;
         }
         match value.value {
@@ -228,7 +229,7 @@ impl Validator {
         &mut self,
         node: Node<'_>,
         rule: &Rule,
-        this: &cel::Value,
+        (json, this): (&Value, &cel::Value),
         old: Option<cel::Value>,
         path: &FieldPath<'_>,
     ) {
@@ -267,7 +268,10 @@ impl Validator {
         };
         if !holds {
             let message = message(rule, &variables, &mut self.budget);
-            fail(program.mentions_old, cause(rule, field_of(rule, node, path), &kind, &message));
+            // Kubernetes leaves objects and lists out of the messages about violated rules.
+            let is_left_out = matches!(node.schema().kind, Some(Kind::Object | Kind::Array));
+            let value = Some(json).filter(|_| !is_left_out);
+            fail(program.mentions_old, cause(rule, field_of(rule, node, path), value, &message));
         }
     }
 }
@@ -313,15 +317,29 @@ fn message(rule: &Rule, variables: &[(&str, cel::Value)], budget: &mut Budget) -
     }
 }
 
-fn cause(rule: &Rule, field: String, kind: &Value, message: &str) -> Cause {
-    match rule.reason.as_deref() {
-        Some("FieldValueForbidden") => Cause::forbidden(field, message),
-        Some("FieldValueRequired") => Cause::required(field, message),
-        Some("FieldValueDuplicate") => {
-            Cause::new("FieldValueDuplicate", field, format!("Duplicate value: {kind}: {message}"))
-        }
-        _ => Cause::invalid(field, kind, message),
+/// Returns the error about a violated rule. As in Kubernetes, that about a duplicate has no message.
+fn cause(rule: &Rule, field: String, value: Option<&Value>, message: &str) -> Cause {
+    match (rule.reason.as_deref(), value) {
+        (Some("FieldValueForbidden"), _) => Cause::forbidden(field, message),
+        (Some("FieldValueRequired"), _) => Cause::required(field, message),
+        (Some("FieldValueDuplicate"), Some(value)) => Cause::duplicate(field, value),
+        (Some(reason @ "FieldValueDuplicate"), None) => Cause::new(reason, field, "Duplicate value"),
+        (_, Some(value)) => Cause::invalid(field, value, message),
+        (_, None) => Cause::new("FieldValueInvalid", field, format!("Invalid value: {message}")),
     }
+}
+
+/// Returns whether a schema, or one below it, has validation rules.
+#[must_use]
+pub fn any(schema: &Schema) -> bool {
+    let additional = match &schema.additional {
+        Additional::Schema(additional) => Some(&**additional),
+        _ => None,
+    };
+    let below = schema.properties.values().chain(additional).chain(schema.items.as_deref());
+    !schema.rules.is_empty()
+        || schema.logic.all_of.iter().any(|one| !one.rules.is_empty())
+        || below.into_iter().any(any)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn numbers() -> Value {
 #[test]
 fn rules_hold_or_fail() {
     let rule = |rule: &str| ruled(numbers(), json!([{"rule": rule, "message": "no"}]));
-    let no: &[&str] = &[r#"spec: Invalid value: "object": no"#];
+    let no: &[&str] = &["spec: Invalid value: no"];
     let value = json!({
         "min": 1, "max": 3, "namespace": "n", "x-y": 2, "ratio": 1, "port": "http",
         "since": "2026-01-02T03:04:05Z", "every": "1h30m", "limits": {"cpu": "1500m", "in-use": "1"},
@@ -77,20 +77,17 @@ fn messages_are_those_of_the_rule() {
         rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         causes(ruled(numbers(), json!([rule])), json!({"min": 1}), None)
     };
-    assert_eq!(fail(json!({})), [r#"spec: Invalid value: "object": failed rule: self.min > 5"#]);
-    assert_eq!(fail(json!({"message": "too few"})), [r#"spec: Invalid value: "object": too few"#]);
+    assert_eq!(fail(json!({})), ["spec: Invalid value: failed rule: self.min > 5"]);
+    assert_eq!(fail(json!({"message": "too few"})), ["spec: Invalid value: too few"]);
     let computed = json!({"messageExpression": "'%d is too few'.format([self.min])", "message": "too few"});
-    assert_eq!(fail(computed), [r#"spec: Invalid value: "object": 1 is too few"#]);
+    assert_eq!(fail(computed), ["spec: Invalid value: 1 is too few"]);
     let broken = json!({"messageExpression": "self.nothing", "message": "too few"});
-    assert_eq!(fail(broken), [r#"spec: Invalid value: "object": too few"#]);
+    assert_eq!(fail(broken), ["spec: Invalid value: too few"]);
     let placed = json!({"message": "too few", "fieldPath": ".min", "reason": "FieldValueForbidden"});
     assert_eq!(fail(placed), ["spec.min: Forbidden: too few"]);
     let placed = json!({"message": "x", "fieldPath": ".limits['a-b']", "reason": "FieldValueRequired"});
     assert_eq!(fail(placed), ["spec.limits[a-b]: Required value: x"]);
-    assert_eq!(
-        fail(json!({"message": "x", "reason": "FieldValueDuplicate"})),
-        [r#"spec: Duplicate value: "object": x"#]
-    );
+    assert_eq!(fail(json!({"message": "x", "reason": "FieldValueDuplicate"})), ["spec: Duplicate value"]);
 }
 
 #[test]
@@ -106,9 +103,9 @@ fn rules_apply_at_every_depth() {
         spec,
         json!({"list": [1, 0, null], "map": {"a": 1, "b": -1}, "all": {"a": 1, "b": 2}}),
         &[
-            r#"spec.all: Invalid value: "object": failed rule: size(self) < 2"#,
-            r#"spec.list[1]: Invalid value: "integer": not positive"#,
-            r#"spec.map[b]: Invalid value: "integer": not positive"#,
+            "spec.all: Invalid value: failed rule: size(self) < 2",
+            "spec.list[1]: Invalid value: 0: not positive",
+            "spec.map[b]: Invalid value: -1: not positive",
         ],
     );
 }
@@ -151,7 +148,7 @@ fn transitions_need_an_old_value() {
     assert_eq!(causes(spec.clone(), old.clone(), Some(old.clone())), [""; 0]);
     assert_eq!(
         causes(spec, new, Some(old)),
-        [r#"spec.items[0].value: Invalid value: "string": frozen"#, r#"spec.value: Invalid value: "string": frozen"#,]
+        [r#"spec.items[0].value: Invalid value: "3": frozen"#, r#"spec.value: Invalid value: "b": frozen"#]
     );
 
     let optional = json!([{
@@ -159,7 +156,7 @@ fn transitions_need_an_old_value() {
     }]);
     let spec = json!({"type": "object", "properties": {"value": ruled(json!({"type": "string"}), optional)}});
     let other = json!({"value": "other"});
-    let refused = [r#"spec.value: Invalid value: "string": must begin so"#];
+    let refused = [r#"spec.value: Invalid value: "other": must begin so"#];
     assert_eq!(causes(spec.clone(), other.clone(), None), refused);
     assert_eq!(causes(spec, other, Some(json!({"value": "first"}))), [""; 0]);
 }
@@ -218,7 +215,7 @@ fn evaluation_is_bounded() {
     let value = |items: i64| json!({"list": (0..items).collect::<Vec<_>>()});
     let cubic = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))";
     let few = causes(list(cubic), value(10), None);
-    assert_eq!(few, [r#"spec.list: Invalid value: "array": failed rule: false"#]);
+    assert_eq!(few, ["spec.list: Invalid value: failed rule: false"]);
     let many = causes(list(cubic), value(1000), None);
     assert_eq!(many.len(), 1);
     assert!(many[0].contains("call cost exceeds limit for rule: self.all(a,"), "{many:?}");

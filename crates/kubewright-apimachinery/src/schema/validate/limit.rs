@@ -38,7 +38,12 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes
         }
         _ => {}
     }
-    if let Some(values) = &limits.enum_values
+    check_enum(schema, value, path, causes);
+}
+
+/// Checks that a value is one of those that the schema lists.
+pub(super) fn check_enum(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
+    if let Some(values) = &schema.limits.enum_values
         && !values.iter().any(|allowed| is_same(allowed, value))
     {
         let names: Vec<String> =
@@ -64,36 +69,33 @@ fn is_same(allowed: &Value, value: &Value) -> bool {
 
 fn check_text(schema: &Schema, text: &str, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let Limits { min_length, max_length, pattern, .. } = &schema.limits;
-    let mut fail = |reason: &str, why: String| {
+    let fail = |causes: &mut Vec<Cause>, reason: &str, why: String| {
         let why = format!("{path} in body {why}");
         causes.push(Cause::new(reason, path.to_string(), invalid(&text.into(), &why)));
     };
-    if let Some(pattern) = pattern {
+    // Of the length and the pattern, only the first violation is reported. Lengths are in characters. A string never has more
+    // characters than bytes.
+    let length = || text.chars().count() as u64;
+    if let Some(max) = max_length.filter(|max| text.len() as u64 > *max && length() > *max) {
+        let bytes = if max == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {max} {bytes}");
+        causes.push(Cause::new("FieldValueTooLong", path.to_string(), message));
+    } else if let Some(min) = min_length.filter(|min| length() < *min) {
+        fail(causes, "FieldValueInvalid", format!("should be at least {min} chars long"));
+    } else if let Some(pattern) = pattern {
         match pattern::is_match(pattern, text) {
             Ok(true) => {}
-            Ok(false) => fail("FieldValueInvalid", format!("should match '{pattern}'")),
-            Err(why) => fail("FieldValueInvalid", format!("should match '{pattern}, but pattern is invalid: {why}'")),
+            Ok(false) => fail(causes, "FieldValueInvalid", format!("should match '{pattern}'")),
+            Err(why) => {
+                fail(causes, "FieldValueInvalid", format!("should match '{pattern}, but pattern is invalid: {why}'"));
+            }
         }
     }
     if let Some(format) = &schema.format
         && matches!(schema.kind, Some(Kind::String) | None)
         && !format::is_format(format, text)
     {
-        fail("FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
-    }
-    // Lengths are in characters. A string never has more characters than bytes.
-    if let Some(min) = min_length
-        && (text.chars().count() as u64) < *min
-    {
-        fail("FieldValueInvalid", format!("should be at least {min} chars long"));
-    }
-    if let Some(max) = max_length
-        && text.len() as u64 > *max
-        && text.chars().count() as u64 > *max
-    {
-        let bytes = if *max == 1 { "byte" } else { "bytes" };
-        let message = format!("Too long: may not be more than {max} {bytes}");
-        causes.push(Cause::new("FieldValueTooLong", path.to_string(), message));
+        fail(causes, "FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{Additional, Kind, Node, Schema, correlation::OldItems};
 use crate::{field_path::FieldPath, status::Cause};
 
-/// Returns the violations of the schema, in the field order of `value`.
+/// Returns the violations of the schema, in the field order of `value`. In Kubernetes, their order is that of a Go map.
 ///
 /// If `value` replaces `old`, violations in unchanged values are accepted ("ratcheting"). Values are compared with the
 /// same field, or with the element that has the same keys in a list of type map.
@@ -54,9 +54,9 @@ impl Validator {
             let shown = Value::from(found);
             let why = format!("{path} in body must be of type {wanted}: {shown}");
             self.causes.push(Cause::new("FieldValueTypeInvalid", path.to_string(), invalid(&shown, &why)));
-            return;
         }
         if value.is_null() {
+            limit::check_enum(schema, value, path, &mut self.causes);
             return;
         }
         self.check_logic(node, value, path);

@@ -4,7 +4,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
-    columns::{self, NONE, age, value_or},
+    columns::{self, NONE, age},
     pod::{validate_quantity, validate_taint_effect},
     validation::{
         Cidr, Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name,
@@ -264,16 +264,17 @@ pub(super) fn node_columns() -> Vec<Column> {
         columns::string("Version", |node, _| text(node, "/status/nodeInfo/kubeletVersion").into()),
         columns::string("Internal-IP", |node, _| node_address(node, "InternalIP")).wide(),
         columns::string("External-IP", |node, _| node_address(node, "ExternalIP")).wide(),
-        columns::string("OS-Image", |node, _| value_or(node, "/status/nodeInfo/osImage", UNKNOWN)).wide(),
-        columns::string("Kernel-Version", |node, _| value_or(node, "/status/nodeInfo/kernelVersion", UNKNOWN)).wide(),
-        columns::string("Container-Runtime", |node, _| {
-            value_or(node, "/status/nodeInfo/containerRuntimeVersion", UNKNOWN)
-        })
-        .wide(),
+        columns::string("OS-Image", |node, _| known(node, "osImage")).wide(),
+        columns::string("Kernel-Version", |node, _| known(node, "kernelVersion")).wide(),
+        columns::string("Container-Runtime", |node, _| known(node, "containerRuntimeVersion")).wide(),
     ]
 }
 
-const UNKNOWN: &str = "<unknown>";
+/// Returns what the node says about itself, if it does.
+fn known(node: &Value, field: &str) -> Value {
+    let value = text(&node["status"]["nodeInfo"], &format!("/{field}"));
+    if value.is_empty() { "<unknown>".into() } else { value.into() }
+}
 
 fn node_state(node: &Value) -> String {
     let ready = list(node, "/status/conditions").iter().find(|condition| text(condition, "/type") == "Ready");

@@ -188,7 +188,7 @@ impl Entry {
                     None => (exchange.group, exchange.version, exchange.kind),
                 },
                 verbs: match operation {
-                    Some(Operation::Proxy) => vec!["create", "delete", "get", "patch", "update"],
+                    _ if *name == "proxy" => vec!["create", "delete", "get", "patch", "update"],
                     _ if exchange.verbs == ["connect"] => vec!["create", "get"],
                     _ => exchange.verbs.clone(),
                 },
@@ -238,6 +238,7 @@ impl Entry {
 const SERVED: &[(&str, &str, Option<Operation>)] = &[
     ("certificatesigningrequests", "approval", Some(Operation::Approve)),
     ("namespaces", "finalize", Some(Operation::Finalize)),
+    ("nodes", "proxy", None),
     ("pods", "attach", None),
     ("pods", "binding", Some(Operation::Bind)),
     ("pods", "ephemeralcontainers", Some(Operation::Part)),

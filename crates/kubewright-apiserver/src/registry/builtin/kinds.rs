@@ -246,9 +246,7 @@ fn storage_group() -> Vec<Entry> {
     vec![
         Entry::of::<storage_api::CSIDriver>().strategy(CsiDriverStrategy).columns(storage::csi_driver_columns()),
         Entry::of::<storage_api::CSINode>().strategy(CsiNodeStrategy).columns(storage::csi_node_columns()),
-        Entry::of::<storage_api::CSIStorageCapacity>()
-            .strategy(CsiStorageCapacityStrategy)
-            .columns(storage::csi_storage_capacity_columns()),
+        Entry::of::<storage_api::CSIStorageCapacity>().strategy(CsiStorageCapacityStrategy),
         Entry::of::<storage_api::StorageClass>()
             .short(&["sc"])
             .strategy(StorageClassStrategy)

@@ -191,7 +191,7 @@ mod tests {
             strategy.committed(Some(&object), None);
         }
         let now = "2024-01-02T00:00:00Z".parse().unwrap();
-        let options = table::Options { include: Include::Metadata, headers: true, now };
+        let options = table::Options { include: Include::Metadata, headers: true, now, version: "meta.k8s.io/v1" };
         table::render(resource, [&object, &update], &json!({}), options);
         for field in &resource.selectable {
             if let SelectableValue::Computed(read) = field.value {

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use super::{
-    columns::{age, integer, string, value_or},
+    columns::{age, integer, string, truth, value_or},
     validation::IMMUTABLE,
 };
 use crate::{
@@ -209,7 +209,7 @@ impl Strategy for PriorityClassStrategy {
 pub(super) fn columns() -> Vec<Column> {
     vec![
         integer("Value", |object, _| int(object, "/value").into()),
-        string("Global-Default", |object, _| flag(object, "/globalDefault").into()),
+        truth("Global-Default", |object, _| flag(object, "/globalDefault").into()),
         age(),
         string("PreemptionPolicy", |object, _| value_or(object, "/preemptionPolicy", PREEMPT)),
     ]

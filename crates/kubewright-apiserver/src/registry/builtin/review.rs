@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     auth::{Attributes, Requester, UserInfo},
     fields::{entries, has, list, text},
+    object_type,
     rbac::{Decision, EffectiveRules, PolicyRule},
     registry::Strategy,
 };
@@ -29,7 +30,9 @@ pub(super) struct AccessReview(pub(super) Subject);
 impl AccessReview {
     fn causes(&self, review: &Value) -> Vec<Cause> {
         let (resource, path) = ("spec.resourceAttributes", "spec.nonResourceAttributes");
-        let value = json!(null);
+        let shown = &review["spec"]["nonResourceAttributes"];
+        // In the form of Kubernetes' internal type.
+        let value = json!({"Path": text(shown, "/path"), "Verb": text(shown, "/verb")});
         let mut causes = match (has(review, "/spec/resourceAttributes"), has(review, "/spec/nonResourceAttributes")) {
             (true, true) => {
                 let why = "cannot be specified in combination with resourceAttributes";
@@ -37,7 +40,7 @@ impl AccessReview {
             }
             (false, false) => {
                 let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-                vec![Cause::invalid(resource, &value, why)]
+                vec![Cause::invalid(resource, &Value::Null, why)]
             }
             (false, true) if self.0 == Subject::Local => {
                 vec![Cause::invalid(path, &value, "disallowed on this kind of request")]
@@ -51,11 +54,23 @@ impl AccessReview {
             causes.push(Cause::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
         }
         let namespace = text(review, "/spec/resourceAttributes/namespace");
-        if self.0 == Subject::Local && namespace != text(review, "/metadata/namespace") {
+        let names_resource = has(review, "/spec/resourceAttributes");
+        if self.0 == Subject::Local && names_resource && namespace != text(review, "/metadata/namespace") {
             let field = "spec.resourceAttributes.namespace";
             causes.push(Cause::invalid(field, &json!(namespace), "must match metadata.namespace"));
         }
+        causes.extend(self.metadata_cause(&review["metadata"]));
         causes
+    }
+
+    /// Returns the error about metadata of the review, which must have none but the namespace of a local one.
+    fn metadata_cause(&self, metadata: &Value) -> Option<Cause> {
+        let allowed = ["managedFields", if self.0 == Subject::Local { "namespace" } else { "" }];
+        let mut fields = metadata.as_object()?.keys();
+        fields.find(|field| !allowed.contains(&field.as_str()))?;
+        let shown = String::from_utf8(object_type::object_meta(metadata)).unwrap_or_default();
+        let except = if self.0 == Subject::Local { " except for namespace" } else { "" };
+        Some(Cause::new("FieldValueInvalid", "metadata", format!("Invalid value: {shown}: must be empty{except}")))
     }
 }
 
@@ -120,6 +135,10 @@ fn attributes(review: &Value) -> Attributes {
 pub(super) struct RulesReview;
 
 impl Strategy for RulesReview {
+    fn answers_status_only(&self) -> bool {
+        true
+    }
+
     fn review(&self, review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
         let namespace = text(review, "/spec/namespace");
         if namespace.is_empty() {

@@ -226,7 +226,7 @@ impl Builder {
             Shape::Float64 => of(Kind::Number, Some("double")),
             Shape::Bytes => of(Kind::String, Some("byte")),
             Shape::Time | Shape::MicroTime => of(Kind::String, Some("date-time")),
-            Shape::Quantity => of(Kind::String, None),
+            Shape::Quantity => Schema { quantity: true, ..of(Kind::String, None) },
             Shape::IntOrString => Schema { int_or_string: true, ..Schema::default() },
             Shape::Any if ty.name().starts_with("io.k8s.apimachinery.") => free(Some(Kind::Object)),
             _ => free(None),

@@ -10,13 +10,13 @@ mod scenarios;
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
-use kubewright_apiserver::ApiServer;
+use kubewright_apiserver::{ApiServer, UserInfo};
 use kubewright_corpus::{
     Answer, Corpus, NAMESPACE, RawAnswer, RawRequest, Transport, Verb, create_namespace, exchange, prepare,
 };
 
 use self::known::{ACCEPTED, CAUSES, CODE, Difference, MESSAGE, NO_ANSWER, NO_OBJECT, REFUSED, Report, WARNINGS};
-use crate::raw::send;
+use crate::raw::send_as;
 
 struct Embedded(ApiServer);
 
@@ -26,12 +26,19 @@ impl Embedded {
     }
 }
 
+/// Returns the user of the recordings, whom a client certificate identifies.
+fn recorder() -> UserInfo {
+    let mut user = UserInfo::new("admin", ["system:masters", "system:authenticated"]);
+    user.extra = [("authentication.kubernetes.io/credential-id".to_owned(), vec!["X509SHA256=0".to_owned()])].into();
+    user
+}
+
 impl Transport for Embedded {
     async fn send(&self, request: RawRequest) -> Result<RawAnswer> {
         let line = format!("{} {}", request.method, request.path);
         let headers: Vec<_> = request.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let headers: Vec<_> = headers.iter().map(String::as_str).collect();
-        let answer = send(&self.0, &line, &headers, request.body).await;
+        let answer = send_as(&self.0, &recorder(), &line, &headers, request.body).await;
         Ok(RawAnswer { code: answer.code, headers: answer.headers, body: answer.text })
     }
 }

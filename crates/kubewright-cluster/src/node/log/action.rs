@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures::{FutureExt, TryStreamExt, future::BoxFuture};
-use http::{Method, Response, header};
+use http::{Method, Response, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::{
     clock::SharedClock,
@@ -38,6 +38,12 @@ impl LogAction {
         let previous = request.flag("previous");
         let pod = (request.namespace.clone(), request.name.clone());
         let body = match self.logs.find(&pod, &container, previous) {
+            // As in Kubernetes, a pod without a node has nothing to say.
+            None if !previous && has_no_node(request) => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                return Ok(response);
+            }
             Some(log) => Body::stream(log.read(query).map_err(BoxError::from)),
             None => nothing(request, &container, previous)?,
         };
@@ -57,6 +63,10 @@ impl Action for LogAction {
     }
 }
 
+fn has_no_node(request: &ActionRequest) -> bool {
+    request.object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+}
+
 /// Returns the response for a container without a log.
 fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<Body, Status> {
     let pod = &request.object;
@@ -65,9 +75,6 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
         return Err(Status::bad_request(format!(
             "previous terminated container {container:?} in pod {name:?} not found"
         )));
-    }
-    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
     }
     let statuses = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"]
         .map(|field| pod["status"][field].as_array());

@@ -576,6 +576,40 @@ func TestErrors(t *testing.T) {
 	equal(t, status.Details.Causes[0].Field, "metadata.name")
 }
 
+// TestProtobuf reads what it wrote in protobuf, and compares it with what the client of JSON reads.
+func TestProtobuf(t *testing.T) {
+	report(t, "protobuf")
+	other := rest.CopyConfig(config)
+	other.ContentType = apiruntime.ContentTypeProtobuf
+	other.AcceptContentTypes = apiruntime.ContentTypeProtobuf
+	protobuf := kubernetes.NewForConfigOrDie(other)
+	maps := protobuf.CoreV1().ConfigMaps(namespace)
+	object := configMap("protobuf", map[string]string{"a": "1"})
+	object.BinaryData = map[string][]byte{"b": {0, 255}}
+	object.Labels = map[string]string{"protobuf": "yes"}
+	created := must[*corev1.ConfigMap](t)(maps.Create(t.Context(), object, metav1.CreateOptions{}))
+	expected := must[*corev1.ConfigMap](t)(
+		client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "protobuf", metav1.GetOptions{}))
+	equal(t, created.String(), expected.String())
+	selection := metav1.ListOptions{LabelSelector: "protobuf=yes"}
+	list := must[*corev1.ConfigMapList](t)(maps.List(t.Context(), selection))
+	equal(t, len(list.Items), 1)
+	equal(t, list.Items[0].String(), expected.String())
+	selection.ResourceVersion = list.ResourceVersion
+	events := must[apiwatch.Interface](t)(maps.Watch(t.Context(), selection))
+	defer events.Stop()
+	created.Data["a"] = "2"
+	must[*corev1.ConfigMap](t)(maps.Update(t.Context(), created, metav1.UpdateOptions{}))
+	event := <-events.ResultChan()
+	equal(t, event.Type, apiwatch.Modified)
+	equal(t, event.Object.(*corev1.ConfigMap).Data["a"], "2")
+	_, err := maps.Get(t.Context(), "missing", metav1.GetOptions{})
+	refused(t, err, 404, metav1.StatusReasonNotFound)
+	services := must[*corev1.ServiceList](t)(protobuf.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{}))
+	inJSON := must[*corev1.ServiceList](t)(client.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{}))
+	equal(t, services.Items[0].String(), inJSON.Items[0].String())
+}
+
 func TestVersion(t *testing.T) {
 	report(t, "version")
 	version, err := client.Discovery().ServerVersion()

@@ -91,7 +91,7 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
         schema: versions.schema(&group_version(group, name))?.clone(),
         versions: Some(versions.clone()),
         builtin_versions: Arc::default(),
-        strategy: Arc::new(CustomStrategy { terminating, scale: scale.clone() }),
+        strategy: Arc::new(CustomStrategy { terminating }),
         lifecycle: Lifecycle::custom(group, text(names, "/plural")),
         status: has(version, "/subresources/status"),
         scale,

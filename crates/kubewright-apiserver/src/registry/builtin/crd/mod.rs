@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions (CRDs).
 //!
-//! A CRD is validated and its status is set in the same write. Once it is established, [`entries`] creates a registry
+//! A CRD is established by a second write, which the request that created it makes before it is answered. Then [`entries`] creates a registry
 //! entry for each served version. All versions serve the same stored objects, which [`crate::codec`] converts.
 
 mod approval;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::status::Names;
 use crate::{
     fields::{each, fill, list, present, set, text, within},
-    registry::{CustomResources, Strategy},
+    registry::{CustomResources, Settled, Strategy},
 };
 
 /// The finalizer that keeps a CRD until a controller has deleted its objects.
@@ -80,10 +80,14 @@ impl Strategy for CrdStrategy {
         status::add_stored_version(new);
     }
 
-    fn settled(&self, object: &Value) -> Option<Value> {
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn settled(&self, object: &Value) -> Option<Settled> {
         let mut settled = object.clone();
         status::settle(&mut settled, &self.names.lock());
-        Some(settled)
+        Some(Settled::Update(settled))
     }
 
     /// Adds the finalizer of the controller that deletes the objects of the kind.

@@ -1,7 +1,6 @@
 //! The status of a CRD: its accepted names, whether it is served, and the versions in which objects may be stored.
 //!
-//! The server sets the status in the same write that changes the spec, so a CRD is established as soon as it is
-//! created.
+//! Each request that changes a CRD also sets its status, in a second write.
 
 use std::collections::BTreeMap;
 
@@ -133,8 +132,8 @@ fn builtin_version(definition: &Value) -> Option<String> {
 
 /// Marks a CRD that is being deleted.
 pub(super) fn terminate(definition: &mut Value) {
-    let message = "CustomResource deletion is in progress";
-    condition(definition, "Terminating", true, "InstanceDeletionInProgress", message);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    condition(definition, "Terminating", true, "InstanceDeletionPending", message);
 }
 
 /// Returns whether a condition is true.

@@ -37,10 +37,17 @@ impl Server {
 }
 
 impl Server {
+    fn settled(&self, definition: &Value) -> Value {
+        match self.strategy.settled(definition) {
+            Some(Settled::Update(definition)) => definition,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn create(&self, mut object: Value) -> Result<Value, Vec<String>> {
         self.strategy.default(&mut object);
         self.strategy.prepare_create(&mut object);
-        let object = self.strategy.settled(&object).unwrap();
+        let object = self.settled(&object);
         let causes = self.strategy.validate(None, &object);
         if !causes.is_empty() {
             return Err(causes.iter().map(ToString::to_string).collect());
@@ -52,7 +59,7 @@ impl Server {
     fn update(&self, old: &Value, mut new: Value) -> Result<Value, Vec<String>> {
         self.strategy.default(&mut new);
         self.strategy.prepare_update(old, &mut new);
-        let new = self.strategy.settled(&new).unwrap();
+        let new = self.settled(&new);
         let causes = self.strategy.validate(Some(old), &new);
         if !causes.is_empty() {
             return Err(causes.iter().map(ToString::to_string).collect());

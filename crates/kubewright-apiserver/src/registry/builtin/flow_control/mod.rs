@@ -16,9 +16,12 @@ use super::{
     validation::Errors,
 };
 use crate::{
-    fields::{fill, fill_zero, has, int, list, present, set, text, within},
-    registry::{Column, Strategy},
+    fields::{fill, fill_zero, has, int, list, present, text, within},
+    registry::{Column, Settled, Strategy},
 };
+
+/// The field manager of the condition of flow schemas.
+const CONTROLLER: &str = "api-priority-and-fairness-config-consumer-v1";
 
 /// The names of all priority levels.
 #[derive(Debug, Default)]
@@ -44,8 +47,12 @@ impl Strategy for FlowSchemaStrategy {
         Errors::collect(|errors| validate::validate_conditions(new, errors))
     }
 
+    fn settles(&self) -> bool {
+        true
+    }
+
     /// Says whether the priority level of the schema exists.
-    fn settled(&self, object: &Value) -> Option<Value> {
+    fn settled(&self, object: &Value) -> Option<Settled> {
         let level = text(object, "/spec/priorityLevelConfiguration/name");
         let (status, reason, words) = if self.levels.0.read().contains(level) {
             ("False", "Found", "and it exists")
@@ -64,11 +71,13 @@ impl Strategy for FlowSchemaStrategy {
         let condition = json!({
             "type": "Dangling", "status": status, "lastTransitionTime": time, "reason": reason, "message": message,
         });
-        let others = conditions.iter().filter(|condition| text(condition, "/type") != "Dangling").cloned();
-        let conditions: Vec<_> = others.chain([condition]).collect();
-        let mut settled = object.clone();
-        within(&mut settled, "status", |status| set(status, "conditions", conditions));
-        Some(settled)
+        Some(Settled::Apply(
+            CONTROLLER,
+            json!({
+                "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+                "metadata": {"name": object["metadata"]["name"]}, "status": {"conditions": [condition]},
+            }),
+        ))
     }
 
     fn has_own_validation(&self) -> bool {
@@ -179,8 +188,9 @@ mod tests {
             schemas.default(&mut complete);
             assert_eq!(complete, schema);
             assert_eq!(schemas.validate(None, &schema), [], "{schema}");
-            let settled = schemas.settled(&schema).unwrap();
+            let Some(Settled::Apply(_, settled)) = schemas.settled(&schema) else { panic!("{schema}") };
             assert_eq!(settled["status"]["conditions"][0]["status"], "False");
+            let settled = json!({"metadata": schema["metadata"], "spec": schema["spec"], "status": settled["status"]});
             assert_eq!(schemas.settled(&settled), None);
         }
     }
@@ -189,7 +199,7 @@ mod tests {
     fn a_schema_without_its_level_dangles() {
         let (schemas, _) = strategies();
         let schema = json!({"spec": {"priorityLevelConfiguration": {"name": "x"}}});
-        let settled = schemas.settled(&schema).unwrap();
+        let Some(Settled::Apply(_, settled)) = schemas.settled(&schema) else { panic!("{schema}") };
         let condition = &settled["status"]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("NotFound")));
     }

@@ -9,7 +9,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Map, Value};
 
 use super::{
-    columns::{NONE, age, boolean, container_fields, integer, of_template, selector, string, value_or},
+    columns::{NONE, age, boolean, container_fields, integer, of_template, selector, string, truth, value_or},
     validation::{Errors, Path},
     workload::{default_template, warnings_if_changed},
 };
@@ -239,7 +239,7 @@ pub(super) fn cron_job_columns() -> Vec<Column> {
     vec![
         string("Schedule", |object, _| text(object, "/spec/schedule").into()),
         string("Timezone", |object, _| value_or(object, "/spec/timeZone", NONE)),
-        string("Suspend", |object, _| boolean(object, "/spec/suspend", "<unset>")),
+        truth("Suspend", |object, _| boolean(object, "/spec/suspend", "<unset>")),
         integer("Active", |object, _| list(object, "/status/active").len().into()),
         string("Last Schedule", |object, now| match object.pointer("/status/lastScheduleTime") {
             None | Some(Value::Null) => NONE.into(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::validate::count_indexes;
+use super::validate::{common_index, count_indexes};
 use crate::{
     fields::flag,
     registry::builtin::validation::{
@@ -185,6 +185,14 @@ fn validate_indexes(old: Job<'_>, new: Job<'_>, path: &Path<'_>, errors: &mut Er
         if !fits[index] {
             errors.invalid(&path.child(name), text, why[index]);
         }
+    }
+    let (completed, failed) = ["completedIndexes", "failedIndexes"].map(|name| string(new.status(), name)).into();
+    let changed = ["completedIndexes", "failedIndexes"].iter().any(|name| new.changes_field(old, name));
+    if let Some(completions) = optional_int(spec, "completions").filter(|_| changed)
+        && let Some(index) = common_index(completed, failed, completions)
+    {
+        let why = format!("failedIndexes and completedIndexes overlap at index: {index}");
+        errors.invalid(&path.child("failedIndexes"), failed, &why);
     }
 }
 

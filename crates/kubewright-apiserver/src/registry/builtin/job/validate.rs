@@ -450,27 +450,9 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
     if text.is_empty() {
         return Ok(0);
     }
-    let index = |text: &str| {
-        let number: i64 = text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
-        if number >= completions { Err(format!("too large index: {text:?}")) } else { Ok(number) }
-    };
-    let order = |previous: i64, current: i64| format!("non-increasing order, previous: {previous}, current: {current}");
     let (mut last, mut total) = (None, 0);
-    for interval in text.split(',') {
-        let limits: Vec<_> = interval.split('-').collect();
-        let (first, end) = match limits[..] {
-            [one] => (index(one)?, index(one)?),
-            [first, end] => (index(first)?, index(end)?),
-            _ => {
-                return Err(format!(
-                    "the fragment {interval:?} violates the requirement that an index interval can have at most two \
-                     parts separated by '-'"
-                ));
-            }
-        };
-        if limits.len() == 2 && first >= end {
-            return Err(order(first, end));
-        }
+    for text in text.split(',') {
+        let (first, end) = interval(text, completions)?;
         if let Some(last) = last.filter(|last| *last >= first) {
             return Err(order(last, first));
         }
@@ -480,12 +462,51 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
     Ok(total)
 }
 
+/// Returns the error about indexes that don't increase.
+fn order(previous: i64, current: i64) -> String {
+    format!("non-increasing order, previous: {previous}, current: {current}")
+}
+
+/// Parses an index or an interval of indexes.
+fn interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
+    let index = |text: &str| {
+        let number: i64 = text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        if number >= completions { Err(format!("too large index: {text:?}")) } else { Ok(number) }
+    };
+    match *text.split('-').collect::<Vec<_>>().as_slice() {
+        [one] => Ok((index(one)?, index(one)?)),
+        [first, end] => {
+            let (first, end) = (index(first)?, index(end)?);
+            if first >= end { Err(order(first, end)) } else { Ok((first, end)) }
+        }
+        _ => Err(format!(
+            "the fragment {text:?} violates the requirement that an index interval can have at most two parts separated \
+             by '-'"
+        )),
+    }
+}
+
+/// Returns the first index that is in both lists of intervals. Malformed intervals are left out.
+pub(super) fn common_index(one: &str, other: &str, completions: i64) -> Option<i64> {
+    let intervals = |text: &str| -> Vec<(i64, i64)> {
+        text.split(',').filter_map(|text| interval(text, completions).ok()).collect()
+    };
+    let others = intervals(other);
+    let overlap = |(first, end): (i64, i64)| {
+        let mut found = others.iter().filter(move |other| first <= other.1 && other.0 <= end);
+        found.next().map(|other| first.max(other.0))
+    };
+    intervals(one).into_iter().find_map(overlap)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn indexes_are_counted() {
+        assert_eq!(common_index("0,2-4", "1,3-5", 9), Some(3));
+        assert_eq!(common_index("0,x,6", "1-5,7", 9), None);
         assert_eq!(count_indexes("0,2-4", 5), Ok(4));
         for (text, why) in [
             ("a", "cannot convert"),

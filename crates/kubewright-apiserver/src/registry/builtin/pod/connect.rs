@@ -14,6 +14,7 @@ pub(crate) fn options_kind(resource: &str, subresource: &str) -> Option<&'static
         ("pods", "portforward") => "PodPortForwardOptions",
         ("pods", "proxy") => "PodProxyOptions",
         ("services", "proxy") => "ServiceProxyOptions",
+        ("nodes", "proxy") => "NodeProxyOptions",
         _ => return None,
     })
 }

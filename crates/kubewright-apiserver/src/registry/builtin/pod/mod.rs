@@ -1,9 +1,11 @@
 //! Pods, and the pod templates of other kinds.
 
+mod app_armor;
 mod columns;
 mod connect;
 mod defaults;
 mod part;
+mod reach;
 mod runtime;
 mod validate;
 
@@ -73,16 +75,21 @@ impl Strategy for PodStrategy {
 
     fn prepare_create(&self, object: &mut Value) {
         defaults::label_keys(object);
+        app_armor::copy_annotations(object);
         let class = quality_of_service(object);
         let mut status = json!({"phase": "Pending", "qosClass": class});
         if !list(object, "/spec/schedulingGates").is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastProbeTime": null, "lastTransitionTime": null,
+                "lastProbeTime": null, "lastTransitionTime": object["metadata"]["creationTimestamp"],
             }]);
         }
         set(object, "status", status);
+    }
+
+    fn warnings_of_new(&self, object: &Value) -> Vec<String> {
+        app_armor::warnings(object)
     }
 
     fn is_early(&self, object: &Value) -> bool {
@@ -194,9 +201,16 @@ impl Strategy for PodStrategy {
         Ok(())
     }
 
-    fn unreachable(&self, object: &Value) -> Option<String> {
-        let name = text(object, "/metadata/name");
-        text(object, "/spec/nodeName").is_empty().then(|| format!("pod {name} does not have a host assigned"))
+    fn check_parameters(&self, subresource: &str, name: &str, parameters: &[(String, String)]) -> Result<(), Status> {
+        reach::check_parameters(subresource, name, parameters)
+    }
+
+    fn check_target(&self, subresource: &str, object: &Value, parameters: &[(String, String)]) -> Result<(), Status> {
+        reach::check_container(subresource, object, parameters)
+    }
+
+    fn reaches(&self, subresource: &str, object: &Value) -> Result<bool, Status> {
+        reach::reaches(subresource, object)
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
 use super::validation::Errors;
 use crate::{
-    fields::{each, fill, fill_zero, has, int, list, present, remove, set, text, within},
+    fields::{each, entries, fill, fill_zero, has, int, list, present, remove, set, text, within},
     registry::Strategy,
 };
 
@@ -59,8 +59,7 @@ impl ServiceStrategy {
         let Some(spec) = service.get_mut("spec") else { return };
         let kind = text(spec, "/type").to_owned();
         if kind != "ExternalName" {
-            fill(spec, "ipFamilies", json!([IPV4]));
-            fill(spec, "ipFamilyPolicy", "SingleStack");
+            choose_families(spec);
             if text(spec, "/clusterIP").is_empty()
                 && list(spec, "/clusterIPs").is_empty()
                 && text(spec, "/ipFamilies/0") == IPV4
@@ -94,6 +93,21 @@ impl ServiceStrategy {
                 set(port, "nodePort", number);
             }
         }
+    }
+}
+
+/// Sets the families of a service and their policy. A headless service without selector may have any endpoints, and so
+/// both families, even though the cluster has only one.
+fn choose_families(spec: &mut Value) {
+    let is_open = text(spec, "/clusterIP") == "None" && entries(spec, "/selector").next().is_none();
+    fill(spec, "ipFamilyPolicy", if is_open { "RequireDualStack" } else { "SingleStack" });
+    fill(spec, "ipFamilies", json!([IPV4]));
+    if let [only] = list(spec, "/ipFamilies")
+        && is_open
+        && text(spec, "/ipFamilyPolicy") != "SingleStack"
+    {
+        let both = json!([only, if only == IPV4 { "IPv6" } else { IPV4 }]);
+        set(spec, "ipFamilies", both);
     }
 }
 

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::{
     super::{
-        pod::validate_quantity,
+        pod::{is_native_resource, validate_quantity},
         validation::{
-            Errors, Path, Quantity, entry, field, items, optional_string, string, validate_label_selector,
+            Errors, Path, Quantity, entries, entry, field, items, optional_string, string, validate_label_selector,
             validate_template_object_meta, validate_text,
         },
     },
@@ -61,6 +61,53 @@ fn validate_storage(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&path, amount.clone(), "must be greater than zero");
     } else {
         validate_quantity("storage", amount, &path, errors);
+    }
+}
+
+/// Checks the status of a claim.
+pub(super) fn validate_status(status: &Value, errors: &mut Errors) {
+    const RESIZES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let path = Path::new("status");
+    for (name, amount) in entries(status, "capacity") {
+        validate_basic(amount, &path.child("capacity").key(name), errors);
+    }
+    let resizes = path.child("allocatedResourceStatuses");
+    for (name, state) in entries(status, "allocatedResourceStatuses") {
+        validate_resource_key(name, &resizes, errors);
+        if !state.as_str().is_some_and(|state| RESIZES.contains(&state)) {
+            errors.not_supported(&resizes, name, RESIZES);
+        }
+    }
+    let allocated = path.child("allocatedResources");
+    for (name, amount) in entries(status, "allocatedResources") {
+        if !errors.any(|errors| validate_resource_key(name, &allocated, errors))
+            && !errors.any(|errors| validate_basic(amount, &allocated.key(name), errors))
+        {
+            validate_quantity("storage", amount, &allocated.key(name), errors);
+        }
+    }
+}
+
+fn validate_basic(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let value = Quantity::read(amount).value();
+    if value < 0 {
+        errors.invalid(path, value, "must be a valid resource quantity");
+    }
+}
+
+/// Checks the name of a resource of a claim: storage, or one of another domain.
+fn validate_resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !errors.any(|errors| validate_text(name, name::label_key, path, errors))
+        && is_native_resource(name)
+        && name != "storage"
+    {
+        errors.not_supported(path, name, &["storage"]);
     }
 }
 

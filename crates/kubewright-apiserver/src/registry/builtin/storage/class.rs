@@ -175,6 +175,11 @@ pub(in crate::registry::builtin) fn storage_class_columns() -> Vec<Column> {
 pub(in crate::registry::builtin) struct VolumeAttributesClassStrategy;
 
 impl Strategy for VolumeAttributesClassStrategy {
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        super::protect(old, object, "kubernetes.io/vac-protection");
+        Ok(())
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| {
             if let Some(old) = old {

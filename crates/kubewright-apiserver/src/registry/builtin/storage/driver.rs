@@ -6,11 +6,11 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use crate::{
-    fields::{fill, flag, list, set, text, within},
+    fields::{fill, flag, list, set, within},
     registry::{
         Column, Strategy,
         builtin::{
-            columns::{age, integer, string, truth, value_or},
+            columns::{age, integer, string, truth},
             pod::{label_selector_warnings, validate_csi_driver_name},
             validation::{
                 Errors, IMMUTABLE, Path, Quantity, Shown, field, items, optional_int, optional_string,
@@ -260,13 +260,6 @@ impl Strategy for CsiStorageCapacityStrategy {
     fn has_generation(&self) -> bool {
         false
     }
-}
-
-pub(in crate::registry::builtin) fn csi_storage_capacity_columns() -> Vec<Column> {
-    vec![
-        string("StorageClassName", |object, _| text(object, "/storageClassName").into()),
-        string("Capacity", |object, _| value_or(object, "/capacity", "<unset>")),
-    ]
 }
 
 #[cfg(test)]

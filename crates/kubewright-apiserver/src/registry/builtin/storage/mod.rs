@@ -17,10 +17,7 @@ pub(super) use self::{
     class::{
         StorageClassStrategy, VolumeAttributesClassStrategy, storage_class_columns, volume_attributes_class_columns,
     },
-    driver::{
-        CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, csi_driver_columns, csi_node_columns,
-        csi_storage_capacity_columns,
-    },
+    driver::{CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, csi_driver_columns, csi_node_columns},
 };
 use super::{
     limit_ranges::LimitRanges,
@@ -152,8 +149,8 @@ impl Strategy for ClaimStrategy {
         claim::warnings(new)
     }
 
-    fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
-        Vec::new()
+    fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| claim::validate_status(&new["status"], errors))
     }
 
     fn has_own_validation(&self) -> bool {
@@ -171,7 +168,7 @@ pub(super) fn default_claim(claim: &mut Value) {
     within(claim, "status", |status| fill_zero(status, "phase", "Pending"));
 }
 
-/// Adds the finalizer that keeps a new volume or claim while it is in use. A controller removes it.
+/// Adds the finalizer that keeps a new volume, claim or class of attributes while it is in use. A controller removes it.
 fn protect(old: Option<&Value>, object: &mut Value, finalizer: &str) {
     let mut finalizers = list(object, "/metadata/finalizers").to_vec();
     if old.is_none() && !finalizers.iter().any(|present| present == finalizer) {

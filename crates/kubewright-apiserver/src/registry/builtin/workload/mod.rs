@@ -340,6 +340,7 @@ pub(super) fn replica_set_columns() -> Vec<Column> {
 /// Returns the columns of `Scale` objects, which all kinds with a scale share.
 pub(crate) fn scale_columns() -> Vec<Column> {
     vec![
+        string("Name", |scale, _| text(scale, "/metadata/name").into()),
         integer("Desired", |scale, _| int(scale, "/spec/replicas").into()),
         integer("Available", |scale, _| int(scale, "/status/replicas").into()),
         age(),

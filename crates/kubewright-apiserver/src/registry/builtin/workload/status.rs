@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::registry::builtin::validation::{Errors, Path, int, validate_nonnegative};
+use crate::registry::builtin::validation::{Errors, Path, int, optional_int, validate_nonnegative};
 
 /// The numbers in the status of a kind.
 pub(super) struct Numbers {
@@ -87,7 +87,7 @@ pub(super) fn validate_status(old: &Value, new: &Value, numbers: &Numbers, error
         errors.invalid(&path.child("availableReplicas"), available, &format!("cannot be greater than {ready}"));
     }
     let collisions = int(status, "collisionCount");
-    if collisions < int(old, "collisionCount") {
+    if optional_int(old, "collisionCount").is_some_and(|before| collisions < before) {
         errors.invalid(&path.child("collisionCount"), collisions, "cannot be decremented");
     }
 }

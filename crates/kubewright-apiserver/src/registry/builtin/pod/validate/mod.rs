@@ -23,13 +23,14 @@ use serde_json::Value;
 
 pub(super) use self::{
     part::{validate_ephemeral_update, validate_resize, validate_status},
+    security::validate_app_armor_profile,
     spec::validate_create,
     update::validate_update,
 };
 pub(in crate::registry::builtin) use self::{
     resources::{
-        is_overcommit_allowed, is_standard_resource, validate_container_resource_name, validate_limits,
-        validate_quantity, validate_resource_name,
+        is_native_resource, is_overcommit_allowed, is_standard_resource, validate_container_resource_name,
+        validate_limits, validate_quantity, validate_resource_name,
     },
     scheduling::{validate_node_selector, validate_taint_effect, validate_tolerations},
     spec::{validate_pod_template, validate_template_metadata},

@@ -105,7 +105,7 @@ fn validate_seccomp_profile(security: &Value, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-fn validate_app_armor_profile(security: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::registry::builtin) fn validate_app_armor_profile(security: &Value, path: &Path<'_>, errors: &mut Errors) {
     const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     const LIMIT: usize = 4095;
     let Some(profile) = field(security, "appArmorProfile") else { return };
