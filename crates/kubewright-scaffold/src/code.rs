@@ -72,6 +72,13 @@ pub(crate) fn chained(indent: usize, of: &str, calls: &[String]) -> String {
     format!("{space}{of}{calls}")
 }
 
+/// Formats an awaited method call as a statement.
+pub(crate) fn awaited(indent: usize, call: &str) -> String {
+    let space = " ".repeat(indent);
+    let one = format!("{call}.await");
+    if one.len() <= CHAIN_WIDTH { format!("{space}{one};") } else { format!("{space}{call}\n{space}    .await;") }
+}
+
 /// Formats a builder call on the manager in `register`. The marker adds an indentation of four.
 pub(crate) fn wiring(method: &str, argument: &str) -> String {
     given("manager", method, argument)

@@ -76,6 +76,9 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, paths: &KindP
         ),
         ("const_sample", code::included("SAMPLE", &sample)),
         ("test", paths.test()),
+        ("edit_sample", code::awaited(4, &format!("sim.edit::<{kind}>(NAME, change)"))),
+        ("is_empty", code::chained(4, "world", &[format!(".list::<{kind}>()"), ".is_empty()".into()])),
+        ("delete_sample", code::awaited(4, &format!("sim.delete::<{kind}>(NAME)"))),
     ];
     values.extend(simulation_values(api.image.is_some()));
     if let Some(image) = &api.image {
