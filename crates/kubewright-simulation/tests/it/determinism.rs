@@ -62,7 +62,7 @@ fn each_seed_makes_one_history() {
 
 #[test]
 fn each_seed_makes_one_history_of_podset() {
-    check(&podset::scenario(), seeds(9, 1000));
+    check(&podset::scenario(), seeds(9, 250));
 }
 
 /// The built-in controllers of Deployments take part.
