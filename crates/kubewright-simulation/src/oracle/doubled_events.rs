@@ -6,17 +6,36 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Oracle, Seen};
-use crate::history::Request;
+use crate::{history::Request, world::World};
 
 /// How much later an equal event counts as another occurrence.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// Finds events of type `Normal` that are recorded again within ten seconds, with the same object, reason and note, in a run without faults. A
-/// process that dies after it has recorded an event may record it again.
+/// process that dies after it has recorded an event may record it again, and what was done for one spec may be done for the next.
 #[derive(Default)]
 pub(super) struct DoubledEvents {
-    /// The time of each event and what it is about, by the name of its object.
-    recorded: BTreeMap<String, (Timestamp, String)>,
+    /// The events, by name.
+    recorded: BTreeMap<String, Recorded>,
+}
+
+struct Recorded {
+    at: Timestamp,
+    about: String,
+    /// The UID of the object that it is about, and its generation then.
+    object: String,
+    generation: Option<i64>,
+}
+
+impl Recorded {
+    /// Returns whether an event tells of this occurrence again.
+    fn is_told_by(&self, at: Timestamp, generation: Option<i64>) -> bool {
+        at.duration_since(self.at) <= AGAIN && self.generation == generation
+    }
+}
+
+fn generation(uid: &str, world: &World) -> Option<i64> {
+    world.all().find(|object| object["metadata"]["uid"] == uid)?["metadata"]["generation"].as_i64()
 }
 
 impl Oracle for DoubledEvents {
@@ -24,7 +43,7 @@ impl Oracle for DoubledEvents {
         "doubled-events"
     }
 
-    fn request(&mut self, request: &Request, _: &Seen<'_>) -> Vec<String> {
+    fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
         let Some(body) = request.body.as_ref().filter(|_| request.resource == "events") else { return Vec::new() };
         let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
         let part = |field: &str| body[field].as_str().unwrap_or_default();
@@ -37,15 +56,21 @@ impl Oracle for DoubledEvents {
                 part("reason"),
                 part("note")
             );
-            let is_same =
-                |(earlier, other): &&(Timestamp, String)| *other == about && at.duration_since(*earlier) <= AGAIN;
+            let object = body["regarding"]["uid"].as_str().unwrap_or_default().to_owned();
+            let generation = generation(&object, seen.world);
+            let is_same = |earlier: &&Recorded| earlier.about == about && earlier.is_told_by(at, generation);
             let found = self.recorded.values().find(is_same).map(|_| told(&about));
-            self.recorded.insert(request.object.clone(), (at, about));
+            self.recorded.insert(request.object.clone(), Recorded { at, about, object, generation });
             return found.into_iter().collect();
         }
         // A repetition is added to the event that there is.
-        match (self.recorded.get(&request.object), time(&body["series"]["lastObservedTime"])) {
-            (Some((first, about)), Some(last)) if last.duration_since(*first) <= AGAIN => vec![told(about)],
+        match (self.recorded.get_mut(&request.object), time(&body["series"]["lastObservedTime"])) {
+            (Some(earlier), Some(last)) => {
+                let generation = generation(&earlier.object, seen.world);
+                let found = earlier.is_told_by(last, generation).then(|| told(&earlier.about));
+                (earlier.at, earlier.generation) = (last, generation);
+                found.into_iter().collect()
+            }
             _ => Vec::new(),
         }
     }

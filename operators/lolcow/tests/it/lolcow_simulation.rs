@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kubewright::{
     condition,
-    simulation::{Sim, Span, World, scenario},
+    simulation::{Sim, World, scenario},
 };
 use lolcow_operator::api::v1alpha1::Lolcow;
 use serde_json::json;
@@ -15,8 +15,6 @@ const NAME: &str = "lolcow-pod";
 async fn lolcow(sim: &Sim) {
     sim.apply(SAMPLE).await;
     sim.until("the page is ready", is_ready).await;
-    // Each greeting has its own event that it is served.
-    sim.advance(1.minutes()).await;
     sim.edit::<Lolcow>(NAME, json!({"spec": {"greeting": "Moo"}})).await;
     sim.until("the page has the new greeting", is_ready).await;
     sim.delete::<Lolcow>(NAME).await;
