@@ -1,6 +1,6 @@
 //! Logs during a run: those of the operator and the runtime are collected for the history.
 
-use std::{cell::RefCell, fmt::Write};
+use std::{cell::RefCell, fmt::Write, sync::OnceLock};
 
 use tracing::{
     Dispatch, Event, Id, Level, Metadata, Subscriber,
@@ -28,8 +28,13 @@ thread_local! {
     static LOGS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Two subscribers that exist as long as the process. While tracing knows only one, it decides for all threads by the subscriber of the
+/// thread that reaches a log statement first whether the statement is of interest. A thread without a simulation has none.
+static INTERESTED: OnceLock<[Dispatch; 2]> = OnceLock::new();
+
 /// Collects what is logged on this thread while a function runs. What subscribed to logs before receives them, too.
 pub(crate) fn collect<T>(run: impl FnOnce() -> T) -> T {
+    INTERESTED.get_or_init(|| [(); 2].map(|()| Dispatch::new(Collector { before: Dispatch::none() })));
     drop(take());
     let before = get_default(Dispatch::clone);
     with_default(&Dispatch::new(Collector { before }), run)
@@ -142,5 +147,18 @@ mod tests {
         tracing::info!("after");
         assert_eq!(take(), ["WARN kubewright_simulation::logs::tests: too many pods name=web pods=3"]);
         assert_eq!(take(), Vec::<String>::new());
+    }
+
+    fn log() {
+        tracing::info!("from one place");
+    }
+
+    #[test]
+    fn another_thread_that_logs_first_hides_nothing() {
+        collect(|| {
+            std::thread::spawn(log).join().unwrap();
+            log();
+        });
+        assert_eq!(take(), ["INFO kubewright_simulation::logs::tests: from one place"]);
     }
 }
