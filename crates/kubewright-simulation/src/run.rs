@@ -107,6 +107,7 @@ async fn execute(
         rules: described.rules.clone(),
         has_no_fault: schedule.injections.is_empty(),
         is_prompt: schedule.is_prompt(),
+        is_behind: schedule.is_behind(),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
     let keeps_conditions = options.unconditional || schedule.keeps_conditions();

@@ -92,6 +92,11 @@ impl Schedule {
         self.injections.iter().all(|injection| of_world(injection.fault))
     }
 
+    /// Returns whether the operator is served an older state after a restart.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.injections.iter().any(|injection| matches!(injection.fault, Fault::Restart(_)))
+    }
+
     /// Returns whether the conditions of the scenario have to hold.
     pub(crate) fn keeps_conditions(&self) -> bool {
         self.injections.iter().all(|injection| injection.fault.keeps_conditions())
