@@ -18,19 +18,10 @@ const MOST: usize = 200;
 /// Finds more than 200 requests with the same verb for the same object within a minute. Creations with generated names are not
 /// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
 /// ten minutes, they are replaced as fast as they go.
-///
-/// An operator that is served its object from before the deletion creates children, which are collected and created again until its cache has
-/// caught up. It can't know better, so creations aren't counted after a restart with an older state.
+#[derive(Default)]
 pub(super) struct HotLoop {
-    counts_creations: bool,
     recent: BTreeMap<(String, String, String), VecDeque<Duration>>,
     has_found: bool,
-}
-
-impl HotLoop {
-    pub(super) fn new(counts_creations: bool) -> Self {
-        Self { counts_creations, recent: BTreeMap::new(), has_found: false }
-    }
 }
 
 impl Oracle for HotLoop {
@@ -44,8 +35,7 @@ impl Oracle for HotLoop {
 
     fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
         let is_counted = !self.has_found && request.object.contains(|c| c != '/') && request.verb != "watch";
-        let is_creation = request.verb == "create" && (!self.counts_creations || request.object.ends_with('-'));
-        if !is_counted || is_creation || request.resource == "leases" {
+        if !is_counted || (request.verb == "create" && request.object.ends_with('-')) || request.resource == "leases" {
             return Vec::new();
         }
         let key = (request.verb.clone(), request.resource.clone(), request.object.clone());
@@ -63,7 +53,7 @@ impl Oracle for HotLoop {
 
     fn executed(&mut self, _: &ApiRequest, code: u16, seen: &Seen<'_>) -> Vec<String> {
         match seen.created.churned() {
-            Some(role) if code == 201 && self.counts_creations && !self.has_found => {
+            Some(role) if code == 201 && !self.has_found => {
                 self.has_found = true;
                 vec![format!("{role} are created again and again within ten minutes")]
             }

@@ -6,7 +6,7 @@
 //! | `step` | a step of the user that the API server refuses |
 //! | `panic` | a panic of the operator or the scenario |
 //! | `quiet` | a write after faults have stopped and half an hour has passed |
-//! | `hot-loop` | the same request again and again within a minute, or children that are created again and again within ten minutes; no creations after a restart with an older state |
+//! | `hot-loop` | the same request again and again within a minute, or children that are created again and again within ten minutes; not after a restart with an older state |
 //! | `rights` | a request that the generated roles don't allow |
 //! | `deleted-others` | a deletion of an object that the operator hasn't created, and that none of its objects owns |
 //! | `status` | an `observedGeneration` that is newer than the object, or older at rest |
@@ -134,16 +134,14 @@ pub(crate) struct Expected<'a> {
     pub(crate) has_no_fault: bool,
     /// Whether no fault holds up requests.
     pub(crate) is_prompt: bool,
-    /// Whether the operator is served an older state after a restart.
-    pub(crate) is_behind: bool,
 }
 
 /// Returns the oracles of a run.
 pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
-    let Expected { calm, own, rules, has_no_fault, is_prompt, is_behind } = expected;
+    let Expected { calm, own, rules, has_no_fault, is_prompt } = expected;
     let mut oracles: Vec<Box<dyn Oracle>> = vec![
         Box::new(quiet::Quiet::default()),
-        Box::new(hot_loop::HotLoop::new(!is_behind)),
+        Box::new(hot_loop::HotLoop::default()),
         Box::new(rights::Rights::new(rules)),
         Box::new(deleted_others::DeletedOthers::new(own.clone())),
         Box::new(status::Status::new(own)),
