@@ -38,6 +38,12 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// Returns a list of strings in the syntax of Go: `[]string{"a", "b"}`, and `[]string(nil)` if it is empty.
+pub fn strings<S: AsRef<str>>(strings: impl IntoIterator<Item = S>) -> String {
+    let strings: Vec<_> = strings.into_iter().map(|one| format!("{:?}", one.as_ref())).collect();
+    if strings.is_empty() { "[]string(nil)".into() } else { format!("[]string{{{}}}", strings.join(", ")) }
+}
+
 /// Returns a value in the syntax of Go: `map[string]interface {}{"a":1}`.
 ///
 /// ```

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kubewright_apimachinery::{
-    name,
+    go_format, name,
     status::{Cause, Status},
     types::json_type,
 };
@@ -255,11 +255,9 @@ pub(crate) fn check_update(old: &Value, object: &Value) -> Vec<Cause> {
         let known = meta::finalizers(old);
         let added: BTreeSet<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
         if !added.is_empty() {
-            let added: Vec<_> = added.iter().map(|name| format!("{name:?}")).collect();
-            let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                added.join(", ")
-            );
+            let added = go_format::strings(added);
+            let why =
+                format!("no new finalizers can be added if the object is being deleted, found new finalizers {added}");
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }

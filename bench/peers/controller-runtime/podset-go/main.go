@@ -1,5 +1,5 @@
 // Command podset-go is the PodSet operator (app.example.com) on controller-runtime: the peer of operators/podset in the
-// benchmark convergence-go.
+// benchmark convergence.
 //
 // It behaves like operators/podset and bench/peers/podset-kube-rs. It follows what controller-runtime recommends: reads come
 // from the manager's cache, children by an index on their owner, and a transform drops the managed fields before objects are

@@ -2,7 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/>).
 
 use http::{HeaderMap, HeaderValue};
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{go_format, status::Status};
 use percent_encoding::percent_decode_str;
 
 use super::{
@@ -52,14 +52,6 @@ pub(crate) fn impersonate(
     Ok(user)
 }
 
-/// Returns a list of texts as Go shows it.
-fn go_list(texts: &[String]) -> String {
-    match texts {
-        [] => "[]string(nil)".into(),
-        _ => format!("[]string{{{}}}", texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")),
-    }
-}
-
 /// Returns the user that the headers name, or `None` without such headers.
 fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
@@ -83,11 +75,12 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
         (true, true) => Ok(None),
         (true, false) => {
             // Kubernetes shows its own type.
-            let groups = go_list(&user.groups);
+            let groups = go_format::strings(&user.groups);
             let extra = match user.extra.len() {
                 0 => "map[string][]string(nil)".to_owned(),
                 _ => {
-                    let entries = user.extra.iter().map(|(key, values)| format!("{key:?}:{}", go_list(values)));
+                    let entries =
+                        user.extra.iter().map(|(key, values)| format!("{key:?}:{}", go_format::strings(values)));
                     format!("map[string][]string{{{}}}", entries.collect::<Vec<_>>().join(", "))
                 }
             };

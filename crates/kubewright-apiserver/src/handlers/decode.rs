@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
-use kubewright_apimachinery::{decode, status::Status};
+use kubewright_apimachinery::{decode, status::Status, types::json_type};
 use serde_json::{Value, json};
 
 use crate::protobuf;
@@ -73,14 +73,10 @@ pub(super) fn object(kind: &str, custom: bool, format: Format, body: &[u8]) -> R
 
 /// Returns why a value is no object, if so.
 pub(super) fn not_an_object(value: &Value) -> Option<String> {
-    let found = match value {
-        Value::Object(_) => return None,
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-    };
+    if value.is_object() {
+        return None;
+    }
+    let found = json_type(value);
     Some(format!(
         "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {TYPE_META}"
     ))

@@ -5,6 +5,7 @@ use kubewright_apimachinery::{
     decode as machinery, go_format,
     patch::{PatchError, json, merge, strategic},
     status::{Cause, Status},
+    types::json_type,
 };
 use serde_json::Value;
 
@@ -60,14 +61,7 @@ impl PatchType {
         if is_expected {
             return Ok(decoded);
         }
-        let found = match decoded.value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let found = json_type(&decoded.value);
         Err(Status::bad_request(format!("{begin}json: cannot unmarshal {found} into Go value of type {expected}")))
     }
 

@@ -5,10 +5,11 @@ use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
     command::{CreateApi, CreateWebhook, DeployImage, ExternalApi, Step},
     external::Feature,
-    name::{Domain, Group, Kind, Plural, Version},
+    name::{Domain, Plural, Version},
     record,
 };
 
+use super::kind_name::KindName;
 use crate::{
     external::{self, Plugins},
     project::OpenProject,
@@ -135,17 +136,8 @@ pub(crate) struct Webhook {
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 struct KindOptions {
-    /// API group, without the domain of the project [default: only the domain]
-    #[arg(long)]
-    group: Option<Group>,
-
-    /// API version, such as v1 or v1alpha1
-    #[arg(long)]
-    version: Version,
-
-    /// Kind, such as CronJob
-    #[arg(long)]
-    kind: Kind,
+    #[command(flatten)]
+    name: KindName,
 
     /// Overwrite existing files, including changes made by hand
     #[arg(long, display_order = LAST)]
@@ -213,7 +205,7 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
     let external = arguments.of.external();
-    let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
+    let KindOptions { name: KindName { group, version, kind }, force, plugins, .. } = arguments.of;
     let image = match (plugins.feature(Some(Feature::DeployImage))?, &arguments.image) {
         (true, Some(image)) => {
             let mut image = DeployImage::new(image);
@@ -257,7 +249,7 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
 fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
     let external = arguments.of.external();
-    let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
+    let KindOptions { name: KindName { group, version, kind }, force, plugins, .. } = arguments.of;
     let chain = opened.chain(&plugins.plugins)?;
     plugins.feature(None)?;
     let group = group.map(|group| group.to_string()).unwrap_or_default();

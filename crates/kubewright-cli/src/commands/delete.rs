@@ -4,10 +4,10 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use kubewright_scaffold::{
     delete::{Delete, Parts},
-    name::{Group, Kind, Version},
     plan::Plan,
 };
 
+use super::kind_name::KindName;
 use crate::{
     project::{OpenProject, write},
     shell::Shell,
@@ -69,17 +69,8 @@ pub(crate) struct Webhook {
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 struct KindOptions {
-    /// API group, without the domain of the project [default: only the domain]
-    #[arg(long)]
-    group: Option<Group>,
-
-    /// API version, such as v1 or v1alpha1
-    #[arg(long)]
-    version: Version,
-
-    /// Kind, such as CronJob
-    #[arg(long)]
-    kind: Kind,
+    #[command(flatten)]
+    name: KindName,
 
     /// Delete edited files too, and leave lines that cannot be found
     #[arg(long)]
@@ -102,7 +93,7 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 
 fn delete(of: KindOptions, parts: Parts, what: &str, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
-    let KindOptions { group, version, kind, force, yes } = of;
+    let KindOptions { name: KindName { group, version, kind }, force, yes } = of;
     // Other layouts are an error.
     opened.chain(&[])?;
     let mut delete = Delete::new(group, version, kind, parts);

@@ -17,6 +17,7 @@ pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod install;
 pub(crate) mod installer;
+mod kind_name;
 pub(crate) mod manifests;
 pub(crate) mod plugin;
 pub(crate) mod run;
