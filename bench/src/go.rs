@@ -1,4 +1,4 @@
-//! The programs in Go that ours are compared with, and how figures of several rounds are compared.
+//! The peers in Go, and the comparison of figures over several rounds.
 
 use std::path::{Path, PathBuf};
 

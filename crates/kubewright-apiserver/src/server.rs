@@ -456,7 +456,7 @@ fn seed(state: &State, bootstrap: BootstrapObject) -> Result<(), WriteError> {
     meta::set(&mut object, "creationTimestamp", Some(meta::time(now)));
     strategy.prepare_create(&mut object);
     decoding::complete(&resource, &mut object);
-    // One write is enough, since nobody has seen the object.
+    // One write is enough, since no client can have read the object before.
     match handlers::settled(state, &resource, &object) {
         Ok(Some(settled)) => object = settled,
         Ok(None) => {}

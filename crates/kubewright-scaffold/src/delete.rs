@@ -1,7 +1,7 @@
 //! `kubewright delete`: undoes `create api` and `create webhook`.
 //!
 //! The project is scaffolded twice in memory, with and without the API or webhook: files of the first scaffold only are
-//! deleted, and the lines that differ in the others are removed. Files that were edited stay, unless they are forced away.
+//! deleted, and the lines that differ in the others are removed. Files that were edited stay, unless `force` is set.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! What an operator says of itself: its kinds, and the rules of its roles. It is asked once, since this is the same in each run.
+//! The description of an operator: its kinds, and the rules of its roles. It is made once, since it is the same in each run.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use kubewright_runtime::manager::Manager;
 
 use crate::oracle::Own;
 
-/// What an operator says of itself.
+/// The description of an operator.
 #[derive(Debug)]
 pub(crate) struct Described {
     /// The definitions of its kinds, with all versions; the first one is stored. Objects aren't converted, since no webhook is called.
@@ -25,8 +25,8 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Asks an operator, whose manager gets a client that it doesn't use.
-    pub(crate) fn ask(register: fn(Manager) -> Manager, client: Client) -> Result<Self, DescribeError> {
+    /// Describes an operator. Its manager gets the client, but sends no request.
+    pub(crate) fn of(register: fn(Manager) -> Manager, client: Client) -> Result<Self, DescribeError> {
         let described = register(Manager::new(client)).describe();
         let document = described.document().map_err(DescribeError::Document)?;
         let mut rules = kubewright_manifests::rules(&document).map_err(DescribeError::Rights)?;
@@ -38,7 +38,7 @@ impl Described {
     }
 }
 
-/// What an operator says of itself can't be used.
+/// An error of describing an operator.
 #[derive(Debug)]
 pub(crate) enum DescribeError {
     Document(serde_json::Error),

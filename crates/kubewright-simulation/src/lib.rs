@@ -30,7 +30,7 @@
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
-//! * `described`: what the operator says of itself.
+//! * `described`: the description of the operator: kinds and rules.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
 //! * `network`: the client of the operator, which records requests and events and applies faults.
 //! * `process`: the operator's processes, which die and are started again, also in another version.

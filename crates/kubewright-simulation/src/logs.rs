@@ -141,7 +141,7 @@ mod tests {
         collect(|| {
             let name = "web";
             tracing::warn!(name, pods = 3, "too many pods");
-            tracing::debug!("not told");
+            tracing::debug!("not collected");
             tracing::info!(target: "kubewright_cluster::node", "of the cluster");
         });
         tracing::info!("after");

@@ -25,7 +25,8 @@ use tower::{BoxError, service_fn};
 use crate::{
     control::{Behind, Control},
     fault::{
-        DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, TERMINATING, WEBHOOK_AWAY, WriteFault,
+        DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, TERMINATING, WEBHOOK_UNAVAILABLE,
+        WriteFault,
     },
     history::Entry,
     oracle::Own,
@@ -175,7 +176,7 @@ impl Connection {
             let is_creation = about.verb == Verb::Create || about.verb == Verb::Patch && !self.is_there(uri).await;
             return is_creation.then_some(TERMINATING);
         }
-        self.state.is_webhook_away().then_some(WEBHOOK_AWAY)
+        self.state.is_webhook_unavailable().then_some(WEBHOOK_UNAVAILABLE)
     }
 
     /// Returns whether the object at an address exists.

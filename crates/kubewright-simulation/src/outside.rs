@@ -93,7 +93,7 @@ impl Outside {
                 self.state.end_namespace();
                 self.spawn(self.clone().empty_namespace());
             }
-            Fault::World(WorldFault::WebhookAway) => self.state.take_webhook_away(),
+            Fault::World(WorldFault::WebhookUnavailable) => self.state.begin_webhook_outage(),
             Fault::User(UserFault::Edited) => self.edit().await,
             Fault::User(UserFault::Recreated) => self.recreate().await,
             _ => {}

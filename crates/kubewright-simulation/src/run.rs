@@ -151,7 +151,7 @@ fn described(scenario: &Scenario, client: Client) -> Result<&Described, Simulati
     if let Some(described) = scenario.described.get() {
         return Ok(described);
     }
-    let described = Described::ask(scenario.register, client).map_err(|error| match error {
+    let described = Described::of(scenario.register, client).map_err(|error| match error {
         DescribeError::Document(error) => SimulationError::Describe(error),
         DescribeError::Rights(error) => SimulationError::Rights(error),
         DescribeError::Versions(error) => SimulationError::Versions(error),

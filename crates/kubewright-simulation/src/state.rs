@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     control::Target,
     coverage::Coverage,
-    fault::{AWAY, BEHIND, EventFault, Fault, ProcessFault},
+    fault::{BEHIND, EventFault, Fault, ProcessFault, UNAVAILABLE},
     history::{Entry, History, Request},
     logs,
     oracle::{Created, Finding, Oracle, Seen},
@@ -86,8 +86,8 @@ struct Inner {
     has_upgraded: bool,
     /// Until when the events of replicas are late, in virtual time since the start.
     late_until: Duration,
-    /// Until when a webhook is away, in virtual time since the start.
-    away_until: Duration,
+    /// Until when a webhook is unavailable, in virtual time since the start.
+    webhook_unavailable_until: Duration,
     /// Whether the namespace of the user is being deleted, or is gone.
     has_no_namespace: bool,
     /// The number of the watch whose event has arrived last.
@@ -133,7 +133,7 @@ impl State {
             version,
             has_upgraded: false,
             late_until: Duration::ZERO,
-            away_until: Duration::ZERO,
+            webhook_unavailable_until: Duration::ZERO,
             has_no_namespace: false,
             last_arrival: None,
             arrived: Arc::default(),
@@ -282,13 +282,13 @@ impl State {
         self.inner.lock().late_until.checked_sub(self.clock.monotonic()).filter(|left| !left.is_zero())
     }
 
-    /// Lets a webhook be away.
-    pub(crate) fn take_webhook_away(&self) {
-        self.inner.lock().away_until = self.clock.monotonic() + AWAY;
+    /// Makes a webhook unavailable for ten minutes.
+    pub(crate) fn begin_webhook_outage(&self) {
+        self.inner.lock().webhook_unavailable_until = self.clock.monotonic() + UNAVAILABLE;
     }
 
-    pub(crate) fn is_webhook_away(&self) -> bool {
-        self.clock.monotonic() < self.inner.lock().away_until
+    pub(crate) fn is_webhook_unavailable(&self) -> bool {
+        self.clock.monotonic() < self.inner.lock().webhook_unavailable_until
     }
 
     /// Ends the namespace of the user.

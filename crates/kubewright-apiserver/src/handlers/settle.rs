@@ -1,5 +1,5 @@
 //! What controllers in Kubernetes' API server write to the status of an object after each write to it. Here the request
-//! that wrote the object does so before it is answered, so that nobody waits for it.
+//! that wrote the object does so before it is answered, so that clients needn't wait for it.
 
 use std::sync::Arc;
 

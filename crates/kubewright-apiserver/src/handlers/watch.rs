@@ -324,7 +324,7 @@ impl Watcher {
             (true, false) => ChangeKind::Deleted,
         };
         if change == ChangeKind::Deleted && present {
-            // The watcher is told the last state that it has seen, in the version of the change.
+            // As in Kubernetes, the event contains the object's last matching state, with the resource version of the change.
             let last = previous.map(|previous| Arc::unwrap_or_clone(previous.value())).unwrap_or_default();
             return Some(Pending::Object(change, Arc::new(Stored::new(change, object.revision(), last))));
         }

@@ -66,7 +66,7 @@ impl ResourceQuotas {
         before.is_none_or(|before| before["spec"] != change.object["spec"])
     }
 
-    /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the namespace, nobody asks.
+    /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the namespace, it is false.
     fn count(&mut self, evaluator: Evaluator<'_>, key: &Key, change: &Change) -> bool {
         let gone = change.kind == ChangeKind::Deleted;
         let resource = &*change.resource.storage;

@@ -283,7 +283,7 @@ fn summary(entry: &Value) -> String {
     line.trim_end_matches(" -").to_owned()
 }
 
-/// Returns the parts of a body at some pointers, or the whole body if there are none.
+/// Returns the parts of a body that JSON pointers select, by pointer; without pointers, the whole body.
 fn pick(body: Value, keep: &[String]) -> Value {
     if keep.is_empty() {
         return body;

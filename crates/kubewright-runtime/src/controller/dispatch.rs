@@ -12,8 +12,8 @@ use tracing::{Instrument, debug, error, error_span, info, warn};
 use super::{
     ControllerError,
     barrier::{Barrier, CacheView, Readiness, Scope, Stale},
+    concurrency_limit::{Permit, Permits},
     metrics::BarrierMetrics,
-    places::{Place, Places},
     run::{Failure, Work},
     takeover::{Step, Takeover},
     worker::{End, Job, Report},
@@ -39,8 +39,8 @@ pub(super) struct Dispatcher {
     pub(super) queue: Arc<SharedQueue>,
     pub(super) barrier: Barrier,
     pub(super) concurrency: usize,
-    /// The places of a limit that is shared with other controllers.
-    pub(super) places: Places,
+    /// The permits of a limit that is shared with other controllers.
+    pub(super) permits: Permits,
     pub(super) timeout: Option<Duration>,
     pub(super) workers: JoinSet<Report>,
     pub(super) share: Share,
@@ -94,14 +94,14 @@ impl Dispatcher {
                 () = stop.cancelled() => break,
                 Some(report) = self.workers.join_next() => result = self.finish(report),
                 Some(checks) = self.sync_checks.join_next() => self.listed(checks),
-                () = self.places.freed() => {}
+                () = self.permits.freed() => {}
                 () = self.queue.changed(pause) => {}
             }
         }
         if result.is_err() {
             stop.cancel();
         }
-        self.places.give_up();
+        self.permits.give_up();
         self.drain(abort).await;
         result
     }
@@ -117,7 +117,7 @@ impl Dispatcher {
     fn start_workers(&mut self, stop: &CancellationToken) {
         while self.workers.len() < self.concurrency {
             let is_due = || self.queue.with(|queue, now| queue.next_wake(now)) == Some(Duration::ZERO);
-            let Some(place) = self.places.take(is_due) else { return };
+            let Some(permit) = self.permits.take(is_due) else { return };
             let Some((taken, triggers, now)) = self.take() else { return };
             let Some(guard) = self.share.begin(&taken.key) else {
                 // The key's owner sees the same events. If this replica acquires the key, it is enqueued again.
@@ -133,7 +133,7 @@ impl Dispatcher {
                 continue;
             }
             match self.barrier.check(&taken.key, now.monotonic, CurrentCache(&self.services)) {
-                Readiness::Ready { stale } => self.start(taken, (guard, place), triggers, stale, now, stop),
+                Readiness::Ready { stale } => self.start(taken, (guard, permit), triggers, stale, now, stop),
                 Readiness::Blocked => {
                     self.metrics.barrier.waited();
                     // If the cache has caught up since the check, its notification ends the loop's next wait.
@@ -164,7 +164,7 @@ impl Dispatcher {
     fn start(
         &mut self,
         taken: Taken<ObjectKey>,
-        holds: (KeyGuard, Place),
+        holds: (KeyGuard, Permit),
         triggers: Triggers,
         stale: Stale,
         now: Now,
@@ -261,7 +261,7 @@ impl Dispatcher {
 
     fn next_wake(&self) -> Option<Duration> {
         // With all workers busy, only the end of a run or a parked key matters.
-        let is_free = self.workers.len() < self.concurrency && !self.places.is_waiting();
+        let is_free = self.workers.len() < self.concurrency && !self.permits.is_waiting();
         let (queue, now) = self.queue.with(|queue, now| (queue.next_wake(now), now.monotonic));
         let queue = queue.filter(|_| is_free);
         let deadlines = self.barrier.next_deadline().into_iter().chain(self.takeover.next_deadline());

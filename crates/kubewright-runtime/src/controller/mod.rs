@@ -7,12 +7,12 @@
 
 mod barrier;
 mod channel;
+mod concurrency_limit;
 mod dispatch;
 mod dynamic;
 mod error;
 mod finalizers;
 mod metrics;
-mod places;
 mod prepare;
 mod reconciler;
 mod run;
@@ -32,10 +32,10 @@ use self::{
 };
 pub use self::{
     channel::Waker,
+    concurrency_limit::ConcurrencyLimit,
     dynamic::DynamicKind,
     error::ControllerError,
     finalizers::{Finalizer, Finalizers, FinalizersError},
-    places::ConcurrencyLimit,
     reconciler::Reconciler,
     source::Relation,
 };

@@ -20,8 +20,8 @@ pub(crate) use self::{
     process::{BEHIND, PAUSE},
     restart::LAG,
     user::DOWN,
-    world::{AWAY, FAILING, FULL, NODELESS, UNREADY},
-    write::{Refusal, TERMINATING, WEBHOOK_AWAY},
+    world::{FAILING, FULL, NODELESS, UNAVAILABLE, UNREADY},
+    write::{Refusal, TERMINATING, WEBHOOK_UNAVAILABLE},
 };
 
 /// A fault.

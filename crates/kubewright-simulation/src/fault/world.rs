@@ -12,8 +12,8 @@ pub(crate) const UNREADY: Duration = Duration::from_secs(300);
 pub(crate) const NODELESS: Duration = Duration::from_secs(300);
 /// How long the quota is full.
 pub(crate) const FULL: Duration = Duration::from_secs(600);
-/// How long a webhook is away.
-pub(crate) const AWAY: Duration = Duration::from_secs(600);
+/// How long a webhook is unavailable.
+pub(crate) const UNAVAILABLE: Duration = Duration::from_secs(600);
 
 /// Something that happens to pods, the node, the namespace, or the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub enum WorldFault {
     NamespaceDeleted,
     /// For ten minutes, a webhook for all kinds doesn't answer, so that the API server refuses what the operator creates and changes. Deletions and
     /// statuses aren't affected, and neither are other clients.
-    WebhookAway,
+    WebhookUnavailable,
 }
 
 impl WorldFault {
@@ -53,7 +53,7 @@ impl WorldFault {
         Self::NodeLost,
         Self::QuotaFull,
         Self::NamespaceDeleted,
-        Self::WebhookAway,
+        Self::WebhookUnavailable,
     ];
 
     /// Returns whether the fault needs pods.
@@ -63,7 +63,7 @@ impl WorldFault {
 
     /// Returns whether the fault is one of what surrounds pods: the node, and what may be created in a namespace.
     pub(crate) fn is_of_namespace(self) -> bool {
-        matches!(self, Self::NodeLost | Self::QuotaFull | Self::NamespaceDeleted | Self::WebhookAway)
+        matches!(self, Self::NodeLost | Self::QuotaFull | Self::NamespaceDeleted | Self::WebhookUnavailable)
     }
 
     /// Returns whether the fault is one of the clock.
@@ -83,7 +83,7 @@ impl fmt::Display for WorldFault {
             Self::NodeLost => "the node vanishes with its pods, and for five minutes there is no other",
             Self::QuotaFull => "for ten minutes, a quota allows no more objects",
             Self::NamespaceDeleted => "the namespace is deleted",
-            Self::WebhookAway => "for ten minutes, a webhook doesn't answer",
+            Self::WebhookUnavailable => "for ten minutes, a webhook doesn't answer",
         })
     }
 }

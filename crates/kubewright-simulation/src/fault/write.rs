@@ -42,7 +42,7 @@ pub(crate) const TERMINATING: Refusal = Refusal {
     delay: Duration::ZERO,
 };
 /// What the API server answers if it can't reach a webhook that it has to call.
-pub(crate) const WEBHOOK_AWAY: Refusal = Refusal {
+pub(crate) const WEBHOOK_UNAVAILABLE: Refusal = Refusal {
     code: 500,
     reason: "InternalError",
     message: "Internal error occurred: failed calling webhook \"admission.simulation.kubewright.dev\": failed to call webhook: \

@@ -1,4 +1,4 @@
-//! Events that tell the same twice.
+//! Equal events within a short time.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Returns whether an event tells of this occurrence again.
-    fn is_told_by(&self, at: Timestamp, generation: Option<i64>) -> bool {
+    /// Returns whether an equal event at this time, about this generation, repeats this one.
+    fn is_repeated_by(&self, at: Timestamp, generation: Option<i64>) -> bool {
         at.duration_since(self.at) <= AGAIN && self.generation == generation
     }
 }
@@ -58,8 +58,8 @@ impl Oracle for DoubledEvents {
             );
             let object = body["regarding"]["uid"].as_str().unwrap_or_default().to_owned();
             let generation = generation(&object, seen.world);
-            let is_same = |earlier: &&Recorded| earlier.about == about && earlier.is_told_by(at, generation);
-            let found = self.recorded.values().find(is_same).map(|_| told(&about));
+            let is_same = |earlier: &&Recorded| earlier.about == about && earlier.is_repeated_by(at, generation);
+            let found = self.recorded.values().find(is_same).map(|_| message(&about));
             self.recorded.insert(request.object.clone(), Recorded { at, about, object, generation });
             return found.into_iter().collect();
         }
@@ -67,7 +67,7 @@ impl Oracle for DoubledEvents {
         match (self.recorded.get_mut(&request.object), time(&body["series"]["lastObservedTime"])) {
             (Some(earlier), Some(last)) => {
                 let generation = generation(&earlier.object, seen.world);
-                let found = earlier.is_told_by(last, generation).then(|| told(&earlier.about));
+                let found = earlier.is_repeated_by(last, generation).then(|| message(&earlier.about));
                 (earlier.at, earlier.generation) = (last, generation);
                 found.into_iter().collect()
             }
@@ -76,6 +76,6 @@ impl Oracle for DoubledEvents {
     }
 }
 
-fn told(about: &str) -> String {
+fn message(about: &str) -> String {
     format!("an event is recorded twice within ten seconds: {}", about.replace('"', ""))
 }

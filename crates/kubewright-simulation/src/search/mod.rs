@@ -106,7 +106,7 @@ pub struct Search {
     pub singles: Tried,
     /// How many of them were tried at writes.
     pub at_writes: Tried,
-    /// How many pairs of faults that touch the same object were tried. There are none to try before this phase.
+    /// How many pairs of faults that touch the same object were tried. Both numbers are 0 before the phase [`Phase::Pairs`].
     pub pairs: Tried,
     /// The number of random schedules.
     pub random: usize,

@@ -122,7 +122,7 @@ pub(super) fn below(random: &Random, limit: usize) -> usize {
 fn at_write(has_pods: bool) -> Vec<Fault> {
     let mut faults = WriteFault::ALL.map(Fault::Write).to_vec();
     faults.extend([UserFault::Recreated, UserFault::Edited].map(Fault::User));
-    faults.extend([WorldFault::QuotaFull, WorldFault::WebhookAway].map(Fault::World));
+    faults.extend([WorldFault::QuotaFull, WorldFault::WebhookUnavailable].map(Fault::World));
     faults.extend(has_pods.then_some(Fault::World(WorldFault::PodEvicted)));
     faults
 }

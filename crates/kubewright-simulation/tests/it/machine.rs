@@ -166,7 +166,7 @@ fn a_mended_operator_is_not_blamed() {
     let search = scenario.search(&Budget::default()).unwrap();
     let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
     assert_eq!(story, None);
-    // At each write the user may edit or recreate the object, a quota may be full and a webhook away; at each step there are the
+    // At each write the user may edit or recreate the object, a quota may be full and a webhook unavailable; at each step there are the
     // restarts, the user, the clock, the quota, the webhook and the namespace.
     let of_writes = search.writes * (WriteFault::ALL.len() + 4);
     let of_requests = 2 * search.requests - search.writes;

@@ -145,8 +145,8 @@ fn seconds_until(outcome: &Outcome, text: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_quota_is_full_and_a_webhook_away_for_ten_minutes() {
-    for (fault, code) in [(WorldFault::QuotaFull, 403), (WorldFault::WebhookAway, 500)] {
+fn a_quota_is_full_and_a_webhook_unavailable_for_ten_minutes() {
+    for (fault, code) in [(WorldFault::QuotaFull, 403), (WorldFault::WebhookUnavailable, 500)] {
         let outcome = run(&mended(), Point::Step(0), Fault::World(fault));
         assert!(count(&outcome, &format!("receives {code}")) > 1, "{fault}");
         let created = seconds_until(&outcome, "ConfigMap default/build: Added").unwrap();

@@ -1,4 +1,4 @@
-//! What a search has covered, as the test of a scenario writes it, and how it is told.
+//! The coverage of a search, as the test of a scenario writes it, and its description for the user.
 
 use std::{
     fmt,

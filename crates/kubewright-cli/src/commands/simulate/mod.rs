@@ -132,7 +132,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// Searches with a scenario, and tells the result. Returns whether something was found.
+    /// Searches with a scenario, and prints the result. Returns whether something was found.
     async fn search(&self, scenario: &Scenario, shell: &Shell) -> Result<bool> {
         let file = |extension: &str| self.report.join(format!("{}.{extension}", scenario.name));
         let (story, summary) = (file("txt"), file("summary.json"));
@@ -144,8 +144,8 @@ impl Simulation {
         let took = self.clock.monotonic().saturating_sub(begun).as_secs();
         let summary = fs::read(&summary).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         let found = !output.status.success();
-        let told = fs::read_to_string(&story);
-        if found && told.is_err() {
+        let printed = fs::read_to_string(&story);
+        if found && printed.is_err() {
             bail!("the scenario {} can't run:\n{}", scenario.name, String::from_utf8_lossy(&output.stdout).trim());
         }
         if self.is_json() {
@@ -167,7 +167,7 @@ impl Simulation {
         }
         covered.iter().flat_map(Covered::lines).for_each(|line| shell.status("", line));
         if found {
-            shell.result(told.unwrap_or_default().trim_end());
+            shell.result(printed.unwrap_or_default().trim_end());
         }
         Ok(found)
     }

@@ -33,26 +33,26 @@ impl ConcurrencyLimit {
 }
 
 /// A controller's part in a limit.
-pub(super) struct Places {
+pub(super) struct Permits {
     limit: Option<ConcurrencyLimit>,
-    /// The next place. It is waited for only while there is a key for it.
-    next: Option<BoxFuture<'static, Place>>,
-    free: Option<Place>,
+    /// The next permit. It is waited for only while there is a key for it.
+    next: Option<BoxFuture<'static, Permit>>,
+    free: Option<Permit>,
 }
 
-/// A place, which is free again when it is dropped.
-pub(super) struct Place {
+/// A permit, which is free again when it is dropped.
+pub(super) struct Permit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
+impl Permits {
     pub(super) fn new(limit: Option<ConcurrencyLimit>) -> Self {
         Self { limit, next: None, free: None }
     }
 
-    /// Takes a place if a key needs one, or begins to wait for it. A place that no key needs is for other controllers.
-    pub(super) fn take(&mut self, is_needed: impl FnOnce() -> bool) -> Option<Place> {
-        let Some(ConcurrencyLimit(limit)) = &self.limit else { return Some(Place { _permit: None }) };
+    /// Takes a permit if a key needs one, or begins to wait for it. A permit that no key needs is for other controllers.
+    pub(super) fn take(&mut self, is_needed: impl FnOnce() -> bool) -> Option<Permit> {
+        let Some(ConcurrencyLimit(limit)) = &self.limit else { return Some(Permit { _permit: None }) };
         if !is_needed() {
             (self.next, self.free) = (None, None);
             return None;
@@ -60,26 +60,26 @@ impl Places {
         if self.next.is_some() {
             return None;
         }
-        if let Some(place) = self.free.take() {
-            return Some(place);
+        if let Some(permit) = self.free.take() {
+            return Some(permit);
         }
         // Fails if others wait, too: they are first.
         match limit.clone().try_acquire_owned() {
-            Ok(permit) => Some(Place { _permit: Some(permit) }),
+            Ok(permit) => Some(Permit { _permit: Some(permit) }),
             Err(_) => {
                 // The semaphore is never closed.
-                self.next = Some(limit.clone().acquire_owned().map(|permit| Place { _permit: permit.ok() }).boxed());
+                self.next = Some(limit.clone().acquire_owned().map(|permit| Permit { _permit: permit.ok() }).boxed());
                 None
             }
         }
     }
 
-    /// Returns whether there is no place at the moment.
+    /// Returns whether there is no permit at the moment.
     pub(super) fn is_waiting(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Completes when there is a place that was waited for.
+    /// Completes when there is a permit that was waited for.
     pub(super) async fn freed(&mut self) {
         match &mut self.next {
             Some(next) => {
@@ -90,7 +90,7 @@ impl Places {
         }
     }
 
-    /// Gives up the place that is waited for, or isn't taken.
+    /// Gives up the permit that is waited for, or isn't taken.
     pub(super) fn give_up(&mut self) {
         (self.next, self.free) = (None, None);
     }
@@ -101,20 +101,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn places_are_shared_in_turn() {
+    async fn permits_are_shared_in_turn() {
         let limit = ConcurrencyLimit::new(1);
         let [mut one, mut other, mut free] =
-            [Some(&limit), Some(&limit), None].map(|limit| Places::new(limit.cloned()));
+            [Some(&limit), Some(&limit), None].map(|limit| Permits::new(limit.cloned()));
         let needed = || true;
-        let place = one.take(needed).expect("the first place");
+        let permit = one.take(needed).expect("the first permit");
         assert!(other.take(needed).is_none() && other.is_waiting() && one.take(needed).is_none());
         assert!(free.take(needed).is_some() && free.take(needed).is_some(), "there is no limit");
-        drop(place);
+        drop(permit);
         other.freed().await;
         assert!(one.take(needed).is_none(), "it is the other one's turn");
         drop(other.take(needed).expect("its turn"));
         one.freed().await;
         assert!(one.take(|| false).is_none() && !one.is_waiting(), "no key needs it");
-        assert!(other.take(needed).is_some(), "the place was given up");
+        assert!(other.take(needed).is_some(), "the permit was given up");
     }
 }
