@@ -24,6 +24,10 @@ pub(crate) fn run(steps: &mut Steps, check: bool) {
         golden.env("KUBEWRIGHT_GENERATE", "1");
     }
     steps.run("golden projects", golden);
+    if !check {
+        // The commands write Rust in the style of a new project, and the operators have this project's.
+        steps.run("formatting", cargo(&["fmt", "--all"]));
+    }
     steps.check("manifests of the operators", || manifests_of_operators(check));
     steps.check("manifests of the golden projects", || manifests_of_golden_projects(check));
 }
