@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, Config, api::PostParams};
+use kube::{Api, Client, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Durability, Pods};
 use tokio::task::JoinSet;
@@ -165,9 +165,7 @@ where
 
 /// Creates a client from the text of a kubeconfig.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
-    let kubeconfig = kube::config::Kubeconfig::from_yaml(kubeconfig).context("read the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.context("use the kubeconfig")?;
-    Client::try_from(config).context("make a client")
+    Client::try_from(process::config(kubeconfig).await?).context("make a client")
 }
 
 /// Returns a pod as an operator would create it.

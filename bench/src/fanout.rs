@@ -4,27 +4,29 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, api::PostParams, client::Body};
+use http::Method;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    creates::client,
+    load::{Target, Watch},
+    process,
     report::{Limit, Outcome, milliseconds, percentile},
     sizes::Sizes,
 };
+
+/// The config maps that are watched: apart from those of other benchmarks.
+const MAPS: &str = "/api/v1/namespaces/kube-public/configmaps";
 
 /// Performs writes one by one, and waits until every watcher has received each.
 pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
-    let client = client(&listener.kubeconfig()).await?;
+    let target = Target::new(&process::config(&listener.kubeconfig()).await?, None)?;
 
-    let mut delays = delays(&client, sizes.watchers, sizes.watched_writes, &clock).await?;
+    let mut delays = delays(&target, sizes.watchers, sizes.watched_writes, &clock).await?;
     cluster.shutdown().await;
     let figure = milliseconds(percentile(&mut delays, 99));
     Ok(Outcome {
@@ -45,34 +47,25 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
 
 /// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them.
 pub(crate) async fn delays(
-    client: &Client,
+    target: &Target,
     watchers: usize,
     writes: usize,
     clock: &SharedClock,
 ) -> Result<Vec<Duration>> {
     let (seen, mut arrivals) = mpsc::unbounded_channel();
     let mut readers = JoinSet::new();
-    let opened = try_join_all((0..watchers).map(|_| open(client))).await.context("open the watches")?;
-    for mut body in opened {
+    let opened = try_join_all((0..watchers).map(|_| open(target))).await.context("open the watches")?;
+    for mut watch in opened {
         let (seen, clock) = (seen.clone(), clock.clone());
-        readers.spawn(async move {
-            // One event consists of one or more frames, and ends with a newline.
-            while let Some(Ok(frame)) = body.frame().await {
-                let ended = frame.data_ref().is_some_and(|data| data.ends_with(b"\n"));
-                if ended && seen.send(clock.monotonic()).is_err() {
-                    return;
-                }
-            }
-        });
+        readers.spawn(async move { while watch.event().await.is_ok() && seen.send(clock.monotonic()).is_ok() {} });
     }
+    drop(seen);
 
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
     let mut delays = Vec::with_capacity(watchers * writes);
     for number in 0..writes {
-        let mut map = ConfigMap::default();
-        map.metadata.name = Some(format!("write-{number}"));
+        let map = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"write-{number}"}}}}"#);
         let written = clock.monotonic();
-        maps.create(&PostParams::default(), &map).await.context("create a config map")?;
+        target.send(Method::POST, MAPS, map.into()).await.context("create a config map")?;
         for _ in 0..watchers {
             let arrived = arrivals.recv().await.context("a watch ended early")?;
             delays.push(arrived.saturating_sub(written));
@@ -82,13 +75,8 @@ pub(crate) async fn delays(
     Ok(delays)
 }
 
-async fn open(client: &Client) -> Result<Body> {
-    let request = http::Request::get("/api/v1/namespaces/kube-public/configmaps?watch=true&resourceVersion=0&fieldSelector=metadata.name!=kube-root-ca.crt")
-        .body(Body::empty())
-        .context("make a request")?;
-    let response = tokio::time::timeout(Duration::from_secs(30), client.send(request))
-        .await
-        .context("the watch was not answered")??;
-    anyhow::ensure!(response.status().is_success(), "the watch was answered with {}", response.status());
-    Ok(response.into_body())
+async fn open(target: &Target) -> Result<Watch> {
+    let path = format!("{MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name!=kube-root-ca.crt");
+    let opened = tokio::time::timeout(Duration::from_secs(30), target.watch(&path)).await;
+    opened.context("the watch was not answered")?
 }

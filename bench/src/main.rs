@@ -14,6 +14,7 @@ mod go;
 mod idle;
 mod keys;
 mod kubernetes;
+mod load;
 mod memory;
 mod overhead;
 mod podset;

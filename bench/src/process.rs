@@ -113,9 +113,14 @@ pub(crate) fn with_kubeconfig(command: &mut Command) -> Result<(Process, String)
 
 /// Creates a client from a kubeconfig file.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).context("read the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.context("use the kubeconfig")?).context("make a client")
+    let text = fs::read_to_string(kubeconfig).context("read the kubeconfig")?;
+    Client::try_from(config(&text).await?).context("make a client")
+}
+
+/// Creates a client's configuration from the text of a kubeconfig.
+pub(crate) async fn config(kubeconfig: &str) -> Result<Config> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("read the kubeconfig")?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.context("use the kubeconfig")
 }
 
 /// Waits until a process is idle, that is, has used no CPU time for this long.

@@ -155,7 +155,12 @@ fn remove(directory: &Path) -> Result<()> {
 fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = cargo(arguments);
     command.arg("--locked").args(packages()?.iter().flat_map(|package| ["--package", package]));
-    steps::run(command.current_dir(clone).env("CARGO_TARGET_DIR", root().join(BUILD)))
+    steps::run(building(&mut command).current_dir(clone))
+}
+
+/// Makes cargo build in the folder of this chore, without debug information, which nobody reads.
+fn building(command: &mut Command) -> &mut Command {
+    command.env("CARGO_TARGET_DIR", root().join(BUILD)).env("CARGO_PROFILE_DEV_DEBUG", "0")
 }
 
 /// Creates a project with the packaged command line, without `--sdk`, and tests it. Cargo's source contains the packages and their
@@ -181,12 +186,11 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     fs::create_dir_all(folder.join(".cargo")).context("create a folder for cargo's configuration")?;
     fs::write(folder.join(".cargo/config.toml"), config).context("write cargo's configuration")?;
     let tools = folder.join("tools");
-    let build = root().join(BUILD);
     // By its folder, since `cargo install` by name doesn't read such a source.
     let cli = source.join(format!("kubewright-cli-{}", version(clone)?));
     let mut install = cargo(&["install", "--quiet", "--debug", "--offline", "--path"]);
     install.arg(cli).arg("--root").arg(&tools);
-    steps::run(install.current_dir(folder).env("CARGO_TARGET_DIR", &build))?;
+    steps::run(building(&mut install).current_dir(folder))?;
     let project = folder.join("shop");
     fs::create_dir_all(&project).context("create the project's folder")?;
     let kubewright = |line: &str| {
@@ -197,7 +201,7 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     kubewright("create api --group shop --version v1 --kind Order")?;
     kubewright("create webhook --group shop --version v1 --kind Order --defaulting --programmatic-validation")?;
     let mut test = cargo(&["test", "--quiet"]);
-    steps::run(test.current_dir(&project).env("CARGO_TARGET_DIR", &build))?;
+    steps::run(building(&mut test).current_dir(&project))?;
     let lock = project.join("Cargo.lock");
     let lock = fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;
     let from_registry = format!("name = \"kubewright\"\nversion = \"{}\"\nsource = \"registry+", version(clone)?);

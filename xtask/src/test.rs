@@ -120,10 +120,17 @@ fn the_rest(steps: &mut Steps, built: bool) {
     let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--test", "it"]);
     spans.args(feature).args(["--", "telemetry::"]);
     steps.run("spans to a collector", spans);
+    if built {
+        random_input(steps);
+        smoke_of_the_benchmarks(steps);
+    } else {
+        steps.skip("random input and smoke of the benchmarks", "the tests could not be built");
+    }
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs);
     steps.check("book", book::build);
+    // Its projects share the build directory with other profiles: the workspace's own crates would be compiled again after it.
     if built {
         steps.check("the book's commands", || book::commands::try_pages(""));
     } else {
@@ -133,12 +140,6 @@ fn the_rest(steps: &mut Steps, built: bool) {
         clients::run(steps, "", None);
     } else {
         steps.skip("clients", "the tests could not be built");
-    }
-    if built {
-        random_input(steps);
-        smoke_of_the_benchmarks(steps);
-    } else {
-        steps.skip("smoke of the benchmarks", "the tests could not be built");
     }
     release::run(steps, true);
 }
