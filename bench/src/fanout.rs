@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
 use http::Method;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
@@ -52,10 +51,14 @@ pub(crate) async fn delays(
     writes: usize,
     clock: &SharedClock,
 ) -> Result<Vec<Duration>> {
+    let mut opening = JoinSet::new();
+    for _ in 0..watchers {
+        opening.spawn(open(target.clone()));
+    }
     let (seen, mut arrivals) = mpsc::unbounded_channel();
     let mut readers = JoinSet::new();
-    let opened = try_join_all((0..watchers).map(|_| open(target))).await.context("open the watches")?;
-    for mut watch in opened {
+    while let Some(opened) = opening.join_next().await {
+        let mut watch = opened.context("a watcher panicked")?.context("open the watches")?;
         let (seen, clock) = (seen.clone(), clock.clone());
         readers.spawn(async move { while watch.event().await.is_ok() && seen.send(clock.monotonic()).is_ok() {} });
     }
@@ -75,7 +78,7 @@ pub(crate) async fn delays(
     Ok(delays)
 }
 
-async fn open(target: &Target) -> Result<Watch> {
+async fn open(target: Target) -> Result<Watch> {
     let path = format!("{MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name!=kube-root-ca.crt");
     let opened = tokio::time::timeout(Duration::from_secs(30), target.watch(&path)).await;
     opened.context("the watch was not answered")?

@@ -93,7 +93,7 @@ static WHOLE: Sizes = Sizes {
     overhead_rested: 2_000,
     idle: Duration::from_secs(60),
     simulations: 10_000,
-    idle_hours: 2_000,
+    idle_hours: 500,
     podsets: 10_000,
     podset_namespaces: 100,
     rounds: 3,

@@ -38,9 +38,12 @@ func run(ctx context.Context, server string) error {
 		return fmt.Errorf("make a cache: %w", err)
 	}
 	go func() { _ = pods.Start(ctx) }()
-	// Waits for the list.
+	// This doesn't wait for the list if the cache has not started yet.
 	if _, err := pods.GetInformer(ctx, &corev1.Pod{}); err != nil {
-		return fmt.Errorf("list the pods: %w", err)
+		return fmt.Errorf("make an informer of pods: %w", err)
+	}
+	if !pods.WaitForCacheSync(ctx) {
+		return fmt.Errorf("the pods were not listed")
 	}
 	filled, err := resident()
 	if err != nil {
