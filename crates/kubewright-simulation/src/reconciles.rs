@@ -15,6 +15,8 @@ pub(crate) struct Reconciles(Vec<Followed>);
 struct Followed {
     process: u64,
     traces: Traces,
+    /// The number of runs that had ended when the traces were read last.
+    read: u64,
     /// The latest trace of each controller.
     latest: BTreeMap<String, Arc<Trace>>,
 }
@@ -22,7 +24,7 @@ struct Followed {
 impl Reconciles {
     /// Follows a process.
     pub(crate) fn add(&mut self, process: u64, traces: Traces) {
-        self.0.push(Followed { process, traces, latest: BTreeMap::new() });
+        self.0.push(Followed { process, traces, read: 0, latest: BTreeMap::new() });
     }
 
     /// Adds the processes of others.
@@ -30,10 +32,18 @@ impl Reconciles {
         self.0.append(&mut others.0);
     }
 
+    /// Returns whether a reconcile has ended since the traces were read last. It takes no lock, since it is asked at each
+    /// request, response and event, and mostly none has.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.0.iter().any(Followed::has_ended)
+    }
+
     /// Returns the reconciles that have ended since the last call, with the number of their process.
     pub(crate) fn ended(&mut self) -> Vec<(u64, Arc<Trace>)> {
         let mut ended = Vec::new();
-        for followed in &mut self.0 {
+        for followed in self.0.iter_mut().filter(|it| it.has_ended()) {
+            // Before the traces: one that is added meanwhile is read again, and known then.
+            followed.read = followed.traces.ended_runs();
             for controller in followed.traces.controllers() {
                 let last = followed.traces.last(&controller.name, LAST);
                 let latest = followed.latest.get(&*controller.name);
@@ -46,5 +56,11 @@ impl Reconciles {
             }
         }
         ended
+    }
+}
+
+impl Followed {
+    fn has_ended(&self) -> bool {
+        self.traces.ended_runs() != self.read
     }
 }

@@ -412,8 +412,14 @@ impl State {
 
     /// Records the reconciles that have ended since the last call.
     pub(crate) fn follow_reconciles(&self) {
-        // Traces take the locks of queues, under which nobody waits for this one.
-        let mut reconciles = std::mem::take(&mut self.inner.lock().reconciles);
+        let mut reconciles = {
+            let mut inner = self.inner.lock();
+            if !inner.reconciles.have_ended() {
+                return;
+            }
+            std::mem::take(&mut inner.reconciles)
+        };
+        // Traces take the locks of queues, under which nobody waits for that of the state.
         let ended = reconciles.ended();
         let mut inner = self.inner.lock();
         let at = self.clock.monotonic();

@@ -30,7 +30,14 @@ mod ring;
 mod tracer;
 mod triggers;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 pub use kubewright_apimachinery::trace::{
     ControllerPage, End, KeyPage, Next, Overview, Phase, Present, Query, Read, Reason, RecordedEvent, Summary, Trace,
@@ -68,6 +75,8 @@ pub struct Traces(Option<Arc<Inner>>);
 struct Inner {
     limits: Limits,
     controllers: Mutex<tracer::Tracers>,
+    /// The number of runs that have ended, which all tracers count.
+    ended: Arc<AtomicU64>,
 }
 
 impl Default for Traces {
@@ -85,7 +94,7 @@ impl fmt::Debug for Traces {
 impl Traces {
     /// Creates traces with these limits.
     pub fn new(limits: Limits) -> Self {
-        Self(Some(Arc::new(Inner { limits, controllers: Mutex::default() })))
+        Self(Some(Arc::new(Inner { limits, controllers: Mutex::default(), ended: Arc::default() })))
     }
 
     /// Disables tracing: no traces are kept or served.
@@ -101,6 +110,15 @@ impl Traces {
     /// Returns the controllers, by name. The list is empty before the manager runs.
     pub fn controllers(&self) -> Vec<Summary> {
         self.tracers().iter().map(|tracer| tracer.summary()).collect()
+    }
+
+    /// Returns the number of runs of all controllers that have ended, those of removed controllers included. It is 0 if
+    /// traces are off.
+    ///
+    /// It takes no lock, so that a reader can look often, and read the traces only if the number has changed: the trace
+    /// of a run is kept before the run is counted.
+    pub fn ended_runs(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| inner.ended.load(Ordering::Acquire))
     }
 
     /// Returns the last traces of a controller, at most `most`, oldest first.
@@ -131,7 +149,8 @@ impl Traces {
         info: impl ControllerInfo + 'static,
     ) -> Option<Arc<Tracer>> {
         let inner = self.0.as_ref()?;
-        let tracer = Arc::new(Tracer::new(name, group_kind, workers, inner.limits, Box::new(info)));
+        let tracer =
+            Arc::new(Tracer::new(name, group_kind, workers, inner.limits, inner.ended.clone(), Box::new(info)));
         inner.controllers.lock().insert(name.into(), tracer.clone());
         Some(tracer)
     }

@@ -1,6 +1,14 @@
 //! The tracer of one controller: the state of its keys and their traces.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -50,6 +58,8 @@ pub(crate) struct Tracer {
     kind: Cow<'static, str>,
     group: Cow<'static, str>,
     workers: usize,
+    /// The number of ended runs of all controllers.
+    ended: Arc<AtomicU64>,
     info: Box<dyn ControllerInfo>,
     state: Mutex<State>,
 }
@@ -98,6 +108,7 @@ impl Tracer {
         [group, kind]: [Cow<'static, str>; 2],
         workers: usize,
         limits: Limits,
+        ended: Arc<AtomicU64>,
         info: Box<dyn ControllerInfo>,
     ) -> Self {
         let state = State {
@@ -108,7 +119,7 @@ impl Tracer {
             overflowed: false,
             ring: Ring::new(limits),
         };
-        Self { controller: controller.into(), kind, group, workers, info, state: Mutex::new(state) }
+        Self { controller: controller.into(), kind, group, workers, ended, info, state: Mutex::new(state) }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -196,6 +207,8 @@ impl Tracer {
         }
         state.clean(&key);
         state.ring.push(key, Arc::new(trace));
+        // After the trace is kept, so that who sees the number finds the trace.
+        self.ended.fetch_add(1, Ordering::Release);
     }
 
     fn trace(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) -> Trace {

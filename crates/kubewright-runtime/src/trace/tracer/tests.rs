@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::MutexGuard;
 
 use super::*;
-use crate::trace::Difference;
+use crate::trace::{Difference, Traces};
 
 struct Idle;
 
@@ -57,7 +57,8 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let tracer = Tracer::new("podset", ["".into(), "PodSet".into()], 1, Limits::default(), Box::new(Idle));
+        let tracer =
+            Tracer::new("podset", ["".into(), "PodSet".into()], 1, Limits::default(), Arc::default(), Box::new(Idle));
         Self { tracer: Arc::new(tracer), queue: Arc::default(), compared: Arc::default() }
     }
 
@@ -166,4 +167,29 @@ fn differences_that_were_not_computed_are_bounded() {
     triggers.settle();
     assert_eq!(scene.compared.load(Ordering::Relaxed), 8);
     assert_eq!((triggers.kept[0].fields.len(), triggers.kept[0].times), (8, 100));
+}
+
+#[test]
+fn ended_runs_of_all_controllers_are_counted() {
+    let traces = Traces::default();
+    let tracer = |name| traces.controller(name, ["".into(), "PodSet".into()], 1, Idle).expect("traces are on");
+    let (podset, replica) = (tracer("podset"), tracer("replica"));
+    let run = |tracer: &Tracer| {
+        let begun = || Begun {
+            key: key("a"),
+            id: "1".into(),
+            attempt: 0,
+            triggers: Triggers::default(),
+            queued: Duration::ZERO,
+            held: None,
+            started: moment(),
+        };
+        tracer.began(&mut begun());
+        let running = traces.ended_runs();
+        tracer.ended(begun(), Duration::ZERO, RunNotes::default(), End::Done, Next::Change);
+        (running, traces.ended_runs())
+    };
+    assert_eq!([run(&podset), run(&podset), run(&replica)], [(0, 1), (1, 2), (2, 3)]);
+    traces.forget("podset");
+    assert_eq!((traces.ended_runs(), Traces::off().ended_runs()), (3, 0));
 }
