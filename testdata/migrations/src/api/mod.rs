@@ -1,0 +1,4 @@
+//! The API types, one module per version.
+
+pub mod v1;
+// +kubebuilder:scaffold:modules

@@ -1,0 +1,28 @@
+//! Tests of the controller of `Migration`.
+
+use kube::CustomResourceExt;
+use kubewright::condition;
+
+use crate::start;
+use migrations::api::v1::Migration;
+
+const SAMPLE: &str = include_str!("../../config/samples/data_v1_migration.yaml");
+
+#[tokio::test]
+async fn the_sample_is_reconciled() -> anyhow::Result<()> {
+    let cluster = start(vec![Migration::crd()]).await?;
+    cluster.apply_yaml(SAMPLE).await?;
+    cluster.expect(are_reconciled).await?;
+    cluster.shutdown().await;
+    Ok(())
+}
+
+/// Returns whether there is an object, and the condition `Ready` of each is for its current generation.
+fn are_reconciled(found: &[&Migration]) -> bool {
+    let is_reconciled = |object: &Migration| {
+        let ready =
+            object.status.as_ref().and_then(|status| condition::get(&status.conditions, "Ready"));
+        ready.is_some_and(|ready| ready.observed_generation == object.metadata.generation)
+    };
+    !found.is_empty() && found.iter().all(|object| is_reconciled(object))
+}
