@@ -103,11 +103,19 @@ fn metadata_of(kind: &str, metadata: &Value) -> Vec<u8> {
 
 /// Writes an object as JSON: a built-in one with its fields in their declared order, any other sorted.
 pub(crate) fn write(object: &Value, out: &mut Vec<u8>) {
-    match ObjectType::of_object(object) {
+    match ObjectType::of_object(object).or_else(|| unversioned(object)) {
         Some(ty) => ty.write(object, out),
         // Writing to a vector can't fail: keys are strings and numbers are finite.
         None => drop(serde_json::to_writer(out, object)),
     }
+}
+
+/// Returns the type of a document that names no version: those of the core group in discovery are older than the field.
+fn unversioned(object: &Value) -> Option<ObjectType> {
+    if object.get("apiVersion").is_some() {
+        return None;
+    }
+    ObjectType::of("meta.k8s.io", "v1", object.get("kind")?.as_str()?)
 }
 
 /// Returns an object as JSON, like [`write`].

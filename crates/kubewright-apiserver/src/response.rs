@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{body::Body, object_type, protobuf};
@@ -179,7 +180,7 @@ pub(crate) fn value(code: StatusCode, encoding: Encoding, value: &Value) -> Resp
             Some(encoded) => protobuf(code, encoded),
             None => self::value(code, Encoding::Json, value),
         },
-        Encoding::Json => bytes(code, line(object_type::to_vec(value))),
+        Encoding::Json => bytes(code, json_line(value)),
         Encoding::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => {
                 let mut response = bytes(code, text);
@@ -202,9 +203,22 @@ pub(crate) fn json_text(code: StatusCode, accept: Encoding, json: Bytes) -> Resp
     }
 }
 
+/// Returns a value as JSON text with a newline.
+pub(crate) fn json_line(value: &Value) -> Vec<u8> {
+    line(object_type::to_vec(value))
+}
+
 /// Returns a text with a newline, which ends every JSON object that kube-apiserver sends.
 fn line(text: impl AsRef<[u8]>) -> Vec<u8> {
     [text.as_ref(), b"\n"].concat()
+}
+
+/// Returns a response with a document that is no API object: Kubernetes indents it, and ends it without a newline.
+pub(crate) fn indented(document: &impl Serialize) -> Response {
+    match serde_json::to_vec_pretty(document) {
+        Ok(text) => bytes(StatusCode::OK, text),
+        Err(error) => status(&Status::internal(error)),
+    }
 }
 
 /// Returns a response with an error.

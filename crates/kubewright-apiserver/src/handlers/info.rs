@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
 use kubewright_apimachinery::status::Status;
+use serde::Serialize;
 use serde_json::json;
 
 use super::{query::Query, route::Route};
@@ -32,7 +33,7 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
     if matches!(route, Route::CoreVersions | Route::Groups) && wants_aggregated(&parts.headers) {
         let core = matches!(route, Route::CoreVersions);
         let (document, tag) = discovery::aggregated(&state.registry, &others, core);
-        let mut response = tagged(parts, discovery::AGGREGATED, &tag, document.to_string());
+        let mut response = tagged(parts, discovery::AGGREGATED, &tag, response::json_line(&document));
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
         return Ok(response);
     }
@@ -47,8 +48,8 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
             return Ok(open_id("application/json", &state.authenticator.open_id(address(parts))));
         }
         Route::OpenIdKeys => return Ok(open_id("application/jwk-set+json", &state.authenticator.keys())),
-        Route::Index => index(&state.registry),
-        Route::Version => version(),
+        Route::Index => return raw(parts, &index(&state.registry)),
+        Route::Version => return raw(parts, &version()),
         Route::CoreVersions => discovery::core_versions(address(parts)),
         Route::Groups => discovery::group_list(&state.registry, &others),
         Route::Group(group) => {
@@ -267,14 +268,47 @@ fn health(check: &str, query: &Query) -> Response {
     response
 }
 
-fn version() -> serde_json::Value {
-    json!({
-        "major": MAJOR, "minor": MINOR, "emulationMajor": MAJOR, "emulationMinor": MINOR,
-        "minCompatibilityMajor": MAJOR, "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
-        "gitVersion": VERSION, "gitCommit": "",
-        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
-        "platform": format!("{}/{}", of_go(std::env::consts::OS), of_go(std::env::consts::ARCH)),
-    })
+/// The version of the server, with its fields in the order of Kubernetes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    major: &'static str,
+    minor: &'static str,
+    emulation_major: &'static str,
+    emulation_minor: &'static str,
+    min_compatibility_major: &'static str,
+    min_compatibility_minor: &'static str,
+    git_version: &'static str,
+    git_commit: &'static str,
+    git_tree_state: &'static str,
+    build_date: &'static str,
+    go_version: &'static str,
+    compiler: &'static str,
+    platform: String,
+}
+
+fn version() -> Version {
+    Version {
+        major: MAJOR,
+        minor: MINOR,
+        emulation_major: MAJOR,
+        emulation_minor: MINOR,
+        min_compatibility_major: MAJOR,
+        min_compatibility_minor: MIN_COMPATIBILITY_MINOR,
+        git_version: VERSION,
+        git_commit: "",
+        git_tree_state: "clean",
+        build_date: "1970-01-01T00:00:00Z",
+        go_version: "none",
+        compiler: "rustc",
+        platform: format!("{}/{}", of_go(std::env::consts::OS), of_go(std::env::consts::ARCH)),
+    }
+}
+
+/// Returns a document that is only sent as JSON.
+fn raw(parts: &Parts, document: &impl Serialize) -> Result<Response, Status> {
+    Accept::parse(&parts.headers)?;
+    Ok(response::indented(document))
 }
 
 /// Returns Go's name of an operating system or architecture, which programs compare with those of images.
