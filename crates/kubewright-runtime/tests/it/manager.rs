@@ -67,25 +67,6 @@ async fn runnables_wait_for_the_leader_unless_they_need_none() {
     assert_eq!(events.lock().len(), 6);
 }
 
-/// The handlers of the cache have queues, whose controllers have the cache: they end with the manager, however it ends.
-#[tokio::test(start_paused = true)]
-async fn reconcilers_and_caches_are_dropped_with_the_manager() {
-    for crashes in [false, true] {
-        let world = World::new().await;
-        let reconciler = FleetReconciler::default();
-        let kept = Arc::downgrade(&reconciler.runs);
-        let manager = run(world.manager().controller(controller(reconciler)));
-        world.create_fleet("a", 1).await;
-        world.wait_for_size("a", 1).await;
-        if crashes {
-            manager.crash().await;
-        } else {
-            manager.stop().await;
-        }
-        until("the reconciler is dropped", || async { kept.strong_count() == 0 }).await;
-    }
-}
-
 /// A controller that needs no leader works on every replica, and the caches of replicas that don't lead are filled.
 #[tokio::test(start_paused = true)]
 async fn a_controller_may_work_without_leading() {
