@@ -282,7 +282,7 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             let path = self.path.field(&name);
-            let merges = self.merges;
+            let (merges, before) = (self.merges, self.duplicates.len());
             let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates, merges };
             let value = fields.next_value_seed(builder)?;
             match object.entry(name) {
@@ -291,8 +291,9 @@ impl<'de> Visitor<'de> for Builder<'_> {
                 }
                 Entry::Occupied(mut entry) => {
                     let message = format!("duplicate field \"{}\"", self.path.field(entry.key()));
+                    // A field precedes those in its value.
                     if self.duplicates.len() < DUPLICATES_LIMIT && !self.duplicates.contains(&message) {
-                        self.duplicates.push(message);
+                        self.duplicates.insert(before, message);
                     }
                     if self.merges {
                         decode_into(entry.get_mut(), value);
@@ -359,7 +360,7 @@ mod tests {
         check(
             r#"{"a": 1, "b": [{"c": 1, "c": 2}], "a": {"d": 1, "d": 2}}"#,
             json!({"a": {"d": 2}, "b": [{"c": 2}]}),
-            &["duplicate field \"b[0].c\"", "duplicate field \"a.d\"", "duplicate field \"a\""],
+            &["duplicate field \"b[0].c\"", "duplicate field \"a\"", "duplicate field \"a.d\""],
         );
         check(r#"{"a": 1, "a": 2, "a": 3}"#, json!({"a": 3}), &["duplicate field \"a\""]);
         let many = format!("[{}]", vec!["{\"a\": 1, \"a\": 1}"; 1000].join(","));

@@ -8,6 +8,7 @@
 //! * [`path`]: JSON paths in CRDs
 //! * [`mod@pointer`]: JSON pointers without allocations
 //! * [`decode`]: strict decoding of JSON and YAML
+//! * [`document_order`]: the order in which a JSON document has its fields
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs
 //! * [`certificate`]: the fields of X.509 certificates
@@ -29,6 +30,7 @@ pub mod clock;
 pub mod decode;
 pub mod depth;
 pub mod description;
+pub mod document_order;
 mod field_path;
 pub mod go_format;
 pub mod name;

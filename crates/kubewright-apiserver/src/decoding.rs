@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::{object_meta, registry::Resource, schema_rules};
 
 /// Rewrites a sent object as its kind stores it, and returns the paths of the fields that it doesn't declare, which
-/// were removed.
+/// were removed. `text` is the JSON text of the object, if it was sent as such.
 ///
 /// # Errors
 /// Returns 400 for a value of a wrong type: anywhere in a built-in object, in the metadata of a custom one.
-pub(crate) fn decode(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Status> {
+pub(crate) fn decode(resource: &Resource, object: &mut Value, text: Option<&[u8]>) -> Result<Vec<String>, Status> {
     match resource.schema.served {
-        Some(ty) => match ty.decode(object) {
+        Some(ty) => match ty.decode_text(object, text) {
             Ok(decoded) => Ok(decoded.unknown),
             Err(why) => Err(schema_rules::unreadable(resource, &why)),
         },

@@ -49,7 +49,15 @@ impl ObjectType {
 
     /// Rewrites an object as its type would write it ([`Types::decode`]).
     pub(crate) fn decode(self, object: &mut Value) -> Result<Decoded, String> {
-        types().decode(self.0, object)
+        self.decode_text(object, None)
+    }
+
+    /// Like [`Self::decode`]. Of several values of wrong types, reports the first in the JSON text of the object, if known.
+    pub(crate) fn decode_text(self, object: &mut Value, text: Option<&[u8]>) -> Result<Decoded, String> {
+        types().decode(self.0, object).map_err(|wrong| match text {
+            Some(text) => wrong.in_document(text).to_owned(),
+            None => wrong.to_string(),
+        })
     }
 
     /// Adds the fields that the type always writes ([`Types::complete`]).

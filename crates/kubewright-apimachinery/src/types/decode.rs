@@ -1,6 +1,6 @@
 //! Decoding: an object is checked and rewritten as if it had passed through its Go struct.
 
-use std::fmt;
+use std::{fmt, mem};
 
 use serde_json::{Map, Number, Value};
 
@@ -8,9 +8,12 @@ use super::{
     Field, Omit, Shape, Struct, Type, TypeId, Types, base64, quantity,
     time::{self, Precision},
 };
+use crate::document_order;
 
 /// The maximum number of unknown fields that are reported.
 const UNKNOWN_LIMIT: usize = 100;
+/// The maximum number of values of wrong types of which the first is searched.
+const WRONG_LIMIT: usize = 100;
 
 /// The result of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,47 @@ pub struct Decoded {
     /// The paths of the removed fields, which the type doesn't declare: `spec.foo`, `spec.containers[0].foo`.
     pub unknown: Vec<String>,
 }
+
+/// The error that values of an object have wrong types, in the words of Go's decoder, such as `json: cannot unmarshal string
+/// into Go struct field DeploymentSpec.spec.replicas of type int32`.
+///
+/// Go reports one of several values. The text of this error is about the first by the order of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongTypes(Vec<WrongType>);
+
+/// A value of a wrong type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WrongType {
+    path: String,
+    why: String,
+    /// Whether its type decodes itself. Its error then ends the decoding, while Go's decoder goes on after others, and
+    /// reports the first of them at the end.
+    ends: bool,
+}
+
+impl WrongTypes {
+    /// Returns the values of which Go reports the first.
+    fn reported(&self) -> impl Iterator<Item = &WrongType> {
+        let ends = self.0.iter().any(|wrong| wrong.ends);
+        self.0.iter().filter(move |wrong| wrong.ends == ends)
+    }
+
+    /// Returns the error about the first value in the JSON text of the object.
+    pub fn in_document(&self, text: &[u8]) -> &str {
+        let fields: Vec<_> = self.reported().map(|wrong| (wrong.path.as_str(), 0)).collect();
+        let places = if fields.len() > 1 { document_order::places(text, &fields) } else { vec![0] };
+        let first = self.reported().zip(places).min_by_key(|(_, place)| *place);
+        first.map_or("", |(wrong, _)| wrong.why.as_str())
+    }
+}
+
+impl fmt::Display for WrongTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reported().next().map_or(Ok(()), |wrong| f.write_str(&wrong.why))
+    }
+}
+
+impl std::error::Error for WrongTypes {}
 
 impl Types {
     /// Rewrites an object as Go would write it after reading it into the struct `ty`:
@@ -31,13 +75,11 @@ impl Types {
     /// Fields that Go writes although they were not sent are not added. [`Types::complete`] does this.
     ///
     /// # Errors
-    /// Returns the error of Go's decoder about the first value (by the order of names) of a wrong type, such as `json:
-    /// cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32`. The object is then
-    /// partly rewritten.
-    pub fn decode(&self, ty: TypeId, object: &mut Value) -> Result<Decoded, String> {
-        let mut decoder = Decoder { types: self, decoded: Decoded::default() };
-        decoder.value(self.get(ty), object, &Place::Root)?;
-        Ok(decoder.decoded)
+    /// Returns the error of Go's decoder about values of wrong types. The object is then partly rewritten.
+    pub fn decode(&self, ty: TypeId, object: &mut Value) -> Result<Decoded, WrongTypes> {
+        let mut decoder = Decoder { types: self, decoded: Decoded::default(), wrong: Vec::new() };
+        decoder.value(self.get(ty), object, &Place::Root);
+        if decoder.wrong.is_empty() { Ok(decoder.decoded) } else { Err(WrongTypes(decoder.wrong)) }
     }
 
     /// Returns whether Go's field would have its zero value.
@@ -99,14 +141,29 @@ impl fmt::Display for Place<'_> {
 struct Decoder<'a> {
     types: &'a Types,
     decoded: Decoded,
+    wrong: Vec<WrongType>,
 }
 
 impl Decoder<'_> {
-    fn value(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+    /// Decodes a value. Records it if it is of a wrong type.
+    fn value(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) {
         match (&ty.shape, &mut *value) {
             (Shape::Struct(all), Value::Object(fields)) => self.fields(ty, all, fields, place),
             (Shape::Map(of), Value::Object(entries)) => self.entries(*of, entries, place),
             (Shape::List(of), Value::Array(items)) => self.items(*of, items, place),
+            _ => {
+                if let Err(why) = self.leaf(ty, value, place)
+                    && self.wrong.len() < WRONG_LIMIT
+                {
+                    self.wrong.push(WrongType { path: place.to_string(), why, ends: decodes_itself(&ty.shape) });
+                }
+            }
+        }
+    }
+
+    /// Decodes a value that is no struct, map or list, or isn't decoded as such.
+    fn leaf(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+        match (&ty.shape, &mut *value) {
             (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) | (Shape::Any, _) => Ok(()),
             (Shape::Int32 | Shape::Int64, Value::Number(number)) if fits(&ty.shape, number) => Ok(()),
             (Shape::Float64, Value::Number(number)) => {
@@ -132,18 +189,8 @@ impl Decoder<'_> {
         }
     }
 
-    fn fields(
-        &mut self,
-        ty: &Type,
-        all: &Struct,
-        fields: &mut Map<String, Value>,
-        place: &Place<'_>,
-    ) -> Result<(), String> {
-        let mut result = Ok(());
+    fn fields(&mut self, ty: &Type, all: &Struct, fields: &mut Map<String, Value>, place: &Place<'_>) {
         fields.retain(|name, value| {
-            if result.is_err() {
-                return true;
-            }
             let place = Place::Field(place, ty, name);
             let Some(field) = all.field(name) else {
                 if self.decoded.unknown.len() < UNKNOWN_LIMIT {
@@ -155,10 +202,9 @@ impl Decoder<'_> {
                 return false;
             }
             let of = self.types.get(field.ty);
-            result = self.value(of, value, &place);
-            result.is_err() || !self.is_left_out(field, of, value)
+            self.value(of, value, &place);
+            !self.is_left_out(field, of, value)
         });
-        result
     }
 
     /// Returns whether a field that was sent is equivalent to an absent one.
@@ -174,42 +220,41 @@ impl Decoder<'_> {
         }
     }
 
-    fn items(&mut self, of: TypeId, items: &mut [Value], place: &Place<'_>) -> Result<(), String> {
+    fn items(&mut self, of: TypeId, items: &mut [Value], place: &Place<'_>) {
         let of = self.types.get(of);
         for (index, item) in items.iter_mut().enumerate() {
-            self.element(of, item, &Place::Item(place, index))?;
+            self.element(of, item, &Place::Item(place, index));
         }
-        Ok(())
     }
 
-    fn entries(&mut self, of: TypeId, entries: &mut Map<String, Value>, place: &Place<'_>) -> Result<(), String> {
+    fn entries(&mut self, of: TypeId, entries: &mut Map<String, Value>, place: &Place<'_>) {
         let of = self.types.get(of);
         for (name, entry) in entries.iter_mut() {
-            self.element(of, entry, &Place::Key(place, name))?;
+            self.element(of, entry, &Place::Key(place, name));
         }
-        Ok(())
     }
 
     /// Decodes an item of a list or an entry of a map, in which null is the zero value.
-    fn element(&mut self, of: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+    fn element(&mut self, of: &Type, value: &mut Value, place: &Place<'_>) {
         if value.is_null() {
             *value = match of.shape {
                 Shape::Struct(_) => Value::Object(Map::new()),
                 Shape::Bytes => Value::String(String::new()),
                 _ => self.types.zero(of),
             };
-            return Ok(());
+            return;
         }
-        self.value(of, value, place)
+        self.value(of, value, place);
     }
 
     /// Decodes a part that a Go type decodes by itself: unknown fields in it are removed, but not reported, and errors
     /// begin with its own type.
     fn apart(&mut self, ty: TypeId, value: &mut Value) -> Result<(), String> {
-        let known = self.decoded.unknown.len();
-        let result = self.value(self.types.get(ty), value, &Place::Root);
+        let (known, outside) = (self.decoded.unknown.len(), mem::take(&mut self.wrong));
+        self.value(self.types.get(ty), value, &Place::Root);
         self.decoded.unknown.truncate(known);
-        result
+        let inside = WrongTypes(mem::replace(&mut self.wrong, outside));
+        if inside.0.is_empty() { Ok(()) } else { Err(inside.to_string()) }
     }
 
     fn schemas(&mut self, schema: TypeId, value: &mut Value) -> Result<(), String> {
@@ -261,6 +306,20 @@ impl Decoder<'_> {
             }
         }
     }
+}
+
+/// Returns whether a Go type has a decoder of its own.
+fn decodes_itself(shape: &Shape) -> bool {
+    matches!(
+        shape,
+        Shape::Time
+            | Shape::MicroTime
+            | Shape::Quantity
+            | Shape::IntOrString
+            | Shape::SchemaOrArray(_)
+            | Shape::SchemaOrBool(_)
+            | Shape::SchemaOrStrings(_)
+    )
 }
 
 fn fits(shape: &Shape, number: &Number) -> bool {

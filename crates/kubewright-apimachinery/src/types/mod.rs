@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use self::names::Names;
 pub use self::{
-    decode::{Decoded, json_type},
+    decode::{Decoded, WrongTypes, json_type},
     parse::ParseError,
 };
 

@@ -83,7 +83,7 @@ fn decoded(mut object: Value) -> Value {
 #[track_caller]
 fn refuse(mut object: Value, expect: &str) {
     let (types, pod) = table();
-    assert_eq!(types.decode(pod, &mut object), Err(expect.to_owned()), "{object}");
+    assert_eq!(types.decode(pod, &mut object).unwrap_err().to_string(), expect, "{object}");
 }
 
 #[test]
@@ -245,6 +245,41 @@ fn wrong_types_have_gos_errors() {
         json!({"metadata": {"creationTimestamp": "bad"}}),
         r#"parsing time "bad" as "2006-01-02T15:04:05Z07:00": cannot parse "bad" as "2006""#,
     );
+}
+
+#[test]
+fn the_first_value_of_a_wrong_type_in_the_text_is_reported() {
+    let (types, pod) = table();
+    let check = |text: &str, by_name: &str, by_place: &str| {
+        let wrong = types.decode(pod, &mut serde_json::from_str(text).unwrap()).unwrap_err();
+        assert!(wrong.to_string().contains(by_name), "{wrong}");
+        assert!(wrong.in_document(text.as_bytes()).contains(by_place), "{}", wrong.in_document(text.as_bytes()));
+        assert!(wrong.in_document(b"{").contains(by_name), "{}", wrong.in_document(b"{"));
+    };
+    check(
+        r#"{"spec": {"priority": "x"}, "metadata": {"name": 1}}"#,
+        "ObjectMeta.metadata.name",
+        "PodSpec.spec.priority",
+    );
+    check(
+        r#"{"spec": {"containers": [{"command": ["a", 1], "secret": "!"}, {"name": 1, "command": [true]}]}}"#,
+        "cannot unmarshal number into Go struct field Container.spec.containers.command",
+        "cannot unmarshal number into Go struct field Container.spec.containers.command",
+    );
+    check(
+        r#"{"spec": {"nodeSelector": {"b": 1, "a": true}, "containers": 1}}"#,
+        "[]v1.Container",
+        "cannot unmarshal number into Go struct field PodSpec.spec.nodeSelector",
+    );
+    // A type that decodes itself ends the decoding, whatever is wrong before it.
+    check(
+        r#"{"spec": {"priority": "x"}, "metadata": {"name": 1, "deletionTimestamp": "d", "creationTimestamp": "c"}}"#,
+        "parsing time \"c\"",
+        "parsing time \"d\"",
+    );
+    let many: Vec<_> = (0..1000).map(Value::from).collect();
+    let wrong = types.decode(pod, &mut json!({"metadata": {"finalizers": many}})).unwrap_err();
+    assert_eq!(format!("{wrong:?}").matches("WrongType {").count(), 100);
 }
 
 #[test]

@@ -412,7 +412,7 @@ impl Review {
         if !object.is_object() {
             return Err(Status::bad_request("the patched value is not an object"));
         }
-        decoding::decode(resource, object)?;
+        decoding::decode(resource, object, None)?;
         meta::edit(object, |_| {});
         schema_rules::default(resource, object);
         if codec::is_stored_form(resource) && self.attributes.operation != Operation::Delete {

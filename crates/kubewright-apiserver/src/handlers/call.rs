@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{StatusCode, header, request::Parts};
+use http::{Method, StatusCode, header, request::Parts};
 use kubewright_apimachinery::status::{Details, Status};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    decode::Format,
     filters,
     query::{Query, WriteOptions},
     route::Target,
@@ -89,6 +90,23 @@ impl Call {
         let message = format!("watch is not supported on resources of kind {plural:?}");
         let details = Details { group: group.to_string(), kind: plural.to_string(), ..Details::default() };
         Status { details: Some(details.into()), ..Status::new(405, "MethodNotAllowed", message) }
+    }
+
+    /// Returns the body if it is the JSON text of an object.
+    pub(super) fn json_text(&self) -> Option<&[u8]> {
+        let is_object = self.parts.method != Method::PATCH;
+        let is_json = is_object && matches!(Format::of(&self.parts.headers), Ok(Format::Json));
+        is_json.then_some(&*self.body)
+    }
+
+    /// Keeps warnings about a body for a response that refuses the request later. A successful one has its own.
+    pub(super) fn keep_warnings(&self, warnings: &[String]) {
+        let mut kept = self.problems.lock();
+        for warning in warnings {
+            if !kept.contains(warning) {
+                kept.push(warning.clone());
+            }
+        }
     }
 
     /// Returns the name of the field manager: that of the options or, by default, the first part of the `User-Agent`.

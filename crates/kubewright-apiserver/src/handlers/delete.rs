@@ -68,7 +68,8 @@ impl DeleteOptions {
             return Err(Status::bad_request(schema_rules::unregistered(&value["kind"], version)));
         }
         if let Some(ty) = ObjectType::of("meta.k8s.io", "v1", "DeleteOptions") {
-            ty.decode(&mut value).map_err(Status::bad_request)?;
+            // Unknown fields are dropped, whatever the request says about field validation, as in Kubernetes.
+            ty.decode_text(&mut value, call.json_text()).map_err(Status::bad_request)?;
         }
         Self::read(&value)
     }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{
     call::Call,
     decode::{self, Decoded},
+    field_validation,
     part::Part,
     query::FieldValidation,
 };
@@ -46,32 +47,18 @@ impl Call {
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<DecodedBody, Status> {
         let Decoded { value: mut object, duplicates } = decoded;
         self.check_kind(&mut object)?;
-        let unknown = decoding::decode(&self.resource, &mut object)?;
+        let text = self.json_text();
+        let unknown = decoding::decode(&self.resource, &mut object, text)?;
         meta::edit(&mut object, |_| {});
         self.check_name_and_namespace(&mut object)?;
-        let mut problems: Vec<_> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
         // A custom object is parsed before it is pruned.
-        let place = if self.resource.schema.custom { 0 } else { problems.len() };
-        problems.splice(place..place, duplicates);
-        match validation {
-            FieldValidation::Strict if !problems.is_empty() => {
-                let why = format!("strict decoding error: {}", problems.join(", "));
-                return Err(schema_rules::unreadable(&self.resource, &why));
-            }
-            FieldValidation::Ignore => problems.clear(),
-            _ => {}
-        }
+        let text = text.filter(|_| !self.resource.schema.custom);
+        let fields = field_validation::validate(&unknown, duplicates, text, validation);
+        let mut problems = fields.map_err(|why| schema_rules::unreadable(&self.resource, &why))?;
         // A patch is checked with the object that it results in.
         let patched = self.parts.method == Method::PATCH;
         problems.extend(object_meta::deduplicate_owners(&mut object, patched));
-        // A response that refuses the request later has them, too.
-        let mut warnings = self.problems.lock();
-        for problem in &problems {
-            if !warnings.contains(problem) {
-                warnings.push(problem.clone());
-            }
-        }
-        drop(warnings);
+        self.keep_warnings(&problems);
         Ok(DecodedBody { object, warnings: problems })
     }
 

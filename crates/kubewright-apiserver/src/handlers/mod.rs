@@ -9,6 +9,7 @@ mod delete;
 mod edit;
 mod eviction;
 mod exchange;
+mod field_validation;
 mod filters;
 mod info;
 mod lifecycle;

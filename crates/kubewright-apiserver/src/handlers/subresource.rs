@@ -8,7 +8,7 @@ use super::{
     call::Call,
     decode::{self, Decoded, Format},
     edit::Admitted,
-    eviction,
+    eviction, field_validation,
     lifecycle::DecodedBody,
     part::Part,
     patch, proxy,
@@ -207,18 +207,12 @@ impl Call {
             Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
         };
         let unknown = match ObjectType::of(group, version, kind) {
-            Some(ty) => ty.decode(&mut object).map_err(|why| refuse(&why))?.unknown,
+            Some(ty) => ty.decode_text(&mut object, self.json_text()).map_err(|why| refuse(&why))?.unknown,
             None => Vec::new(),
         };
-        let mut warnings: Vec<_> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-        warnings.extend(duplicates);
-        match validation {
-            FieldValidation::Strict if !warnings.is_empty() => {
-                return Err(refuse(&format!("strict decoding error: {}", warnings.join(", "))));
-            }
-            FieldValidation::Ignore => warnings.clear(),
-            _ => {}
-        }
+        let fields = field_validation::validate(&unknown, duplicates, self.json_text(), validation);
+        let warnings = fields.map_err(|why| refuse(&why))?;
+        self.keep_warnings(&warnings);
         Ok(DecodedBody { object, warnings })
     }
 

@@ -14,6 +14,7 @@ mod custom;
 mod data_dir;
 mod deletion;
 mod discovery;
+mod field_validation;
 mod history;
 mod http;
 mod kinds;

@@ -204,7 +204,7 @@ async fn values_that_go_cannot_read_are_refused_with_its_words() {
     let answer = send(&api, &format!("POST {CORE}/configmaps?fieldValidation=Strict"), &[], body).await;
     let expect = concat!(
         r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: "#,
-        r#"unknown field "metadata.odd", unknown field "odd", duplicate field "data.a""#
+        r#"duplicate field "data.a", unknown field "metadata.odd", unknown field "odd""#
     );
     assert_eq!(answer.expect_code(400).json()["message"], expect);
 }
