@@ -96,6 +96,25 @@ async fn pods_wait_for_what_they_request() {
 }
 
 #[tokio::test]
+async fn pods_wait_for_their_host_ports() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let with_port = |name: &str, mut port: Value| {
+        port["containerPort"] = json!(80);
+        port["hostPort"] = json!(8080);
+        pod(name, "", json!({"containers": [{"name": "main", "image": "busybox", "ports": [port]}]}))
+    };
+    create(&cluster, &with_port("first", json!({}))).await;
+    until(&cluster, "first", |pod| phase(pod) == "Running").await;
+    create(&cluster, &with_port("second", json!({"hostIP": "127.0.0.1"}))).await;
+    let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
+    let conflict = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.";
+    let why =
+        format!("{conflict} preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.");
+    assert_eq!((unscheduled(&waiting), phase(&waiting)), (Some(why), "Pending"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn gated_pods_say_so_until_their_gates_are_removed() {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
     let created =

@@ -1,11 +1,12 @@
 //! The scheduler, which binds pods to the single node. A pod that can't be bound waits, and its condition contains the
 //! reason.
 //!
-//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and what pods request of the node
-//! ([`fit`]). Pods of higher priority don't preempt others.
+//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods ([`ports`]), and
+//! what pods request of the node ([`fit`]). Pods of higher priority don't preempt others.
 
 pub(crate) mod filter;
 mod fit;
+mod ports;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +15,10 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::{Value, json};
 
-use self::fit::{Amounts, Requested};
+use self::{
+    fit::{Amounts, Requested},
+    ports::{HostPort, UsedPorts},
+};
 use super::{
     pod::{claims_of, has_ended},
     reconcile::Key,
@@ -87,15 +91,18 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
                         events.record(event(pod, action));
                     }
                 }
-                // The pod is gone, already bound, or changed. The feed delivers its new state.
-                Err(error) if is_gone(&error) || is_conflict(&error) => {
-                    retries.forget(&pod);
-                    scheduler.withdraw(&pod);
-                }
                 Err(error) => {
-                    scheduler.withdraw(&pod);
-                    tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
-                    retries.failed(pod, now);
+                    if action == PodAction::Bind {
+                        let freed = scheduler.withdraw(&pod).into_iter().filter(|other| !retries.is_waiting(other));
+                        work.extend(freed.filter_map(|other| begin(other, &mut scheduler)));
+                    }
+                    if is_gone(&error) || is_conflict(&error) {
+                        // The pod is gone, already bound, or changed. The feed delivers its new state.
+                        retries.forget(&pod);
+                    } else {
+                        tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
+                        retries.failed(pod, now);
+                    }
                 }
             },
             () = timer => {}
@@ -109,9 +116,23 @@ struct Scheduler {
     node: Option<Arc<Value>>,
     pods: BTreeMap<Unbound, Arc<Value>>,
     claims: BTreeMap<Key, Arc<Value>>,
-    /// What each pod requests that is bound or about to be, and the sum.
-    bound: BTreeMap<Unbound, Amounts>,
+    /// What each pod takes that is bound or about to be, and the sums.
+    bound: BTreeMap<Unbound, Taken>,
     requested: Requested,
+    ports: UsedPorts,
+}
+
+/// What a pod takes of the node.
+#[derive(Debug, PartialEq)]
+struct Taken {
+    requests: Amounts,
+    ports: Vec<HostPort>,
+}
+
+impl Taken {
+    fn by(pod: &Value) -> Self {
+        Self { requests: fit::requests(pod), ports: ports::host_ports(pod) }
+    }
 }
 
 impl Scheduler {
@@ -130,7 +151,7 @@ impl Scheduler {
                     self.pods.remove(&pod);
                     let runs =
                         !gone && text(&change.object, "/spec/nodeName") == NODE_NAME && !has_ended(&change.object);
-                    let freed = self.account(&pod, runs.then(|| fit::requests(&change.object)));
+                    let freed = self.account(&pod, runs.then(|| Taken::by(&change.object)));
                     return if freed { self.pods.keys().cloned().collect() } else { Vec::new() };
                 }
                 self.pods.insert(pod.clone(), change.object.clone());
@@ -140,25 +161,28 @@ impl Scheduler {
         }
     }
 
-    /// Records what a pod requests, if it takes resources. Returns whether resources were freed.
-    fn account(&mut self, pod: &Unbound, requests: Option<Amounts>) -> bool {
+    /// Records what a pod takes, if it takes anything. Returns whether something was freed.
+    fn account(&mut self, pod: &Unbound, taken: Option<Taken>) -> bool {
         let before = self.bound.remove(pod);
-        let changed = before.is_some() && before != requests;
+        let changed = before.is_some() && before != taken;
         if let Some(before) = before {
-            self.requested.subtract(&before);
+            self.requested.subtract(&before.requests);
+            self.ports.subtract(&before.ports);
         }
-        if let Some(requests) = requests {
-            self.requested.add(&requests);
-            self.bound.insert(pod.clone(), requests);
+        if let Some(taken) = taken {
+            self.requested.add(&taken.requests);
+            self.ports.add(&taken.ports);
+            self.bound.insert(pod.clone(), taken);
         }
         changed
     }
 
-    /// Gives back what was set aside for a pod that couldn't be bound.
-    fn withdraw(&mut self, pod: &Unbound) {
-        if self.pods.contains_key(pod) {
-            self.account(pod, None);
+    /// Gives back what was set aside for a pod that couldn't be bound. Returns the other pods that wait, if something was freed.
+    fn withdraw(&mut self, pod: &Unbound) -> Vec<Unbound> {
+        if self.pods.contains_key(pod) && self.account(pod, None) {
+            return self.pods.keys().filter(|other| *other != pod).cloned().collect();
         }
+        Vec::new()
     }
 
     /// Processes a change of a claim, and returns the pods that wait for it.
@@ -189,7 +213,7 @@ impl Scheduler {
         })
     }
 
-    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind requests is set aside for it.
+    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for it.
     fn decide(&mut self, pod: &Unbound) -> Option<PodAction> {
         let object = self.pods.get(pod)?;
         let Some(node) = &self.node else {
@@ -207,13 +231,16 @@ impl Scheduler {
             // It is being bound.
             return None;
         }
-        let requests = fit::requests(object);
-        if let Some(lack) = self.requested.lack(&requests, node) {
+        let taken = Taken::by(object);
+        if self.ports.conflict_with(&taken.ports) {
+            return report(object, format!("0/1 nodes are available: 1 {}. {no_victims}", ports::CONFLICT));
+        }
+        if let Some(lack) = self.requested.lack(&taken.requests, node) {
             let why: Vec<_> = lack.reasons.iter().map(|reason| format!("1 {reason}")).collect();
             let preemption = if lack.is_final { preemption } else { no_victims };
             return report(object, format!("0/1 nodes are available: {}. {preemption}", why.join(", ")));
         }
-        self.account(pod, Some(requests));
+        self.account(pod, Some(taken));
         Some(PodAction::Bind)
     }
 }
@@ -279,5 +306,34 @@ fn event(pod: Unbound, action: PodAction) -> ObjectEvent {
         warning,
         reason: reason.into(),
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds a pod that waits, with a host port.
+    fn add(scheduler: &mut Scheduler, name: &str) -> Unbound {
+        let containers = json!([{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]);
+        let metadata = json!({"namespace": "default", "name": name, "uid": name});
+        let pod = json!({"metadata": metadata, "spec": {"containers": containers}});
+        let key = named(&pod);
+        scheduler.pods.insert(key.clone(), Arc::new(pod));
+        key
+    }
+
+    #[test]
+    fn a_pod_that_is_not_bound_leaves_its_port_to_others() {
+        let node = json!({"metadata": {"name": NODE_NAME}});
+        let mut scheduler = Scheduler { node: Some(Arc::new(node)), ..Scheduler::default() };
+        let (first, second) = (add(&mut scheduler, "first"), add(&mut scheduler, "second"));
+        assert_eq!(scheduler.decide(&first), Some(PodAction::Bind));
+        assert_eq!(scheduler.decide(&first), None, "it is being bound");
+        let refused = scheduler.decide(&second);
+        assert!(matches!(refused, Some(PodAction::Report(why, _)) if why.contains(ports::CONFLICT)));
+        assert_eq!(scheduler.withdraw(&first), [second.clone()]);
+        assert_eq!(scheduler.decide(&second), Some(PodAction::Bind));
+        assert!(scheduler.withdraw(&first).is_empty(), "nothing was set aside for it");
     }
 }
