@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet},
-    core::v1::{Node, Pod, ReplicationController},
+    core::v1::{Event, Node, Pod, ReplicationController},
 };
 use kube::{
     Api, ResourceExt,
@@ -63,6 +63,34 @@ async fn the_node_has_one_pod_which_follows_template_and_taints() {
     rolled_out(&cluster, 1).await;
     sets.delete("log", &background()).await.expect("deleted");
     cluster.expect::<Pod>(|pods| pods.is_empty()).await.expect("gone");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_pods_are_replaced_after_growing_delays() {
+    let cluster = simulated().await;
+    cluster.apply_yaml(LOG).await.expect("applied");
+    let (mut names, mut times) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let is_new = |pod: &&Pod| crate::is_running(pod) && !names.contains(&pod.name_any());
+        let found = cluster.expect::<Pod>(|all| all.iter().any(&is_new)).await.expect("a pod");
+        let pod = found.iter().find(|pod| is_new(pod)).expect("a pod");
+        times.push(pod.creation_timestamp().expect("a time").0.as_second());
+        names.push(pod.name_any());
+        let evicted = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "Evicted"}}));
+        pods(&cluster).patch_status(&pod.name_any(), &Default::default(), &evicted).await.expect("failed");
+    }
+    let delays: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(delays, [0, 1, 2, 4]);
+    let why = format!("Found failed daemon pod default/{} on node kubewright, will try to kill it", names[3]);
+    let told = |events: &[&Event]| {
+        events.iter().any(|event| {
+            event.reason.as_deref() == Some("FailedDaemonPod")
+                && event.type_.as_deref() == Some("Warning")
+                && event.message.as_deref() == Some(&why)
+        })
+    };
+    cluster.expect(told).await.expect("a warning");
     cluster.shutdown().await;
 }
 

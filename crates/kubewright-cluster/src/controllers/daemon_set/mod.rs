@@ -4,23 +4,26 @@
 //! * [`placement`]: the nodes of the pods, and new pods
 //! * [`rollout`]: the replacement of pods of an old revision
 //! * [`status`]: the counts
-//!
-//! Unlike Kubernetes, which waits longer with each failure, a pod that has failed is always replaced a second after its creation
-//! at the earliest.
+//! * [`backoff`]: the delay before a failed pod is replaced
 
+mod backoff;
 mod placement;
 mod rollout;
 mod status;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind};
+use parking_lot::Mutex;
 use serde_json::Value;
 
-use self::placement::Fit;
+use self::{
+    backoff::{FailedPods, Place},
+    placement::Fit,
+};
 use super::{
     controller_refs::ControllerRefs,
     history::{CONTROLLER_REVISION, History},
@@ -28,7 +31,7 @@ use super::{
     objects::Objects,
     pod::{is_ready, until_available},
     reconcile::{Controller, Key, Plan, Step},
-    value::{amount, int, is_deleting, text, time},
+    value::{amount, int, is_deleting, text},
 };
 
 /// The kind `DaemonSet`.
@@ -37,8 +40,6 @@ pub(crate) const DAEMON_SET: Kind = Kind { group: "apps", kind: "DaemonSet", plu
 const NODE: Kind = Kind { group: "", kind: "Node", plural: "nodes" };
 /// The label of pods and revisions with the hash of the template.
 const HASH: &str = "controller-revision-hash";
-/// The age at which a failed pod is replaced.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The daemon set controller.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ pub(crate) struct DaemonSets {
     pods: ControllerRefs,
     revisions: ControllerRefs,
     nodes: BTreeMap<String, Arc<Value>>,
+    failed: Mutex<FailedPods>,
 }
 
 impl DaemonSets {
@@ -55,6 +57,7 @@ impl DaemonSets {
             pods: ControllerRefs::of_pods(DAEMON_SET, pods),
             revisions: ControllerRefs::new(DAEMON_SET, CONTROLLER_REVISION),
             nodes: BTreeMap::new(),
+            failed: Mutex::default(),
         }
     }
 }
@@ -90,7 +93,7 @@ impl Controller for DaemonSets {
         let history = History { owner: set, kind: DAEMON_SET, label: HASH, revisions, taken: &taken };
         let nodes = self.nodes.values().map(|node| &**node).collect();
         let pods = pods.children.iter().map(|pod| &**pod).collect();
-        decide(set, nodes, pods, &history, now, &mut plan);
+        decide(set, nodes, pods, &history, now, &mut self.failed.lock(), &mut plan);
         plan
     }
 }
@@ -132,6 +135,15 @@ impl<'a> View<'a> {
         self.pods.get(text(node, "/metadata/name")).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns what the delays of failed pods on a node depend on.
+    fn place(&self, node: &str) -> Place {
+        Place {
+            set: text(self.set, "/metadata/uid").into(),
+            generation: int(self.set, "/status/observedGeneration"),
+            node: node.into(),
+        }
+    }
+
     fn is_updated(&self, pod: &Value) -> bool {
         pod["metadata"]["labels"][HASH] == self.hash
     }
@@ -154,7 +166,15 @@ impl<'a> View<'a> {
 }
 
 /// Decides the next steps for a daemon set.
-fn decide(set: &Value, nodes: Vec<&Value>, pods: Vec<&Value>, history: &History<'_>, now: Timestamp, plan: &mut Plan) {
+fn decide(
+    set: &Value,
+    nodes: Vec<&Value>,
+    pods: Vec<&Value>,
+    history: &History<'_>,
+    now: Timestamp,
+    failed: &mut FailedPods,
+    plan: &mut Plan,
+) {
     let mut latest = history.latest();
     let deleting = is_deleting(set);
     plan.steps.extend(latest.step.take().filter(|_| !deleting));
@@ -165,7 +185,7 @@ fn decide(set: &Value, nodes: Vec<&Value>, pods: Vec<&Value>, history: &History<
     if deleting {
         return;
     }
-    let mut changes = manage(&view, plan);
+    let mut changes = manage(&view, failed, plan);
     if changes.is_empty() && text(set, "/spec/updateStrategy/type") == "RollingUpdate" {
         changes = rollout::changes(&view);
     }
@@ -203,14 +223,14 @@ impl Changes<'_> {
 }
 
 /// Returns the changes after which each node has the pods that it should have.
-fn manage<'a>(view: &View<'a>, plan: &mut Plan) -> Changes<'a> {
+fn manage<'a>(view: &View<'a>, failed: &mut FailedPods, plan: &mut Plan) -> Changes<'a> {
     let mut changes = Changes::default();
     for (node, fit) in &view.nodes {
         let pods = view.on(node);
         if fit.starts && pods.is_empty() {
             changes.nodes.push(node);
         } else if fit.continues {
-            prune(view, node, *fit, &mut changes, plan);
+            prune(view, node, *fit, failed, &mut changes, plan);
         } else {
             changes.pods.extend(pods.iter().filter(|pod| !is_deleting(pod)));
         }
@@ -225,7 +245,14 @@ fn manage<'a>(view: &View<'a>, plan: &mut Plan) -> Changes<'a> {
 }
 
 /// Deletes the pods of a node that have ended, and those that are too many.
-fn prune<'a>(view: &View<'a>, node: &'a Value, fit: Fit, changes: &mut Changes<'a>, plan: &mut Plan) {
+fn prune<'a>(
+    view: &View<'a>,
+    node: &'a Value,
+    fit: Fit,
+    failed: &mut FailedPods,
+    changes: &mut Changes<'a>,
+    plan: &mut Plan,
+) {
     let name = text(node, "/metadata/name");
     let mut running = Vec::new();
     for pod in view.on(node).iter().copied().filter(|pod| !is_deleting(pod)) {
@@ -233,7 +260,7 @@ fn prune<'a>(view: &View<'a>, node: &'a Value, fit: Fit, changes: &mut Changes<'
             format!("daemon pod {}/{} on node {name}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
         match text(pod, "/status/phase") {
             "Failed" => {
-                if let Some(delay) = patience(pod, view.now) {
+                if let Some(delay) = failed.delay(view.place(name), view.now) {
                     plan.requeue_after(delay);
                     continue;
                 }
@@ -265,10 +292,4 @@ fn prune<'a>(view: &View<'a>, node: &'a Value, fit: Fit, changes: &mut Changes<'
     {
         changes.pods.push(old);
     }
-}
-
-/// Returns the time until a failed pod is replaced.
-fn patience(pod: &Value, now: Timestamp) -> Option<Duration> {
-    let age = now.duration_since(time(pod, "/metadata/creationTimestamp")?);
-    PATIENCE.checked_sub(age.unsigned_abs()).filter(|left| !left.is_zero())
 }

@@ -43,6 +43,11 @@ fn pod(node: &str, hash: &str, ready: bool) -> Value {
 }
 
 fn plan(set: &Value, nodes: &[Value], pods: &[Value]) -> Plan {
+    plan_after(&mut FailedPods::default(), set, nodes, pods)
+}
+
+/// Returns the plan after other pods have failed.
+fn plan_after(failed: &mut FailedPods, set: &Value, nodes: &[Value], pods: &[Value]) -> Plan {
     let mut template = set["spec"]["template"].clone();
     template["$patch"] = "replace".into();
     let revision = json!({
@@ -50,7 +55,7 @@ fn plan(set: &Value, nodes: &[Value], pods: &[Value]) -> Plan {
     });
     let history = History { owner: set, kind: DAEMON_SET, label: HASH, revisions: vec![&revision], taken: &|_| false };
     let mut plan = Plan::of(&DAEMON_SET, set);
-    decide(set, nodes.iter().collect(), pods.iter().collect(), &history, now(), &mut plan);
+    decide(set, nodes.iter().collect(), pods.iter().collect(), &history, now(), failed, &mut plan);
     plan
 }
 
@@ -117,11 +122,14 @@ fn pods_that_have_ended_or_are_too_many_go() {
     let mut failed = pod("a", "new", false);
     failed["status"]["phase"] = "Failed".into();
     let nodes = [node("a", json!({}))];
-    assert_eq!(actions(&plan(&set(json!({})), &nodes, std::slice::from_ref(&failed))), ["-a-new"]);
-    failed["metadata"]["creationTimestamp"] = "2024-01-01T00:01:00Z".into();
-    let later = plan(&set(json!({})), &nodes, &[failed]);
-    assert!(actions(&later).is_empty());
-    assert_eq!(later.requeue_after, Some(PATIENCE));
+    let mut delays = FailedPods::default();
+    let first = plan_after(&mut delays, &set(json!({})), &nodes, std::slice::from_ref(&failed));
+    assert_eq!(actions(&first), ["-a-new"]);
+    let message = "Found failed daemon pod default/a-new on node a, will try to kill it".to_owned();
+    assert!(first.steps.contains(&Step::Event { warning: true, reason: "FailedDaemonPod", message }));
+    let second = plan_after(&mut delays, &set(json!({})), &nodes, &[failed]);
+    assert!(actions(&second).is_empty());
+    assert_eq!(second.requeue_after, Some(std::time::Duration::from_secs(1)));
     let both = [pod("a", "new", true), pod("a", "old", true)];
     assert_eq!(actions(&plan(&set(json!({})), &nodes, &both)), ["-a-new"], "the oldest stays");
     let mut lost = pod("gone", "new", false);
