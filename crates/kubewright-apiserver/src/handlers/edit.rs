@@ -68,7 +68,11 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for PartEdit<'_, 
     }
 
     fn admit(&self, old: &Value, desired: Value) -> Result<Value, Status> {
-        if self.part == Part::Main { self.call.admit(Some(old), desired) } else { Ok(desired) }
+        match self.part {
+            Part::Main => self.call.admit(Some(old), desired),
+            Part::Other(subresource) => Ok(self.call.admit_part(subresource, old, desired)),
+            Part::Status | Part::Approval | Part::Finalizers => Ok(desired),
+        }
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
@@ -139,8 +143,13 @@ impl Call {
             _ => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
         let review = self.review(operation, &self.name, subresource.name, Some(kind), options, dry_run);
+        let admit = |mut object: Value| {
+            self.resource.strategy.admit_subresource(subresource.name, None, &mut object);
+            object
+        };
+        let sent = admit(sent);
         let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
-        let object = review.mutate(Some(sent), None, Ok).await?.unwrap_or_default();
+        let object = review.mutate(Some(sent), None, |object| Ok(admit(object))).await?.unwrap_or_default();
         review.validate(Some(&object), None).await?;
         Ok(Admitted { object, warnings: review.warnings() })
     }

@@ -239,10 +239,24 @@ impl Call {
         let resource = &*self.resource;
         codec::to_stored(resource, &mut object);
         resource.strategy.admit(old, &mut object).map_err(|why| self.forbidden(&object, &why))?;
+        Ok(self.served(object))
+    }
+
+    /// Like [`Self::admit`], for an update of a part of the object.
+    pub(super) fn admit_part(&self, subresource: &str, old: &Value, mut object: Value) -> Value {
+        let resource = &*self.resource;
+        codec::to_stored(resource, &mut object);
+        resource.strategy.admit_subresource(subresource, Some(old), &mut object);
+        self.served(object)
+    }
+
+    /// Returns the served form of an object in stored form.
+    fn served(&self, object: Value) -> Value {
+        let resource = &*self.resource;
         if codec::is_stored_form(resource) {
-            return Ok(object);
+            return object;
         }
-        Ok(Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object))))
+        Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object)))
     }
 
     /// Waits for what a controller is about to create, and a new object needs.
@@ -308,17 +322,21 @@ impl Call {
             Part::Approval => resource.strategy.validate_part(part.subresource(), old, &object),
         });
         self.check_causes(&object, causes)?;
-        if part == Part::Other("resize") && old["spec"] != object["spec"] {
-            self.check_node(&object)?;
-        }
         if part == Part::Main {
             self.advise(Vec::new(), Some(old), &object);
         }
         let requester = self.requester();
-        if is_status {
-            resource.strategy.check_status_access(&requester, part.subresource(), old, &object)?;
-        } else {
-            resource.strategy.check_access(&requester, Some(old), &object)?;
+        match part {
+            Part::Status | Part::Approval => {
+                resource.strategy.check_status_access(&requester, part.subresource(), old, &object)?;
+            }
+            Part::Other(subresource) => {
+                resource.strategy.check_part_access(&requester, subresource, old, &object)?;
+                if subresource == "resize" && old["spec"] != object["spec"] {
+                    self.check_node(&object)?;
+                }
+            }
+            Part::Main | Part::Finalizers => resource.strategy.check_access(&requester, Some(old), &object)?,
         }
         set_generation(resource, old, &mut object);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.

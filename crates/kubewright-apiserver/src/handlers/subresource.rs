@@ -238,8 +238,8 @@ pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<
     Box::pin(handle(call, subresource)).await
 }
 
-/// Returns the node of a binding. Kubernetes passes the causes on as an unknown error.
-fn target(binding: &Value) -> Result<&str, Status> {
+/// Checks that a binding names a node. Kubernetes passes the causes on as an unknown error.
+fn check_target(binding: &Value) -> Result<(), Status> {
     let text = |field: &str| binding["target"][field].as_str().unwrap_or_default();
     let mut causes = Vec::new();
     if !["", "Node"].contains(&text("kind")) {
@@ -252,7 +252,7 @@ fn target(binding: &Value) -> Result<&str, Status> {
         causes.push("target.name: Required value".into());
     }
     match causes.as_slice() {
-        [] => Ok(binding["target"]["name"].as_str().unwrap_or_default()),
+        [] => Ok(()),
         [one] => Err(Status::unknown(one)),
         several => Err(Status::unknown(format!("[{}]", several.join(", ")))),
     }
@@ -269,18 +269,19 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
     if meta::text(&binding, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    let node = target(&binding)?;
+    check_target(&binding)?;
     let conflict = |why: String| {
         Status::conflict(&call.resource.group, &format!("{}/binding", call.resource.plural), &call.name, &why)
     };
     call.modify(options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
-        let expected = meta::text(&binding, "uid");
-        if !expected.is_empty() && expected != meta::text(old, "uid") {
-            let uid = meta::text(old, "uid");
-            return Err(conflict(format!(
-                "Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}"
-            )));
+        for (field, title) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+            let (expected, found) = (meta::text(&binding, field), meta::text(old, field));
+            if !expected.is_empty() && expected != found {
+                return Err(conflict(format!(
+                    "Precondition failed: {title} in precondition: {expected}, {title} in object meta: {found}"
+                )));
+            }
         }
         if meta::is_terminating(old) {
             let what = &call.resource.singular;
@@ -288,7 +289,7 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
         }
         let mut object = (**old).clone();
         let time = meta::time(call.state.clock.now());
-        call.resource.strategy.bind(&mut object, node, &time).map_err(conflict)?;
+        call.resource.strategy.bind(&mut object, &binding, &time).map_err(conflict)?;
         Ok(object)
     })?;
     Ok(call.created(&warnings))

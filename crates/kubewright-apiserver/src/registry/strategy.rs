@@ -37,6 +37,10 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Completes what is sent to a subresource, as [`Self::admit`] does an object: a `Binding`, or the object of which the
+    /// subresource changes a part. `old` is set for the latter. Called again with its own result, it changes nothing.
+    fn admit_subresource(&self, _subresource: &str, _old: Option<&Value>, _body: &mut Value) {}
+
     /// Records the user that creates the object, for kinds whose objects name it.
     fn attribute(&self, _object: &mut Value, _user: &UserInfo) {}
 
@@ -120,10 +124,10 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Assigns the object to a node, which is possible only once. `time` is in text form.
+    /// Assigns the object to the node of a valid `Binding`, which is possible only once. `time` is in text form.
     ///
     /// Returns the reason why the object can't be assigned.
-    fn bind(&self, _object: &mut Value, _node: &str, _time: &Value) -> Result<(), String> {
+    fn bind(&self, _object: &mut Value, _binding: &Value, _time: &Value) -> Result<(), String> {
         Err("objects of this kind are not assigned to nodes".into())
     }
 
@@ -217,6 +221,17 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
     /// Like [`Self::check_access`], for an update of the status, or of a part of it as in [`Self::prepare_status`].
     fn check_status_access(
+        &self,
+        requester: &Requester<'_>,
+        _subresource: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), Status> {
+        self.check_access(requester, Some(old), new)
+    }
+
+    /// Like [`Self::check_access`], for an update of a part of the object as in [`Self::prepare_part`].
+    fn check_part_access(
         &self,
         requester: &Requester<'_>,
         _subresource: &str,

@@ -50,3 +50,47 @@ async fn pods_and_claims_are_held_to_the_limits_of_their_namespace() {
     let line = "POST /api/v1/namespaces/default/pods?dryRun=All";
     send(&api, line, &[], pod(json!({"limits": {"cpu": "1500m"}}))).await.expect_code(201);
 }
+
+#[tokio::test]
+async fn resizes_are_held_to_the_limits_of_their_namespace() {
+    let (api, _) = start();
+    let pods = "/api/v1/namespaces/default/pods";
+    let create = async |name: &str, resources: Value| {
+        let spec = json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});
+        let body = json!({"metadata": {"name": name, "finalizers": ["example.com/kept"]}, "spec": spec});
+        send(&api, &format!("POST {pods}"), &[], body.to_string()).await.expect_code(201);
+    };
+    let patch = async |path: &str, body: Value| {
+        let strategic = "Content-Type: application/strategic-merge-patch+json";
+        send(&api, &format!("PATCH {pods}/{path}"), &[strategic], body.to_string()).await
+    };
+    let resize = async |name: &str, resources: Value| {
+        let body = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+        patch(&format!("{name}/resize"), body).await
+    };
+    create("early", json!({"requests": {"cpu": "100m"}})).await;
+    let large = json!({"cpu": "2", "memory": "1Gi"});
+    create("large", json!({"limits": large, "requests": large})).await;
+    let range = json!({"metadata": {"name": "limits"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "1", "memory": "1Gi"}},
+    ]}});
+    send(&api, &format!("POST {RANGES}"), &[], range.to_string()).await.expect_code(201);
+
+    create("p", json!({})).await;
+    let both = |cpu: &str| json!({"limits": {"cpu": cpu}, "requests": {"cpu": cpu}});
+    let refused = resize("p", both("1500m")).await.expect_code(403).json();
+    let why = "maximum cpu usage per Container is 1, but limit is 1500m";
+    assert_eq!(refused["message"], format!("pods \"p\" is forbidden: {why}"));
+    resize("p", both("800m")).await.expect_code(200);
+
+    let resized = resize("early", json!({"requests": {"cpu": "200m"}})).await.expect_code(200).json();
+    let expect = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m", "memory": "1Gi"}});
+    assert_eq!(resized["spec"]["containers"][0]["resources"], expect);
+    assert!(resized["metadata"]["annotations"].is_null(), "a resize doesn't change the metadata");
+
+    // Other updates don't change resources, so they aren't checked.
+    patch("large", json!({"metadata": {"labels": {"a": "b"}}})).await.expect_code(200);
+    resize("large", json!({})).await.expect_code(403);
+    send(&api, &format!("DELETE {pods}/large"), &[], "").await.expect_code(200);
+    resize("large", both("3")).await.expect_code(200);
+}

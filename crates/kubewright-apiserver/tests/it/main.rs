@@ -38,6 +38,7 @@ mod rules;
 mod slow;
 mod subresources;
 mod tokens;
+mod topology;
 mod types;
 mod watching;
 mod webhook;

@@ -115,6 +115,17 @@ async fn pods_wait_for_their_host_ports() {
 }
 
 #[tokio::test]
+async fn bound_pods_get_the_zone_of_their_node() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    node(&cluster, json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}})).await;
+    create(&cluster, &pod("web", "true", json!({}))).await;
+    let bound = until(&cluster, "web", |pod| phase(pod) == "Running").await;
+    let labels = bound.metadata.labels.unwrap_or_default();
+    assert_eq!(labels.get("topology.kubernetes.io/zone").map(String::as_str), Some("a"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn gated_pods_say_so_until_their_gates_are_removed() {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
     let created =

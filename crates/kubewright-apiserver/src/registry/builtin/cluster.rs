@@ -1,11 +1,14 @@
 //! Namespaces and nodes, and the columns of service accounts.
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
     columns::{self, NONE, age},
     pod::{validate_quantity, validate_taint_effect},
+    topology::NodeTopology,
     validation::{
         Cidr, Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name,
         validate_text,
@@ -113,7 +116,10 @@ pub(super) fn namespace_columns() -> Vec<Column> {
 
 /// The strategy of nodes.
 #[derive(Debug)]
-pub(super) struct NodeStrategy;
+pub(super) struct NodeStrategy {
+    /// The topology labels of all nodes, which this strategy keeps up to date.
+    pub(super) topology: Arc<NodeTopology>,
+}
 
 impl Strategy for NodeStrategy {
     fn default(&self, object: &mut Value) {
@@ -169,6 +175,10 @@ impl Strategy for NodeStrategy {
 
     fn has_generation(&self) -> bool {
         false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.topology.replace(before, after);
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     resource_metrics::MetricsSource,
     schemas::{self, definitions},
     service_account::ServiceAccounts,
+    topology::NodeTopology,
     types::BuiltinType,
 };
 use crate::{
@@ -48,6 +49,8 @@ pub(crate) struct Indexes {
     pub(crate) runtimes: Arc<RuntimeClasses>,
     /// Limit ranges.
     pub(crate) limits: Arc<LimitRanges>,
+    /// The topology labels of nodes.
+    pub(crate) topology: Arc<NodeTopology>,
     /// Service accounts.
     pub(crate) accounts: Arc<ServiceAccounts>,
     /// Custom resource definitions.

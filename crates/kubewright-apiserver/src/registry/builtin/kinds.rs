@@ -101,7 +101,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .select(&["status.phase"]),
         Entry::of::<core::Node>()
             .short(&["no"])
-            .strategy(NodeStrategy)
+            .strategy(NodeStrategy { topology: indexes.topology.clone() })
             .columns(cluster::node_columns())
             .select_by("spec.unschedulable", |node| flag(node, "/spec/unschedulable").to_string()),
         Entry::of::<core::PersistentVolumeClaim>()
@@ -117,6 +117,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
                 runtimes: indexes.runtimes.clone(),
                 limits: indexes.limits.clone(),
                 accounts: indexes.accounts.clone(),
+                topology: indexes.topology.clone(),
             })
             .columns(pod::columns())
             .select(pod::SELECTABLE)

@@ -39,6 +39,7 @@ mod schemas;
 mod service;
 mod service_account;
 mod storage;
+mod topology;
 mod types;
 mod validation;
 mod webhook;

@@ -22,11 +22,12 @@ pub(super) use self::{
     validate::*,
 };
 use super::{
-    limit_ranges::LimitRanges, priority::PriorityClasses, service_account::ServiceAccounts, validation::Errors,
+    limit_ranges::LimitRanges, priority::PriorityClasses, service_account::ServiceAccounts, topology::NodeTopology,
+    validation::Errors,
 };
 use crate::{
     auth::Requester,
-    fields::{entries, fill, int, list, set, text, within},
+    fields::{entries, fill, has, int, list, remove, set, text, within},
     registry::Strategy,
 };
 
@@ -58,6 +59,7 @@ pub(super) struct PodStrategy {
     pub(super) runtimes: Arc<RuntimeClasses>,
     pub(super) limits: Arc<LimitRanges>,
     pub(super) accounts: Arc<ServiceAccounts>,
+    pub(super) topology: Arc<NodeTopology>,
 }
 
 impl Strategy for PodStrategy {
@@ -103,7 +105,10 @@ impl Strategy for PodStrategy {
             self.accounts.admit(object)?;
             self.priorities.admit(object)?;
             within(object, "spec", defaults::tolerate_failing_nodes);
-            return self.runtimes.admit(object);
+            self.runtimes.admit(object)?;
+            let node = text(object, "/spec/nodeName").to_owned();
+            self.topology.label(object, &node);
+            return Ok(());
         };
         within(object, "spec", |spec| {
             for field in ["priority", "preemptionPolicy"] {
@@ -114,6 +119,17 @@ impl Strategy for PodStrategy {
             defaults::tolerate_failing_nodes(spec);
         });
         Ok(())
+    }
+
+    fn admit_subresource(&self, subresource: &str, old: Option<&Value>, body: &mut Value) {
+        match (subresource, old) {
+            ("binding", _) if body["target"]["kind"] == "Node" => {
+                let node = text(body, "/target/name").to_owned();
+                self.topology.label(body, &node);
+            }
+            ("resize", Some(old)) if !is_deleting(old) => self.limits.admit(body),
+            _ => {}
+        }
     }
 
     fn prepare_update(&self, _old: &Value, new: &mut Value) {
@@ -163,6 +179,22 @@ impl Strategy for PodStrategy {
         self.runtimes.wrong_overhead(new).map_or(Ok(()), forbidden)
     }
 
+    fn check_part_access(
+        &self,
+        requester: &Requester<'_>,
+        subresource: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), Status> {
+        if subresource == "resize"
+            && !is_deleting(old)
+            && let Some(why) = self.limits.forbids_pod(new)
+        {
+            return Err(Status::forbidden("", "pods", text(new, "/metadata/name"), &why));
+        }
+        self.check_access(requester, Some(old), new)
+    }
+
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
         // As in Kubernetes, updates aren't worth the time, since controllers make them.
         if old.is_some() { Vec::new() } else { warnings(new) }
@@ -182,7 +214,7 @@ impl Strategy for PodStrategy {
         Some(int(object, "/spec/terminationGracePeriodSeconds").max(0))
     }
 
-    fn bind(&self, object: &mut Value, node: &str, time: &Value) -> Result<(), String> {
+    fn bind(&self, object: &mut Value, binding: &Value, time: &Value) -> Result<(), String> {
         let present = text(object, "/spec/nodeName");
         let name = text(object, "/metadata/name");
         if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
@@ -191,13 +223,27 @@ impl Strategy for PodStrategy {
         if !present.is_empty() {
             return Err(format!("pod {name} is already assigned to node {present:?}"));
         }
-        within(object, "spec", |spec| set(spec, "nodeName", json!(node)));
+        within(object, "spec", |spec| set(spec, "nodeName", text(binding, "/target/name")));
+        for field in ["annotations", "labels"] {
+            let mut copied = entries(&binding["metadata"], &format!("/{field}")).peekable();
+            if copied.peek().is_some() {
+                within(object, "metadata", |metadata| {
+                    within(metadata, field, |present| {
+                        copied.for_each(|(name, value)| set(present, name, value.clone()))
+                    });
+                });
+            }
+        }
         let scheduled =
             json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
         let mut conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.retain(|condition| condition["type"] != "PodScheduled");
         conditions.push(scheduled);
-        within(object, "status", |status| set(status, "conditions", Value::Array(conditions)));
+        within(object, "status", |status| {
+            set(status, "conditions", Value::Array(conditions));
+            // The nomination is over.
+            remove(status, "nominatedNodeName");
+        });
         Ok(())
     }
 
@@ -212,6 +258,10 @@ impl Strategy for PodStrategy {
     fn reaches(&self, subresource: &str, object: &Value) -> Result<bool, Status> {
         reach::reaches(subresource, object)
     }
+}
+
+fn is_deleting(pod: &Value) -> bool {
+    has(pod, "/metadata/deletionTimestamp")
 }
 
 /// Returns the quality of service class, which determines the order of eviction
@@ -255,6 +305,7 @@ mod tests {
             runtimes: Arc::default(),
             limits: Arc::default(),
             accounts: Arc::default(),
+            topology: Arc::default(),
         }
     }
 

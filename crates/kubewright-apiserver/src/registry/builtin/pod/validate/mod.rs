@@ -109,6 +109,7 @@ mod tests {
             runtimes: Arc::default(),
             limits: Arc::default(),
             accounts: Arc::default(),
+            topology: Arc::default(),
         };
         strategy.default(&mut pod);
         strategy.prepare_create(&mut pod);
