@@ -54,6 +54,7 @@ pub struct Cause {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The message, without the field.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The field's path, such as `spec.replicas`.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -343,13 +343,16 @@ impl Call {
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
 
-    /// Checks that the node of a pod to be resized exists, as an admission plugin does that reads what the node can do.
+    /// Checks that the node of a pod to be resized exists and has what the pod requests.
     fn check_node(&self, pod: &Value) -> Result<(), Status> {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if node.is_empty() || self.state.store.get("/nodes", &Key::new("", node)).is_some() {
+        if node.is_empty() {
             return Ok(());
         }
-        Err(self.forbidden(pod, &format!("node {node:?} not found")))
+        match self.state.store.get("/nodes", &Key::new("", node)) {
+            Some(stored) => self.resource.strategy.check_node(pod, &stored.value()),
+            None => Err(self.forbidden(pod, &format!("node {node:?} not found"))),
+        }
     }
 
     /// Determines the warnings about a valid object that is new or replaces `old`, which follow earlier ones.

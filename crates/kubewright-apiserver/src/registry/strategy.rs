@@ -241,6 +241,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         self.check_access(requester, Some(old), new)
     }
 
+    /// Checks whether a node has what a valid object requests, whose resources change.
+    fn check_node(&self, _object: &Value, _node: &Value) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Returns the collection in which objects of this kind are bound to others of their name instead of being stored:
     /// the group, version and resource, and the subresource for the binding.
     fn binds(&self) -> Option<[&'static str; 4]> {

@@ -33,6 +33,7 @@ mod proxying;
 mod raw;
 mod rbac;
 mod reading;
+mod resize;
 mod reviews;
 mod rules;
 mod slow;

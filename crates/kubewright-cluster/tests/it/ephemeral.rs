@@ -127,5 +127,11 @@ async fn the_node_accepts_other_resources() {
     until(&cluster, "web", |pod| accepted(pod, &resources("200m", "1Mi")) == Some(0)).await;
     resize(resources("200m", "2Mi")).await;
     until(&cluster, "web", |pod| accepted(pod, &resources("200m", "2Mi")) == Some(1)).await;
+    let huge = json!({"spec": {"containers": [{"name": "main", "resources": resources("100k", "2Mi")}]}});
+    let huge = Patch::Strategic(huge);
+    let refused = pods(&cluster).patch_subresource("resize", "web", &PatchParams::default(), &huge).await;
+    assert!(
+        matches!(refused, Err(kube::Error::Api(status)) if status.message.contains("enough allocatable resources"))
+    );
     cluster.shutdown().await;
 }

@@ -151,7 +151,7 @@ fn set_defaults(container: &mut Value, defaults: &[Map<String, Value>; 2], what:
 }
 
 /// Returns the requests or limits of a whole pod.
-fn of_pod(spec: &Value, side: &str) -> Amounts {
+pub(super) fn of_pod(spec: &Value, side: &str) -> Amounts {
     let mut sum = of_containers(spec, |container| amounts(&container["resources"], side));
     for (name, value) in entries(&spec["resources"], side).filter(|(name, _)| OF_PODS.contains(name)) {
         sum.insert(name.to_owned(), Amount::of(value));

@@ -6,6 +6,7 @@ mod connect;
 mod defaults;
 mod part;
 mod reach;
+mod resize;
 mod runtime;
 mod validate;
 
@@ -193,6 +194,15 @@ impl Strategy for PodStrategy {
             return Err(Status::forbidden("", "pods", text(new, "/metadata/name"), &why));
         }
         self.check_access(requester, Some(old), new)
+    }
+
+    fn check_node(&self, object: &Value, node: &Value) -> Result<(), Status> {
+        let Some(why) = resize::lack(object, node) else { return Ok(()) };
+        let mut status = Status::forbidden("", "pods", text(object, "/metadata/name"), &why);
+        if let Some(details) = &mut status.details {
+            details.causes.push(Cause::new("NodeCapacity", "", ""));
+        }
+        Err(status)
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
