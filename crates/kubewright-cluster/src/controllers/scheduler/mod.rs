@@ -219,8 +219,13 @@ impl Scheduler {
         let Some(node) = &self.node else {
             return report(object, "no nodes available to schedule pods".into());
         };
-        let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-        let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+        let [preemption, no_victims] = match text(object, "/spec/preemptionPolicy") {
+            "Never" => ["preemption: not eligible due to preemptionPolicy=Never."; 2],
+            _ => [
+                "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+                "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+            ],
+        };
         if let Some(why) = self.reason_to_wait(pod, object) {
             return report(object, format!("0/1 nodes are available: {why}. {preemption}"));
         }
@@ -335,5 +340,23 @@ mod tests {
         assert_eq!(scheduler.withdraw(&first), [second.clone()]);
         assert_eq!(scheduler.decide(&second), Some(PodAction::Bind));
         assert!(scheduler.withdraw(&first).is_empty(), "nothing was set aside for it");
+    }
+
+    #[test]
+    fn a_pod_that_never_preempts_says_so() {
+        let node = json!({"metadata": {"name": NODE_NAME}, "spec": {"unschedulable": true}});
+        let mut scheduler = Scheduler { node: Some(Arc::new(node)), ..Scheduler::default() };
+        let key = add(&mut scheduler, "modest");
+        let why = |scheduler: &mut Scheduler| match scheduler.decide(&key) {
+            Some(PodAction::Report(why, _)) => why,
+            other => panic!("{other:?}"),
+        };
+        let reason = "0/1 nodes are available: 1 node(s) were unschedulable.";
+        let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+        assert_eq!(why(&mut scheduler), format!("{reason} {unhelpful}"));
+        let mut pod = (*scheduler.pods[&key]).clone();
+        pod["spec"]["preemptionPolicy"] = json!("Never");
+        scheduler.pods.insert(key.clone(), Arc::new(pod));
+        assert_eq!(why(&mut scheduler), format!("{reason} preemption: not eligible due to preemptionPolicy=Never."));
     }
 }
