@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use super::{kind::Kind, metrics::CacheFamilies, watch::watch};
+use super::{Release, kind::Kind, metrics::CacheFamilies, watch::watch};
 
 /// A request to watch a kind.
 pub(super) struct Start {
@@ -21,11 +21,11 @@ pub(super) struct Start {
     pub(super) until: CancellationToken,
 }
 
-/// The running watches of a cache. They end when this is dropped, at the latest.
-#[derive(Debug)]
+/// The running watches of a cache. They end when this is dropped, at the latest, and with them the handlers of its changes.
 pub(crate) struct InformerSet {
     supervisor: JoinSet<()>,
     stop: CancellationToken,
+    _release: Release,
 }
 
 impl InformerSet {
@@ -36,6 +36,7 @@ impl InformerSet {
         random: Random,
         metrics: CacheFamilies,
         span: Span,
+        release: Release,
     ) -> Self {
         let (mut supervisor, stop) = (JoinSet::new(), CancellationToken::new());
         let stopped = stop.clone();
@@ -53,7 +54,7 @@ impl InformerSet {
             }
             watches.end().await;
         });
-        Self { supervisor, stop }
+        Self { supervisor, stop, _release: release }
     }
 
     /// Ends the watches and waits for them.

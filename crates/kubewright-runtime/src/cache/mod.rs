@@ -84,6 +84,17 @@ struct CachedKind {
     until: CancellationToken,
 }
 
+/// Drops the handlers of all kinds when it is dropped. They have queues, whose controllers have the cache: without an end they would
+/// keep each other, also when the future of the manager is dropped.
+struct Release(Cache);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let kinds = self.0.0.kinds.lock().values().map(|cached| cached.kind.clone()).collect::<Vec<_>>();
+        kinds.iter().for_each(|kind| kind.release());
+    }
+}
+
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds = self.0.kinds.lock().keys().map(ToString::to_string).collect::<Vec<_>>();
@@ -177,7 +188,7 @@ impl Cache {
     /// Their log lines are in the span.
     pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies, span: Span) -> InformerSet {
         let starts = self.0.started.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1);
-        InformerSet::start(starts, client.clone(), random.clone(), metrics, span)
+        InformerSet::start(starts, client.clone(), random.clone(), metrics, span, Release(self.clone()))
     }
 
     /// Returns the declared kinds without a first complete list, with the reason.

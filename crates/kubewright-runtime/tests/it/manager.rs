@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     action::Action,
+    cache::Reader,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
@@ -65,6 +67,30 @@ async fn runnables_wait_for_the_leader_unless_they_need_none() {
     assert_eq!(events.lock()[2..], ["first ends", "elected begins"]);
     second.stop().await;
     assert_eq!(events.lock().len(), 6);
+}
+
+/// The handlers of the cache have queues, whose controllers have the cache: they end with the manager, however it ends.
+#[tokio::test(start_paused = true)]
+async fn handlers_and_caches_are_dropped_with_the_manager() {
+    for crashes in [false, true] {
+        let world = World::new().await;
+        let held = Arc::new(());
+        let handler = Arc::downgrade(&held);
+        let mapper = move |_: &ConfigMap, _: &Reader<Fleet>| {
+            let _ = &held;
+            Vec::new()
+        };
+        let manager = run(world.manager().controller(controller(FleetReconciler::default()).watches(mapper)));
+        world.create_fleet("a", 1).await;
+        world.wait_for_size("a", 1).await;
+        assert_eq!(handler.strong_count(), 1);
+        if crashes {
+            manager.crash().await;
+        } else {
+            manager.stop().await;
+        }
+        until("the handler is dropped", || async { handler.strong_count() == 0 }).await;
+    }
 }
 
 /// A controller that needs no leader works on every replica, and the caches of replicas that don't lead are filled.

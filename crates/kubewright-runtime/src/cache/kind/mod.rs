@@ -402,6 +402,14 @@ impl Kind {
         self.state.read().watches.iter().any(|watch| watch.covers(namespace))
     }
 
+    /// Drops the handlers and listeners.
+    pub(super) fn release(&self) {
+        // Outside of the locks: what they hold may use the kind when it is dropped.
+        let handlers = std::mem::take(&mut *self.handlers.write());
+        let listeners = std::mem::take(&mut *self.listeners.write());
+        drop((handlers, listeners));
+    }
+
     /// Records that the kind is no longer watched.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
