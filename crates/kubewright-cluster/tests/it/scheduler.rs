@@ -111,6 +111,12 @@ async fn pods_wait_for_their_host_ports() {
     let why =
         format!("{conflict} preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.");
     assert_eq!((unscheduled(&waiting), phase(&waiting)), (Some(why), "Pending"));
+    create(&cluster, &with_port("other", json!({"protocol": "UDP"}))).await;
+    until(&cluster, "other", |pod| phase(pod) == "Running").await;
+    assert_eq!(phase(&until(&cluster, "second", |_| true).await), "Pending");
+
+    crate::pods(&cluster).delete("first", &DeleteParams::default().grace_period(0)).await.expect("accepted");
+    until(&cluster, "second", |pod| phase(pod) == "Running").await;
     cluster.shutdown().await;
 }
 

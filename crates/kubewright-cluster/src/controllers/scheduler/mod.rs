@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(scheduler.decide(&first), None, "it is being bound");
         let refused = scheduler.decide(&second);
         assert!(matches!(refused, Some(PodAction::Report(why, _)) if why.contains(ports::CONFLICT)));
-        assert_eq!(scheduler.withdraw(&first), [second.clone()]);
+        assert_eq!(scheduler.withdraw(&first), std::slice::from_ref(&second));
         assert_eq!(scheduler.decide(&second), Some(PodAction::Bind));
         assert!(scheduler.withdraw(&first).is_empty(), "nothing was set aside for it");
     }
