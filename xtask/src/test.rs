@@ -132,7 +132,6 @@ fn the_rest(steps: &mut Steps, built: bool) {
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs);
     steps.check("book", book::build);
-    // Its projects share the build directory with other profiles: the workspace's own crates would be compiled again after it.
     if built {
         steps.check("the book's commands", || book::commands::try_pages(""));
     } else {
