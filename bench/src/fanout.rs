@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The config maps that are watched: apart from those of other benchmarks.
-const MAPS: &str = "/api/v1/namespaces/kube-public/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/kube-public/configmaps";
 
 /// Performs writes one by one, and waits until every watcher has received each.
 pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Outcome> {

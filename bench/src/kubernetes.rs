@@ -101,7 +101,7 @@ impl Contest<'_> {
         target.send(Method::DELETE, &format!("{PODS}?gracePeriodSeconds=0"), Bytes::new()).await?;
 
         let (watchers, writes) = (self.sizes.watchers, self.sizes.watched_writes);
-        target.send(Method::DELETE, "/api/v1/namespaces/kube-public/configmaps", Bytes::new()).await?;
+        target.send(Method::DELETE, fanout::MAPS, Bytes::new()).await?;
         let mut delays = fanout::delays(target, watchers, writes, clock).await?;
         series.fanout.push(milliseconds(percentile(&mut delays, 99)));
         Ok(())

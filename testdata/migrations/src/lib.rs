@@ -1,4 +1,4 @@
-//! An operator that migrates the schemas of databases: the example of the book's chapter on a bug that the simulation finds.
+//! An operator that migrates the schemas of databases: the example of the book's chapter on a bug that simulation finds.
 //!
 //! It is a project as `kubewright init` and `create api` make it, without the files of a deployment. [`register_before`] has the
 //! bug, [`register`] hasn't.
