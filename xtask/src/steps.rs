@@ -120,7 +120,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Removes the variables that describe this package from the environment of a command. A build script that reads them, as ring's does,
 /// would run again for each cargo with another environment, and all that depends on its crate would be compiled again.
 pub(crate) fn remove_package_variables(command: &mut Command) {
-    let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let is_of_package =
+        |name: &str| name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_of_package) {
             command.env_remove(name);

@@ -153,7 +153,8 @@ pub(crate) fn cargo(folder: &Path) -> Command {
     // as ring's, would run again, and everything that depends on them would be rebuilt, whenever the outer package
     // differs.
     let variables = std::env::vars_os().map(|(name, _)| name);
-    let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let is_of_package =
+        |name: &str| name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for name in variables.filter(|name| name.to_str().is_some_and(is_of_package)) {
         command.env_remove(name);
     }
