@@ -15,7 +15,7 @@ use http::Method;
 use kube::Config;
 use kubewright_apimachinery::clock::SharedClock;
 use rcgen::KeyPair;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// The token of an administrator of kube-apiserver.
 const TOKEN: &str = "benchmark";
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const ROUNDS: usize = 3;
 /// The timeout for kube-apiserver to become ready.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,24 +76,12 @@ impl Contest<'_> {
     }
 
     async fn round(&self, round: usize, target: &Target, series: &mut Series) -> Result<()> {
-        let (count, clock) = (self.sizes.compared, &self.clock);
-        let create_map = move |number| {
-            let map = json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}-{round}")},
-                "data": {"greeting": "hello".repeat(20)},
-            });
-            (Method::POST, "/api/v1/namespaces/default/configmaps".to_owned(), map.to_string().into())
-        };
-        series.config_map_creates.push(target.rate(count, clock, create_map).await.context("create config maps")?);
-        let mut pod = serde_json::to_value(pod()).context("write a pod")?;
-        pod["metadata"]["name"] = "NAME".into();
-        pod["metadata"]["labels"]["round"] = round.to_string().into();
-        let pod: Arc<str> = pod.to_string().into();
-        let create_pod =
-            move |number| (Method::POST, PODS.to_owned(), pod.replacen("NAME", &format!("pod-{number:05}"), 1).into());
-        series.pod_creates.push(target.rate(count, clock, create_pod).await.context("create pods")?);
-        let get = |number| (Method::GET, format!("{PODS}/pod-{number:05}"), Bytes::new());
-        series.gets.push(target.rate(count, clock, get).await.context("get pods")?);
+        let clock = &self.clock;
+        let pod = serde_json::to_value(pod()).context("write a pod")?;
+        let rates = requests(target, pod, round, self.sizes.compared, clock).await?;
+        series.config_map_creates.push(rates.config_map_creates);
+        series.pod_creates.push(rates.pod_creates);
+        series.gets.push(rates.gets);
 
         let begun = clock.monotonic();
         target.send(Method::GET, PODS, Bytes::new()).await.context("list the pods")?;
@@ -106,6 +94,40 @@ impl Contest<'_> {
         series.fanout.push(milliseconds(percentile(&mut delays, 99)));
         Ok(())
     }
+}
+
+/// The numbers of requests that a server answers per second.
+pub(crate) struct Rates {
+    pub(crate) config_map_creates: f64,
+    pub(crate) pod_creates: f64,
+    pub(crate) gets: f64,
+}
+
+/// Creates so many ConfigMaps and pods like the given one, and gets each of the pods, from concurrent callers. The pods of the round before must be deleted.
+pub(crate) async fn requests(
+    target: &Target,
+    mut pod: Value,
+    round: usize,
+    count: usize,
+    clock: &SharedClock,
+) -> Result<Rates> {
+    let create_map = move |number| {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}-{round}")},
+            "data": {"greeting": "hello".repeat(20)},
+        });
+        (Method::POST, "/api/v1/namespaces/default/configmaps".to_owned(), map.to_string().into())
+    };
+    let config_map_creates = target.rate(count, clock, create_map).await.context("create config maps")?;
+    pod["metadata"]["name"] = "NAME".into();
+    pod["metadata"]["labels"]["round"] = round.to_string().into();
+    let pod: Arc<str> = pod.to_string().into();
+    let create_pod =
+        move |number| (Method::POST, PODS.to_owned(), pod.replacen("NAME", &format!("pod-{number:05}"), 1).into());
+    let pod_creates = target.rate(count, clock, create_pod).await.context("create pods")?;
+    let get = |number| (Method::GET, format!("{PODS}/pod-{number:05}"), Bytes::new());
+    let gets = target.rate(count, clock, get).await.context("get pods")?;
+    Ok(Rates { config_map_creates, pod_creates, gets })
 }
 
 fn outcomes(series: [Series; 2], memory: [f64; 2]) -> Vec<Outcome> {
@@ -154,7 +176,7 @@ const LIST: &str = "The time of one list of these 10,000 pods as JSON, until its
     by that of the embedded API server.";
 const FANOUT: &str = "`watch-fanout` on both; the quotient of the 99th percentiles.";
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

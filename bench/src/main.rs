@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
 
 mod admission;
+mod baseline;
 mod convergence;
 mod creates;
 mod cronjob;
@@ -66,6 +67,10 @@ struct Arguments {
     /// The `kubewright` command to measure [default: target/release/kubewright; with --smoke, the one beside this program]
     #[arg(long, value_name = "FILE")]
     kubewright: Option<PathBuf>,
+
+    /// A `kubewright` command of another build, with which the API server of the measured one is compared
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
 
     /// Directory of the operators' programs to measure [default: target/release; with --smoke, the one of this program]
     #[arg(long, value_name = "FOLDER")]
@@ -147,6 +152,7 @@ async fn main() -> ExitCode {
 /// The programs that are measured from outside.
 struct Programs {
     kubewright: PathBuf,
+    baseline: Option<PathBuf>,
     podset: PathBuf,
     podset_kube_rs: PathBuf,
     /// The five operators in one program.
@@ -168,6 +174,7 @@ impl Programs {
         let operators = arguments.operators.as_ref().unwrap_or(&built);
         let peers = arguments.control_plane.clone().unwrap_or_else(|| "target/control-plane".into());
         Ok(Self {
+            baseline: arguments.baseline.clone(),
             kube_apiserver: peers.join("kube-apiserver"),
             etcd: peers.join("etcd"),
             go: Peers::new(arguments.go_peers.clone().unwrap_or_else(|| "target/peers".into())),
@@ -258,6 +265,13 @@ impl Runner<'_> {
         let contest =
             kubernetes::Contest { kubewright, kube_apiserver, etcd, sizes: self.sizes, clock: self.clock.clone() };
         self.run(name, &[kubewright], contest.hold()).await;
+    }
+
+    async fn beside_another_build(&mut self, programs: &Programs) {
+        let Some(baseline) = &programs.baseline else { return };
+        let (kubewright, sizes, clock) = (programs.kubewright.as_path(), self.sizes, self.clock.clone());
+        let compared = baseline::compared(kubewright, baseline, sizes, &clock);
+        self.run("baseline", &[kubewright, baseline], compared).await;
     }
 
     async fn runtime(&mut self) {
@@ -364,6 +378,7 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     runner.commands(&programs).await;
     runner.server().await;
     runner.beside_kubernetes(&programs).await;
+    runner.beside_another_build(&programs).await;
     runner.runtime().await;
     runner.peers_in_go(&programs).await;
     runner.operators(&programs, arguments.podsets.unwrap_or(sizes.podsets)).await;

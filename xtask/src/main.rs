@@ -73,6 +73,9 @@ enum Chore {
     Bench {
         /// Run only the benchmarks whose name contains this; the results file is then left alone
         filter: Option<String>,
+        /// A `kubewright` command of another build, with which the API server is compared
+        #[arg(long, value_name = "FILE")]
+        baseline: Option<PathBuf>,
     },
     /// Measure the first builds, each in a clean clone with an empty target folder, and rewrite their table in bench/RESULTS.md
     Builds {
@@ -157,7 +160,7 @@ fn run(chore: Chore) -> Result<()> {
             }
         }
         Chore::Clients { suite, kubeconfig } => clients::build_and_run(&mut steps, &suite, kubeconfig.as_deref()),
-        Chore::Bench { filter } => bench(&mut steps, filter),
+        Chore::Bench { filter, baseline } => bench(&mut steps, filter, baseline),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
         Chore::Release { dry_run } => release::run(&mut steps, dry_run),
         Chore::Corpus { chore: CorpusChore::Record { kubeconfig, filter } } => {
@@ -185,7 +188,7 @@ fn fuzz(time: u64) -> Command {
     command
 }
 
-fn bench(steps: &mut Steps, filter: Option<String>) {
+fn bench(steps: &mut Steps, filter: Option<String>, baseline: Option<PathBuf>) {
     build_peers(steps);
     // Some benchmarks measure programs from outside.
     let mut build = cargo(&["build", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
@@ -195,6 +198,9 @@ fn bench(steps: &mut Steps, filter: Option<String>) {
     if steps.run("build with the profile dist", cargo(&shipped)) && built {
         let mut bench = Command::new("target/release/kubewright-bench");
         bench.args(["--results", "bench/RESULTS.md"]).args(filter);
+        if let Some(baseline) = baseline {
+            bench.arg("--baseline").arg(baseline);
+        }
         steps.run("benchmarks", bench);
     }
 }

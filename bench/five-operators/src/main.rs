@@ -2,7 +2,7 @@
 
 use kubewright::prelude::Manager;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let manager = podset_operator::register(at_operator::register(Manager::from_args()?));
     let manager = lolcow_operator::register(guestbook_operator::register(cronjob_operator::register(manager)));

@@ -13,7 +13,7 @@ use crate::client::explain;
 /// ```no_run
 /// use kubewright_runtime::{exit::MainError, manager::Manager};
 ///
-/// #[tokio::main]
+/// #[tokio::main(flavor = "current_thread")]
 /// async fn main() -> Result<(), MainError> {
 ///     Ok(Manager::from_args()?.run().await?)
 /// }

@@ -2,7 +2,9 @@
 
 use kubewright::prelude::*;
 
-#[tokio::main]
+// A controller mostly waits for the API server, so one thread is enough and the cheapest. Reconciles that compute for long need
+// more than one: `#[tokio::main]`.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), MainError> {
     let manager = Manager::from_args()?;
     Ok(project_multigroup::register(manager).run().await?)

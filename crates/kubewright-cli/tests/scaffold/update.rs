@@ -64,7 +64,7 @@ fn changes_of_the_scaffold_are_merged_into_edited_files() {
     folder.write(RECORD, &record.write().unwrap());
     fs::remove_file(folder.path().join(".dockerignore")).unwrap();
     folder.write("Makefile", "all:\n");
-    was(&folder, "src/main.rs", "#[tokio::main]", "#[tokio::main(flavor = \"current_thread\")]");
+    was(&folder, "src/main.rs", "#[tokio::main(flavor = \"current_thread\")]", "#[tokio::main]");
     was(&folder, "PROJECT", "cliVersion: \"0.1.0\"", "cliVersion: \"0.0.9\"");
     // The older version added a kind.
     folder.run("create api --group crew --version v1 --kind Cook");

@@ -1,0 +1,64 @@
+//! `kubewright cluster` beside the same command of another build: the same requests of the same client to both, in turns.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::Method;
+use kubewright_apimachinery::clock::SharedClock;
+
+use crate::{
+    creates::pod,
+    kubernetes::{PODS, Rates, median, requests},
+    load::Target,
+    process,
+    report::{Limit, Outcome},
+    sizes::Sizes,
+};
+
+const METHOD: &str = "`kubewright cluster --pods simulate` of this build and of another one, as processes of their own on the same two cores; one \
+    is idle while the other is measured, in turns. The requests and the client are those of `beside-kubernetes`, but no scheduler looks at the pods, \
+    and they have no token of a service account. The figure is the quotient of \
+    the medians of three rounds.";
+
+/// Measures both commands in turns.
+pub(crate) async fn compared(
+    kubewright: &Path,
+    baseline: &Path,
+    sizes: &Sizes,
+    clock: &SharedClock,
+) -> Result<Vec<Outcome>> {
+    let mut servers = Vec::new();
+    for program in [kubewright, baseline] {
+        let (cluster, kubeconfig) = process::cluster(program, &["--pods", "simulate"])?;
+        let kubeconfig = fs::read_to_string(kubeconfig).context("read the kubeconfig")?;
+        servers.push((cluster, Target::new(&process::config(&kubeconfig).await?, None)?));
+    }
+    let mut pod = serde_json::to_value(pod()).context("write a pod")?;
+    pod["spec"]["schedulerName"] = "another".into();
+    pod["spec"]["automountServiceAccountToken"] = false.into();
+    let mut rates: [Vec<Rates>; 2] = Default::default();
+    for round in 0..sizes.rounds {
+        let mut order = [0, 1];
+        order.rotate_left(round % 2);
+        for server in order {
+            let target = &servers[server].1;
+            rates[server].push(requests(target, pod.clone(), round, sizes.compared, clock).await?);
+            target.send(Method::DELETE, &format!("{PODS}?gracePeriodSeconds=0"), Bytes::new()).await?;
+        }
+    }
+    let outcome = |name, rate: fn(&Rates) -> f64| {
+        let [ours, theirs] = [0, 1].map(|server: usize| median(rates[server].iter().map(rate).collect()));
+        let details = format!("{ours:.0} a second; the other build {theirs:.0} a second");
+        Outcome { name, figure: ours / theirs, unit: "times", limit: Limit::AtLeast(1.0), details, method: METHOD }
+    };
+    let outcomes = vec![
+        outcome("baseline-config-map-creates", |rates| rates.config_map_creates),
+        outcome("baseline-pod-creates", |rates| rates.pod_creates),
+        outcome("baseline-gets", |rates| rates.gets),
+    ];
+    for (cluster, _) in servers {
+        cluster.end()?;
+    }
+    Ok(outcomes)
+}
