@@ -26,7 +26,7 @@ pub struct ActionRequest {
     /// The object in its stored form.
     pub object: Arc<Value>,
     /// The user behind the request.
-    pub user: UserInfo,
+    pub user: Arc<UserInfo>,
     /// The method and headers. The extensions contain hyper's upgrade for protocols other than HTTP.
     pub parts: Parts,
     /// The body.

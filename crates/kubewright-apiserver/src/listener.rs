@@ -327,7 +327,7 @@ impl Shared {
     fn identify(&self, chain: Option<&[CertificateDer<'_>]>) -> Identity {
         let Some(chain) = chain.filter(|chain| !chain.is_empty()) else { return Identity::None };
         match self.clients.user(chain, self.state.clock.now()) {
-            Ok(user) => Identity::User(user),
+            Ok(user) => Identity::User(Arc::new(user)),
             Err(error) => {
                 tracing::debug!(%error, "the certificate of a client was refused");
                 Identity::Unknown
@@ -362,7 +362,7 @@ enum Identity {
     /// The client sent no certificate.
     None,
     /// The user of a valid certificate.
-    User(UserInfo),
+    User(Arc<UserInfo>),
     /// A certificate that isn't valid.
     Unknown,
 }

@@ -303,7 +303,7 @@ impl ApiServer {
 
     fn in_process(&self, user_agent: &str, user: UserInfo) -> kube::Client {
         let user_agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(USER_AGENT));
-        kube::Client::new(InProcess { server: self.clone(), user_agent, user }, "default")
+        kube::Client::new(InProcess { server: self.clone(), user_agent, user: Arc::new(user) }, "default")
     }
 
     /// Returns the requests made so far, by user name. Requests of users with unrestricted access aren't recorded.
@@ -349,7 +349,7 @@ impl ApiServer {
         &self.state.registry
     }
 
-    /// Handles one request. Its user is the [`UserInfo`] in its extensions or, otherwise, that of its bearer token.
+    /// Handles one request. Its user is the [`Arc`] of a [`UserInfo`] in its extensions or, otherwise, that of its bearer token.
     pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
@@ -383,7 +383,7 @@ where
 struct InProcess {
     server: ApiServer,
     user_agent: HeaderValue,
-    user: UserInfo,
+    user: Arc<UserInfo>,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {

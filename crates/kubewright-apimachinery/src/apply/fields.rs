@@ -295,14 +295,10 @@ impl FieldSet {
 
     /// Returns the wire format.
     pub fn into_fields_v1(self) -> Value {
-        let mut fields = Map::new();
-        if self.owned && !self.children.is_empty() {
-            fields.insert(".".to_owned(), Value::Object(Map::new()));
-        }
-        for (element, child) in self.children {
-            fields.insert(element.0.into(), child.into_fields_v1());
-        }
-        Value::Object(fields)
+        let itself = (self.owned && !self.children.is_empty()).then(|| (".".to_owned(), Value::Object(Map::new())));
+        let children = self.children.into_iter().map(|(element, child)| (element.0.into(), child.into_fields_v1()));
+        // They are sorted, so the map is built without searches.
+        itself.into_iter().chain(children).collect()
     }
 }
 

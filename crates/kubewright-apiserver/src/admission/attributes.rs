@@ -44,7 +44,7 @@ pub(crate) struct Attributes {
     /// The options of the request, such as `CreateOptions`.
     pub(crate) options: Value,
     pub(crate) dry_run: bool,
-    pub(crate) user: UserInfo,
+    pub(crate) user: Arc<UserInfo>,
     /// Collects the warnings of webhooks that deny the request.
     pub(crate) warnings: Warnings,
 }

@@ -25,7 +25,7 @@ const HIDDEN: [&str; 3] = ["managedFields", "ownerReferences", "selfLink"];
 /// Answers the permission checks of expressions by the roles.
 struct RequestAuthorizer {
     authorizer: Arc<Authorizer>,
-    user: auth::UserInfo,
+    user: Arc<auth::UserInfo>,
 }
 
 impl Authorize for RequestAuthorizer {

@@ -68,16 +68,16 @@ impl Authenticator {
     ///
     /// # Errors
     /// Returns 401 for invalid credentials.
-    pub(crate) fn authenticate(&self, parts: &Parts) -> Result<UserInfo, Status> {
+    pub(crate) fn authenticate(&self, parts: &Parts) -> Result<Arc<UserInfo>, Status> {
         if parts.extensions.get::<InvalidCertificate>().is_some() && !parts.headers.contains_key(header::AUTHORIZATION)
         {
             return Err(unauthorized());
         }
-        if let Some(user) = parts.extensions.get::<UserInfo>() {
+        if let Some(user) = parts.extensions.get::<Arc<UserInfo>>() {
             return Ok(user.clone());
         }
-        let Some(token) = bearer_token(&parts.headers)? else { return Ok(UserInfo::anonymous()) };
-        self.authenticate_token(&token, &[]).map(|(user, _)| user).map_err(|error| {
+        let Some(token) = bearer_token(&parts.headers)? else { return Ok(Arc::new(UserInfo::anonymous())) };
+        self.authenticate_token(&token, &[]).map(|(user, _)| Arc::new(user)).map_err(|error| {
             tracing::debug!(%error, "a bearer token was refused");
             unauthorized()
         })

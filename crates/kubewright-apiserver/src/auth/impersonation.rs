@@ -1,6 +1,8 @@
 //! Impersonation: requests that act as another user, by `Impersonate-` headers
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/>).
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderValue};
 use kubewright_apimachinery::{go_format, status::Status};
 use percent_encoding::percent_decode_str;
@@ -27,9 +29,9 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// Returns 403 if the impersonation is not allowed, and 500 (as in Kubernetes) for headers without a user.
 pub(crate) fn impersonate(
     authorization: &Authorization,
-    authenticated: UserInfo,
+    authenticated: Arc<UserInfo>,
     headers: &HeaderMap,
-) -> Result<UserInfo, Status> {
+) -> Result<Arc<UserInfo>, Status> {
     let Some(mut user) = requested(headers)? else { return Ok(authenticated) };
     if !authenticated.is_master() {
         for attributes in required(&user) {
@@ -49,7 +51,7 @@ pub(crate) fn impersonate(
     } else if !has_group(AUTHENTICATED) && !has_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
     }
-    Ok(user)
+    Ok(Arc::new(user))
 }
 
 /// Returns the user that the headers name, or `None` without such headers.

@@ -38,7 +38,7 @@ pub(super) struct Call {
     pub(super) name: String,
     pub(super) subresource: Option<String>,
     pub(super) query: Query,
-    pub(super) user: UserInfo,
+    pub(super) user: Arc<UserInfo>,
     pub(super) accept: Accept,
     pub(super) parts: Parts,
     pub(super) body: Bytes,

@@ -1,5 +1,7 @@
 //! The filters that precede the handling of every request: authentication, impersonation, authorization.
 
+use std::sync::Arc;
+
 use http::{Method, request::Parts};
 use kubewright_apimachinery::{selector::FieldSelector, status::Status};
 
@@ -19,7 +21,7 @@ use crate::{
 ///
 /// # Errors
 /// Returns 401 for invalid credentials, and 403 for requests that the user is not allowed to make.
-pub(super) fn filter(state: &State, parts: &Parts, route: &Route, exchange: &mut Exchange) -> Result<UserInfo, Status> {
+pub(super) fn filter(state: &State, parts: &Parts, route: &Route, exchange: &mut Exchange) -> Result<Arc<UserInfo>, Status> {
     let user = state.authenticator.authenticate(parts)?;
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.

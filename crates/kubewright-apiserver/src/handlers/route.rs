@@ -1,6 +1,6 @@
 //! Routing of paths.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
@@ -77,12 +77,12 @@ impl Route {
 
     /// Returns the route of a path whose resource isn't known to this server.
     pub(crate) fn of_unknown(uri: &Uri) -> Self {
-        Self::Unknown(segments(uri))
+        Self::unknown(segments(uri))
     }
 
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
         let segments = segments(uri);
-        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let path: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         let found = match path.as_slice() {
             ["healthz"] | ["healthz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/healthz" }),
             ["livez"] | ["livez", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/livez" }),
@@ -104,18 +104,22 @@ impl Route {
             ["apis", group, version, rest @ ..] => Target::parse(registry, group, version, rest).map(Self::Resource),
             _ => None,
         };
-        found.unwrap_or(Self::Unknown(segments))
+        found.unwrap_or_else(|| Self::unknown(segments))
+    }
+
+    fn unknown(segments: Vec<Cow<'_, str>>) -> Self {
+        Self::Unknown(segments.into_iter().map(Cow::into_owned).collect())
     }
 }
 
 /// Returns the decoded segments of a path. A slash at its end is ignored, but not an empty segment, which no route has.
-fn segments(uri: &Uri) -> Vec<String> {
+fn segments(uri: &Uri) -> Vec<Cow<'_, str>> {
     let path = uri.path();
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     path.split('/')
         .filter(|_| !path.is_empty())
-        .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+        .map(|segment| percent_decode_str(segment).decode_utf8_lossy())
         .collect()
 }
 

@@ -201,7 +201,7 @@ async fn requests_reach_the_server_of_their_version_with_the_user() {
     // Without permission here, the other server isn't asked.
     extension.seen();
     let mut request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
-    request.extensions_mut().insert(UserInfo::new("jane", ["system:authenticated"]));
+    request.extensions_mut().insert(Arc::new(UserInfo::new("jane", ["system:authenticated"])));
     assert_eq!(api.handle(request).await.status(), 403);
     assert!(extension.seen().is_empty());
 }
@@ -216,7 +216,7 @@ async fn watches_are_streamed() {
     assert!(check(&api).await.0);
     let path = "/apis/ext.example.com/v1/things?watch=true";
     let mut request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
-    request.extensions_mut().insert(UserInfo::admin());
+    request.extensions_mut().insert(Arc::new(UserInfo::admin()));
     let mut body = api.handle(request).await.into_body();
     let frame = tokio::time::timeout(Duration::from_secs(30), body.frame()).await.expect("an event");
     assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "{\"type\":\"ADDED\",\"object\":{}}\n");
