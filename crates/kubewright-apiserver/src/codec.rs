@@ -48,7 +48,9 @@ pub(crate) async fn load(
     }
     let wanted = group_version(&resource.group, &resource.version);
     let stored = others.iter().map(|&index| objects[index].clone()).collect();
-    for (index, converted) in others.into_iter().zip(versions.load(client, stored, &wanted).await?) {
+    // Boxed, as all that few requests need: each request would have room for it in its future, which is moved several times.
+    let converted = Box::pin(versions.load(client, stored, &wanted)).await?;
+    for (index, converted) in others.into_iter().zip(converted) {
         objects[index] = converted;
     }
     Ok(objects)
@@ -68,7 +70,7 @@ pub(crate) async fn load_one(
 pub(crate) async fn save(client: &WebhookClient, resource: &Resource, object: Value) -> Result<Value, Status> {
     let (group, version, _) = &resource.stored_as;
     match &resource.versions {
-        Some(versions) => versions.convert_one(client, object, &group_version(group, version)).await,
+        Some(versions) => Box::pin(versions.convert_one(client, object, &group_version(group, version))).await,
         None => Ok(object),
     }
 }
@@ -81,7 +83,7 @@ pub(crate) async fn between(
     mut object: Value,
 ) -> Result<Value, Status> {
     if let Some(versions) = &to.versions {
-        return versions.convert_one(client, object, &group_version(&to.group, &to.version)).await;
+        return Box::pin(versions.convert_one(client, object, &group_version(&to.group, &to.version))).await;
     }
     to_stored(from, &mut object);
     Ok(Arc::unwrap_or_clone(to_served(to, &Arc::new(object))))

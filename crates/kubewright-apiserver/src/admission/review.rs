@@ -141,10 +141,10 @@ impl Review {
             self.normalize(object)?;
         }
         let mut policies = Reinvocation::default();
-        self.mutate_by_policies(&mut object, old, &mut policies).await?;
+        Box::pin(self.mutate_by_policies(&mut object, old, &mut policies)).await?;
         let mut webhooks = ReinvokedWebhooks::default();
         for index in 0..self.mutating.len() {
-            if self.mutate_in_round(index, &mut object, old, &mut webhooks).await? {
+            if Box::pin(self.mutate_in_round(index, &mut object, old, &mut webhooks)).await? {
                 policies.require();
             }
         }
@@ -157,13 +157,13 @@ impl Review {
             self.normalize(&mut admitted)?;
             object = Some(admitted);
         }
-        self.mutate_by_policies(&mut object, old, &mut policies).await?;
+        Box::pin(self.mutate_by_policies(&mut object, old, &mut policies)).await?;
         if object != first {
             webhooks.require_called();
         }
         for index in 0..self.mutating.len() {
             if webhooks.required.contains(&index) {
-                self.mutate_in_round(index, &mut object, old, &mut webhooks).await?;
+                Box::pin(self.mutate_in_round(index, &mut object, old, &mut webhooks)).await?;
             }
         }
         Ok(object)
@@ -223,7 +223,7 @@ impl Review {
     /// Evaluates the validating policies, and then calls the validating webhooks concurrently. If several deny the
     /// request, returns the denial of the first in their order.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
-        self.validate_by_policies(Objects { new: object, old }).await?;
+        Box::pin(self.validate_by_policies(Objects { new: object, old })).await?;
         let calls = self.validating.iter().map(|one| self.call(one, Objects { new: object, old }));
         for response in join_all(calls).await {
             if let Some(allowed) = response? {

@@ -21,7 +21,12 @@ use crate::{
 ///
 /// # Errors
 /// Returns 401 for invalid credentials, and 403 for requests that the user is not allowed to make.
-pub(super) fn filter(state: &State, parts: &Parts, route: &Route, exchange: &mut Exchange) -> Result<Arc<UserInfo>, Status> {
+pub(super) fn filter(
+    state: &State,
+    parts: &Parts,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<Arc<UserInfo>, Status> {
     let user = state.authenticator.authenticate(parts)?;
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.

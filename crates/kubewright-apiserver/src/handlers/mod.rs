@@ -95,9 +95,9 @@ where
     exchange.count(&parts, &route);
     if let Some(service) = remote {
         let body = read_body(body).await?;
-        return Ok(state.aggregation.forward(&service, &user, parts, body).await);
+        return Ok(Box::pin(state.aggregation.forward(&service, &user, parts, body)).await);
     }
-    let Route::Resource(target) = route else { return info::respond(&state, &parts, route).await };
+    let Route::Resource(target) = route else { return Box::pin(info::respond(&state, &parts, route)).await };
     // Custom resources are served by another handler in Kubernetes. It takes HEAD for GET, and knows no path without a
     // namespace but that of the list.
     let is_custom = target.resource.schema.custom;
@@ -193,7 +193,7 @@ where
 /// Runs the handler of a call.
 async fn dispatch(call: Call) -> Result<Response, Status> {
     if let Some(name) = call.subresource.clone() {
-        return subresource::handle(call, &name).await;
+        return Box::pin(subresource::handle(call, &name)).await;
     }
     let collection = call.name.is_empty();
     let verb = match (&call.parts.method, collection) {
@@ -219,7 +219,7 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
         return Err(Status::method_not_allowed());
     }
     if let Some(target) = call.resource.strategy.binds() {
-        return subresource::create_binding(call, target).await;
+        return Box::pin(subresource::create_binding(call, target)).await;
     }
     if let Some(objects) = call.resource.strategy.computed() {
         return computed::respond(&call, objects);
@@ -227,19 +227,20 @@ async fn dispatch(call: Call) -> Result<Response, Status> {
     if let Some(from) = call.resource.strategy.derived_from() {
         return computed::derive(&call, from);
     }
+    // All but the smallest are boxed: the future of each request would have room for the largest, and is moved several times.
     match verb {
-        "list" => list::list(&call).await,
-        "watch" => watch::watch(call).await,
+        "list" => Box::pin(list::list(&call)).await,
+        "watch" => Box::pin(watch::watch(call)).await,
         "get" => {
             let version = list::requested_start(&call)?;
             list::wait_for(&call.state.store, version).await?;
             call.get().await
         }
-        "create" => create::create(&call).await,
-        "update" => update::update(&call, Part::Main).await,
-        "patch" => patch::patch(&call, Part::Main).await,
-        "delete" => delete::delete(&call).await,
-        "deletecollection" => delete::delete_collection(&call).await,
+        "create" => Box::pin(create::create(&call)).await,
+        "update" => Box::pin(update::update(&call, Part::Main)).await,
+        "patch" => Box::pin(patch::patch(&call, Part::Main)).await,
+        "delete" => Box::pin(delete::delete(&call)).await,
+        "deletecollection" => Box::pin(delete::delete_collection(&call)).await,
         _ => Err(Status::method_not_allowed()),
     }
 }

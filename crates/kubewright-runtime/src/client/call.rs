@@ -227,7 +227,8 @@ impl Next {
                 self.left = left;
                 interceptor(self).await
             }
-            None => send(&self.kube, self.request).await.map_err(|source| self.call.failed(source)),
+            // Boxed, since the future of each request, and of each reconcile with one, would have room for it.
+            None => Box::pin(send(&self.kube, self.request)).await.map_err(|source| self.call.failed(source)),
         }
     }
 
