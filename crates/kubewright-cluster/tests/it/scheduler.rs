@@ -1,9 +1,12 @@
 //! Pods that can't be bound wait, with a condition that says why.
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::{
+    core::v1::{Event, Node, Pod, PodCondition},
+    scheduling::v1::PriorityClass,
+};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::{Cluster, Pods};
 use serde_json::{Value, json};
@@ -146,5 +149,127 @@ async fn gated_pods_say_so_until_their_gates_are_removed() {
     let scheduled: Vec<_> =
         conditions.iter().filter(|one| one.type_ == "PodScheduled").map(|one| &*one.status).collect();
     assert_eq!(scheduled, ["True"]);
+    cluster.shutdown().await;
+}
+
+/// A pod with labels.
+fn labeled(mut pod: Pod, labels: Value) -> Pod {
+    pod.metadata.labels = serde_json::from_value(labels).expect("labels");
+    pod
+}
+
+/// The affinity of a kind to pods with these labels on the same host.
+fn affinity(kind: &str, labels: Value) -> Value {
+    let term = json!({"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"});
+    json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+}
+
+#[tokio::test]
+async fn pods_wait_for_others_to_go_or_to_come() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let alone = || affinity("podAntiAffinity", json!({"app": "web"}));
+    create(&cluster, &labeled(pod("first", "true", alone()), json!({"app": "web"}))).await;
+    until(&cluster, "first", |pod| phase(pod) == "Running").await;
+    create(&cluster, &labeled(pod("second", "true", alone()), json!({"app": "web"}))).await;
+    create(&cluster, &labeled(pod("plain", "true", json!({})), json!({"app": "web"}))).await;
+    create(&cluster, &pod("beside", "true", affinity("podAffinity", json!({"app": "db"})))).await;
+    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    for (name, reason, preemption) in [
+        ("second", "node(s) didn't match pod anti-affinity rules", no_victims),
+        ("plain", "node(s) didn't satisfy existing pods anti-affinity rules", no_victims),
+        ("beside", "node(s) didn't match pod affinity rules", PREEMPTION),
+    ] {
+        let why = format!("0/1 nodes are available: 1 {reason}. {preemption}");
+        let waiting = until(&cluster, name, |pod| unscheduled(pod).is_some()).await;
+        assert_eq!((unscheduled(&waiting), phase(&waiting)), (Some(why), "Pending"));
+    }
+    // Labels of a running pod matter, too.
+    let free = Patch::Merge(json!({"metadata": {"labels": {"app": "db"}}}));
+    crate::pods(&cluster).patch("first", &PatchParams::default(), &free).await.expect("patched");
+    until(&cluster, "beside", |pod| phase(pod) == "Running").await;
+    crate::pods(&cluster).delete("first", &DeleteParams::default().grace_period(0)).await.expect("accepted");
+    until(&cluster, "second", |pod| phase(pod) == "Running").await;
+    assert_eq!(phase(&until(&cluster, "plain", |_| true).await), "Pending");
+    crate::pods(&cluster).delete("second", &DeleteParams::default().grace_period(0)).await.expect("accepted");
+    until(&cluster, "plain", |pod| phase(pod) == "Running").await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn pods_wait_for_the_domains_of_their_spread() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let spread = |key: &str, domains: Value| {
+        let constraint = json!({
+            "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "minDomains": domains,
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        });
+        json!({"topologySpreadConstraints": [constraint]})
+    };
+    let web = |name: &str, spec: Value| labeled(pod(name, "true", spec), json!({"app": "web"}));
+    create(&cluster, &web("first", spread("kubernetes.io/hostname", json!(2)))).await;
+    until(&cluster, "first", |pod| phase(pod) == "Running").await;
+    create(&cluster, &web("second", spread("kubernetes.io/hostname", json!(2)))).await;
+    create(&cluster, &web("placed", spread("example.com/rack", Value::Null))).await;
+    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let skew = "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints";
+    let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
+    assert_eq!(unscheduled(&waiting), Some(format!("{skew}. {no_victims}")));
+    let waiting = until(&cluster, "placed", |pod| unscheduled(pod).is_some()).await;
+    assert_eq!(unscheduled(&waiting), Some(format!("{skew} (missing required label). {PREEMPTION}")));
+    node(&cluster, json!({"metadata": {"labels": {"example.com/rack": "r1"}}})).await;
+    until(&cluster, "placed", |pod| phase(pod) == "Running").await;
+    let free = Patch::Merge(json!({"metadata": {"labels": {"app": null}}}));
+    for name in ["first", "placed"] {
+        crate::pods(&cluster).patch(name, &PatchParams::default(), &free).await.expect("patched");
+    }
+    until(&cluster, "second", |pod| phase(pod) == "Running").await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pod_of_higher_priority_evicts_one_that_is_in_its_way() {
+    let cluster = Cluster::builder().pods(Pods::Run).start().await.expect("a cluster");
+    let classes: Api<PriorityClass> = Api::all(cluster.client());
+    let class = json!({"metadata": {"name": "important"}, "value": 1000});
+    let class = serde_json::from_value(class).expect("a class");
+    classes.create(&PostParams::default(), &class).await.expect("created");
+    let with_port = |name: &str, command: &str, spec: Value| {
+        let mut pod = pod(name, command, spec);
+        let containers = &mut pod.spec.as_mut().expect("a spec").containers;
+        containers[0].ports = serde_json::from_value(json!([{"containerPort": 80, "hostPort": 8080}])).expect("ports");
+        pod
+    };
+    let stubborn = "trap '' TERM; while :; do sleep 0.1; done";
+    let old = with_port("old", stubborn, json!({"terminationGracePeriodSeconds": 3}));
+    create(&cluster, &old).await;
+    until(&cluster, "old", crate::is_running).await;
+    create(&cluster, &with_port("new", "sleep 1000", json!({"priorityClassName": "important"}))).await;
+
+    let victim = until(&cluster, "old", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    assert_eq!(victim.metadata.deletion_grace_period_seconds, Some(3));
+    let conditions = victim.status.and_then(|status| status.conditions).unwrap_or_default();
+    let target = conditions.iter().find(|one| one.type_ == "DisruptionTarget").expect("a condition");
+    let PodCondition { reason, message, status, .. } = target;
+    assert_eq!((&**status, reason.as_deref()), ("True", Some("PreemptionByScheduler")));
+    assert_eq!(message.as_deref(), Some("default-scheduler: preempting to accommodate a higher priority pod"));
+    let nominated = |pod: &Pod| pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+    let waiting = until(&cluster, "new", |pod| nominated(pod).is_some()).await;
+    assert_eq!(nominated(&waiting).as_deref(), Some("kubewright"));
+    let conflict = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.";
+    assert_eq!(unscheduled(&waiting).as_deref(), Some(conflict));
+
+    let running = until(&cluster, "new", crate::is_running).await;
+    assert_eq!(nominated(&running), None);
+    crate::gone(&cluster, "old").await;
+    let told = |events: &[&Event]| {
+        let message =
+            format!("Preempted by pod {} on node kubewright", running.metadata.uid.clone().unwrap_or_default());
+        let of_victim = |event: &&&Event| event.involved_object.name.as_deref() == Some("old");
+        events
+            .iter()
+            .filter(of_victim)
+            .any(|event| event.reason.as_deref() == Some("Preempted") && event.message.as_deref() == Some(&message))
+    };
+    cluster.expect(told).await.expect("an event");
     cluster.shutdown().await;
 }

@@ -7,22 +7,38 @@ use crate::controllers::value::{flag, list, text};
 /// The taint that `kubectl cordon` results in.
 pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
+/// Why a node can't take a pod that doesn't select it.
+pub(crate) const NOT_SELECTED: &str = "node(s) didn't match Pod's node affinity/selector";
+
+/// What is in the way of a pod on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    /// Kubernetes' reason.
+    pub(crate) reason: &'static str,
+    /// True if it would remain if other pods went away.
+    pub(crate) is_final: bool,
+}
+
 /// Returns why a pod can't be bound to a node.
 pub(crate) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
     let cordon = serde_json::json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"});
     if flag(node, "/spec/unschedulable") && !is_tolerated(pod, &cordon) {
         return Some("node(s) were unschedulable".into());
     }
-    let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
-    let taints = list(node, "/spec/taints").iter().filter(repels);
-    if let Some(taint) = taints.clone().find(|taint| !is_tolerated(pod, taint)) {
+    if let Some(taint) = untolerated_taint(pod, node) {
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
         return Some(format!("node(s) had untolerated taint {{{key}: {value}}}"));
     }
     if !is_selected(pod, node) {
-        return Some("node(s) didn't match Pod's node affinity/selector".into());
+        return Some(NOT_SELECTED.into());
     }
     None
+}
+
+/// Returns the first taint of a node that keeps a pod away.
+pub(crate) fn untolerated_taint<'a>(pod: &Value, node: &'a Value) -> Option<&'a Value> {
+    let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
+    list(node, "/spec/taints").iter().filter(repels).find(|taint| !is_tolerated(pod, taint))
 }
 
 /// Returns whether a pod tolerates a taint.
@@ -46,7 +62,12 @@ pub(crate) fn is_selected(pod: &Value, node: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let mut selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = list(required, "/nodeSelectorTerms");
+    selector.all(|(key, value)| labels.get(key) == Some(value)) && satisfies(node, required)
+}
+
+/// Returns whether a node satisfies a `NodeSelector`; null requires nothing.
+pub(crate) fn satisfies(node: &Value, required: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
     let matches = |term: &Value| {
         let (expressions, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
         let label = |key: &str| labels[key].as_str();
@@ -56,7 +77,7 @@ pub(crate) fn is_selected(pod: &Value, node: &Value) -> bool {
             && expressions.iter().all(|one| holds(one, label(text(one, "/key"))))
             && fields.iter().all(|one| holds(one, field(text(one, "/key"))))
     };
-    selector.all(|(key, value)| labels.get(key) == Some(value)) && (required.is_null() || terms.iter().any(matches))
+    required.is_null() || list(required, "/nodeSelectorTerms").iter().any(matches)
 }
 
 /// Returns whether a requirement holds for a value, or for its absence.

@@ -66,7 +66,7 @@ fn raise(sum: &mut Amounts, least: &Amounts) {
 }
 
 /// What the pods of the node have requested.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
     pods: i128,
     sum: Amounts,

@@ -36,7 +36,7 @@ pub(crate) fn host_ports(pod: &Value) -> Vec<HostPort> {
 
 /// The host ports that the pods of the node have taken: by protocol and number, the addresses with the number of pods. Pods that
 /// name their node themselves may take the same one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct UsedPorts(BTreeMap<(String, i64), BTreeMap<String, usize>>);
 
 impl UsedPorts {

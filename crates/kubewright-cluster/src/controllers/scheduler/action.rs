@@ -1,0 +1,148 @@
+//! What the scheduler does about a pod.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::candidate::{PREEMPTED, PodKey};
+use crate::{
+    controllers::value::{condition, is_deleting, list, stamp, text},
+    events::ObjectEvent,
+    node::NODE_NAME,
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
+};
+
+/// How often a victim is read again that changes while its condition is set.
+const ATTEMPTS: usize = 5;
+/// The condition of pods that are to be evicted.
+const TARGET: &str = "DisruptionTarget";
+
+/// An action for a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PodAction {
+    Bind,
+    /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
+    Report(String, Arc<Value>),
+    /// Nominate a node for a pod, and evict pods from it.
+    Preempt {
+        why: String,
+        pod: Arc<Value>,
+        victims: Vec<PodKey>,
+        /// Pods of lower priority that were nominated for the node, and aren't any more.
+        superseded: Vec<PodKey>,
+    },
+}
+
+/// Acts on a pod, and returns the events.
+pub(super) async fn perform(
+    client: &ObjectClient,
+    pod: &PodKey,
+    action: &PodAction,
+    now: Timestamp,
+) -> Result<Vec<ObjectEvent>, kube::Error> {
+    match action {
+        PodAction::Bind => {
+            let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
+            let target = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME});
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
+            client.create(&path(pod), "/binding", &binding).await?;
+            let message = format!("Successfully assigned {}/{} to {NODE_NAME}", pod.namespace, pod.name);
+            Ok(vec![event(pod, false, "Scheduled", message)])
+        }
+        PodAction::Report(why, object) => {
+            report(client, pod, object, why, Value::Null, now).await?;
+            Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
+        }
+        PodAction::Preempt { why, pod: object, victims, superseded } => {
+            report(client, pod, object, why, NODE_NAME.into(), now).await?;
+            let mut events = vec![event(pod, true, "FailedScheduling", why.clone())];
+            let scheduler = text(object, "/spec/schedulerName");
+            for victim in victims {
+                if evict(client, victim, scheduler, now).await? {
+                    let message = format!("Preempted by pod {} on node {NODE_NAME}", pod.uid);
+                    events.push(event(victim, false, "Preempted", message));
+                }
+            }
+            for other in superseded {
+                let patch = json!({"metadata": {"uid": other.uid}, "status": {"nominatedNodeName": null}});
+                if let Err(error) = client.merge(&path(other), "/status", &patch).await {
+                    tracing::debug!(%error, pod = other.name, "failed to remove the nomination of a pod");
+                }
+            }
+            Ok(events)
+        }
+    }
+}
+
+/// Sets the condition and the nomination of a pod that can't be bound.
+async fn report(
+    client: &ObjectClient,
+    pod: &PodKey,
+    object: &Value,
+    why: &str,
+    nominated: Value,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let before = condition(object, "PodScheduled").filter(|one| one["status"] == "False");
+    let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
+    let ours = json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "lastTransitionTime": since, "observedGeneration": object["metadata"]["generation"],
+    });
+    let status = json!({"conditions": with_condition(object, ours), "nominatedNodeName": nominated});
+    let metadata = json!({"uid": pod.uid, "resourceVersion": object["metadata"]["resourceVersion"]});
+    let patch = json!({"metadata": metadata, "status": status});
+    client.merge(&path(pod), "/status", &patch).await.map(drop)
+}
+
+/// Deletes a pod in favour of another one. Returns false if it is gone or going already.
+async fn evict(client: &ObjectClient, pod: &PodKey, scheduler: &str, now: Timestamp) -> Result<bool, kube::Error> {
+    let address = path(pod);
+    for attempt in 1..=ATTEMPTS {
+        let Some(object) = client.get(&address).await? else { return Ok(false) };
+        if text(&object, "/metadata/uid") != pod.uid || is_deleting(&object) {
+            return Ok(false);
+        }
+        let target = json!({
+            "type": TARGET, "status": "True", "reason": PREEMPTED, "lastTransitionTime": stamp(now),
+            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "observedGeneration": object["metadata"]["generation"],
+        });
+        let metadata = json!({"uid": pod.uid, "resourceVersion": object["metadata"]["resourceVersion"]});
+        let patch = json!({"metadata": metadata, "status": {"conditions": with_condition(&object, target)}});
+        match client.merge(&address, "/status", &patch).await {
+            Ok(_) => break,
+            Err(error) if is_gone(&error) => return Ok(false),
+            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let options = DeleteOptions { uid: Some(&pod.uid), ..DeleteOptions::default() };
+    match client.delete(&address, &options).await {
+        Err(error) if is_gone(&error) || is_conflict(&error) => Ok(false),
+        result => result.map(|()| true),
+    }
+}
+
+/// Returns the conditions of a pod with another one of its type replaced.
+fn with_condition(pod: &Value, ours: Value) -> Vec<Value> {
+    let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != ours["type"]);
+    let mut conditions: Vec<_> = others.cloned().collect();
+    conditions.push(ours);
+    conditions
+}
+
+fn path(pod: &PodKey) -> ObjectPath {
+    ObjectPath::core("pods", Some(&pod.namespace), &pod.name)
+}
+
+fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
+    let PodKey { namespace, name, uid } = pod.clone();
+    ObjectEvent {
+        regarding: ["v1".into(), "Pod".into(), namespace, name, uid],
+        warning,
+        reason: reason.into(),
+        message,
+    }
+}

@@ -1,0 +1,321 @@
+//! The pods that wait for a node, and what to do about each. Pure.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kubewright_apiserver::{Change, ChangeKind, StoredObject};
+use serde_json::Value;
+
+use super::{
+    action::PodAction,
+    candidate::{Candidate, Occupant, PodKey, priority},
+    preemption::{self, UNHELPFUL},
+    spread,
+    state::{ClusterState, Obstacle},
+    terms,
+};
+use crate::{
+    controllers::{
+        pod::{claims_of, has_ended},
+        reconcile::Key,
+        value::{condition, is_deleting, text},
+    },
+    node::NODE_NAME,
+};
+
+/// The default scheduler name.
+const SCHEDULER: &str = "default-scheduler";
+
+/// A pod that waits for a node.
+#[derive(Debug)]
+struct Waiting {
+    object: Arc<Value>,
+    stored: StoredObject,
+    priority: i64,
+    /// The number of pods that came before.
+    arrival: u64,
+    /// Whether the node is kept free for it.
+    is_nominated: bool,
+    /// Whether others are being evicted in its favour.
+    is_preempting: bool,
+}
+
+/// The scheduler's state.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    pub(super) state: ClusterState,
+    waiting: BTreeMap<PodKey, Waiting>,
+    /// Those pods that other pods may be in the way of or wanted by.
+    relational: BTreeSet<PodKey>,
+    arrivals: u64,
+}
+
+/// What a change of a pod on the node means for those that wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    None,
+    /// The pod matters only to those that look for other pods.
+    Seen,
+    Freed,
+}
+
+impl Scheduler {
+    /// Processes a change, and returns the affected pods, the most important first.
+    pub(super) fn take(&mut self, change: &Change) -> Vec<PodKey> {
+        let gone = change.kind == ChangeKind::Deleted;
+        let object = &change.object;
+        match &*change.resource.storage {
+            "/pods" => self.take_pod(object, &change.stored, gone),
+            "/nodes" => self.take_node(object, gone),
+            "/namespaces" => self.take_namespace(object, gone),
+            "/persistentvolumeclaims" => self.take_claim(object, gone),
+            "/persistentvolumes" => self.take_volume(object, gone),
+            "policy/poddisruptionbudgets" => {
+                keep(&mut self.state.budgets, object, gone);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Processes a change of a pod.
+    pub(super) fn take_pod(&mut self, object: &Arc<Value>, stored: &StoredObject, gone: bool) -> Vec<PodKey> {
+        let pod = PodKey::of(object);
+        if !gone && is_unbound(object) {
+            self.wait(&pod, object, stored);
+            return vec![pod];
+        }
+        let was_nominated = self.waiting.remove(&pod).is_some_and(|waiting| waiting.is_nominated);
+        self.relational.remove(&pod);
+        let runs = !gone && !text(object, "/spec/nodeName").is_empty() && !has_ended(object);
+        let effect = self.account(&pod, runs.then(|| Occupant::by(object, stored.clone())));
+        match effect {
+            Effect::Freed => self.all(),
+            // What was kept free for a pod that is gone is free.
+            _ if was_nominated && !runs => self.all(),
+            Effect::Seen => self.in_order(self.relational.iter()),
+            Effect::None => Vec::new(),
+        }
+    }
+
+    fn wait(&mut self, pod: &PodKey, object: &Arc<Value>, stored: &StoredObject) {
+        let before = self.waiting.get(pod);
+        let is_preempting = before.is_some_and(|before| before.is_preempting);
+        let arrival = before.map_or(self.arrivals, |before| before.arrival);
+        self.arrivals += u64::from(before.is_none());
+        let is_relational = spread::constraints(object).next().is_some()
+            || !terms::affinity(object).is_empty()
+            || !terms::anti_affinity(object).is_empty();
+        if is_relational {
+            self.relational.insert(pod.clone());
+        }
+        let is_nominated = is_preempting || text(object, "/status/nominatedNodeName") == NODE_NAME;
+        let (object, stored, priority) = (object.clone(), stored.clone(), priority(object));
+        self.waiting.insert(pod.clone(), Waiting { object, stored, priority, arrival, is_nominated, is_preempting });
+    }
+
+    /// Records what a pod takes, if it takes anything.
+    fn account(&mut self, pod: &PodKey, taken: Option<Occupant>) -> Effect {
+        let before = self.state.remove(pod);
+        let effect = match (&before, &taken) {
+            (None, None) => Effect::None,
+            (None, Some(_)) => Effect::Seen,
+            (Some(before), Some(taken)) if !before.takes_the_same(taken) => Effect::Freed,
+            (Some(_), None) => Effect::Freed,
+            _ if self.relational.is_empty() => Effect::None,
+            (Some(before), Some(taken)) if before.looks_the_same(taken) => Effect::None,
+            (Some(_), Some(_)) => Effect::Seen,
+        };
+        if let Some(taken) = taken {
+            self.state.add(pod.clone(), taken);
+        }
+        effect
+    }
+
+    fn take_node(&mut self, node: &Arc<Value>, gone: bool) -> Vec<PodKey> {
+        let name = text(node, "/metadata/name");
+        if gone {
+            self.state.nodes.remove(name);
+        } else {
+            self.state.nodes.insert(name.to_owned(), node.clone());
+        }
+        if name == NODE_NAME { self.all() } else { self.in_order(self.relational.iter()) }
+    }
+
+    fn take_namespace(&mut self, namespace: &Value, gone: bool) -> Vec<PodKey> {
+        let (name, labels) = (text(namespace, "/metadata/name"), &namespace["metadata"]["labels"]);
+        if gone {
+            self.state.namespaces.remove(name);
+            return Vec::new();
+        }
+        let before = self.state.namespaces.insert(name.to_owned(), labels.clone());
+        if before.is_some_and(|before| before == *labels) { Vec::new() } else { self.all() }
+    }
+
+    /// Processes a change of a claim, and returns the pods that wait for it.
+    fn take_claim(&mut self, claim: &Arc<Value>, gone: bool) -> Vec<PodKey> {
+        let Some(key) = keep(&mut self.state.claims, claim, gone) else { return Vec::new() };
+        self.users(|namespace, name| namespace == key.namespace && name == key.name)
+    }
+
+    fn take_volume(&mut self, volume: &Value, gone: bool) -> Vec<PodKey> {
+        let name = text(volume, "/metadata/name");
+        let required = &volume["spec"]["nodeAffinity"]["required"];
+        let before = if gone {
+            self.state.volumes.remove(name)
+        } else {
+            self.state.volumes.insert(name.to_owned(), required.clone())
+        };
+        if before.is_some_and(|before| before == *required && !gone) {
+            return Vec::new();
+        }
+        let bound = self.state.claims.iter().filter(|(_, claim)| text(claim, "/spec/volumeName") == name);
+        let bound: Vec<_> = bound.map(|(key, _)| key.clone()).collect();
+        self.users(|namespace, name| bound.iter().any(|key| key.namespace == namespace && key.name == name))
+    }
+
+    /// Returns the pods that wait and use some claim.
+    fn users(&self, is_it: impl Fn(&str, &str) -> bool) -> Vec<PodKey> {
+        let uses =
+            |(pod, waiting): &(&PodKey, &Waiting)| claims_of(&waiting.object).any(|name| is_it(&pod.namespace, &name));
+        self.in_order(self.waiting.iter().filter(uses).map(|(pod, _)| pod))
+    }
+
+    /// Returns the pods that wait.
+    pub(super) fn all(&self) -> Vec<PodKey> {
+        self.in_order(self.waiting.keys())
+    }
+
+    /// Sorts pods as kube-scheduler's queue does: by priority, then by arrival.
+    fn in_order<'a>(&self, pods: impl Iterator<Item = &'a PodKey>) -> Vec<PodKey> {
+        let place = |pod: &PodKey| self.waiting.get(pod).map(|waiting| (Reverse(waiting.priority), waiting.arrival));
+        let mut pods: Vec<_> = pods.map(|pod| (place(pod), pod)).collect();
+        pods.sort_unstable_by_key(|(place, _)| *place);
+        pods.into_iter().map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Ends an action for a pod. Returns the pods to decide about.
+    pub(super) fn end(&mut self, pod: &PodKey, action: &PodAction, done: bool) -> Vec<PodKey> {
+        match action {
+            PodAction::Bind if !done => self.withdraw(pod),
+            PodAction::Preempt { .. } => {
+                let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
+                waiting.is_preempting = false;
+                waiting.is_nominated = done;
+                // Victims may be gone already.
+                vec![pod.clone()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Gives back what was set aside for a pod that couldn't be bound. Returns the other pods that wait, if something was freed.
+    fn withdraw(&mut self, pod: &PodKey) -> Vec<PodKey> {
+        if self.waiting.contains_key(pod) && self.account(pod, None) == Effect::Freed {
+            return self.all().into_iter().filter(|other| other != pod).collect();
+        }
+        Vec::new()
+    }
+
+    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for it.
+    pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
+        let waiting = self.waiting.get(pod)?;
+        if waiting.is_preempting || self.state.has(pod) {
+            // It is being bound, or will be decided about when the victims are told.
+            return None;
+        }
+        let object = waiting.object.clone();
+        let Some(node) = self.state.node().cloned() else {
+            return report(waiting, "no nodes available to schedule pods".into());
+        };
+        let mut candidate = Candidate::new(pod, &object, waiting.stored.clone());
+        let obstacle = self.state.claim_obstacle(&candidate);
+        let obstacle = obstacle.or_else(|| self.state.trial(self.nominated(&candidate)).obstacle(&candidate, &node));
+        let Some(obstacle) = obstacle else {
+            candidate.taken.node = NODE_NAME.to_owned();
+            candidate.taken.is_assumed = true;
+            let taken = candidate.taken;
+            self.account(pod, Some(taken));
+            return Some(PodAction::Bind);
+        };
+        self.preempt(&candidate, &node, &obstacle)
+    }
+
+    /// Returns the pods of at least the same priority that the node is kept free for.
+    fn nominated<'a>(&'a self, pod: &Candidate<'_>) -> Vec<(&'a str, Occupant)> {
+        let counts = |(key, waiting): &(&PodKey, &Waiting)| {
+            waiting.is_nominated && waiting.priority >= pod.taken.priority && *key != pod.key && !self.state.has(key)
+        };
+        let occupant = |(key, waiting): (&'a PodKey, &Waiting)| {
+            let mut occupant = Occupant::by(&waiting.object, waiting.stored.clone());
+            occupant.node = NODE_NAME.to_owned();
+            (&*key.namespace, occupant)
+        };
+        self.waiting.iter().filter(counts).map(occupant).collect()
+    }
+
+    /// Returns the action for a pod that doesn't fit.
+    fn preempt(&mut self, pod: &Candidate<'_>, node: &Value, obstacle: &Obstacle) -> Option<PodAction> {
+        let waiting = self.waiting.get(pod.key)?;
+        let why = format!("0/1 nodes are available: {}.", obstacle.reasons);
+        if text(pod.object, "/spec/preemptionPolicy") == "Never" {
+            return report(waiting, format!("{why} preemption: not eligible due to preemptionPolicy=Never."));
+        }
+        let is_going = |(_, other): (&PodKey, &Occupant)| other.is_preempted && other.priority < pod.taken.priority;
+        if waiting.is_nominated && !obstacle.is_final && self.state.on_node().any(is_going) {
+            // Its victims are terminating.
+            return None;
+        }
+        let found = if obstacle.is_final {
+            Err(UNHELPFUL.to_owned())
+        } else {
+            preemption::victims(pod, node, &self.state, self.state.trial(self.nominated(pod)))
+        };
+        let victims: Vec<PodKey> = match found {
+            Ok(victims) => victims.into_iter().cloned().collect(),
+            Err(reasons) => return report(waiting, format!("{why} preemption: 0/1 nodes are available: {reasons}.")),
+        };
+        let mut superseded = Vec::new();
+        for (key, other) in &mut self.waiting {
+            if other.is_nominated && other.priority < pod.taken.priority {
+                other.is_nominated = false;
+                superseded.push(key.clone());
+            }
+        }
+        let waiting = self.waiting.get_mut(pod.key)?;
+        waiting.is_nominated = true;
+        waiting.is_preempting = true;
+        Some(PodAction::Preempt { why, pod: waiting.object.clone(), victims, superseded })
+    }
+}
+
+/// Keeps an object by its key, or drops it. Returns the key.
+fn keep(objects: &mut BTreeMap<Key, Arc<Value>>, object: &Arc<Value>, gone: bool) -> Option<Key> {
+    let key = Key::of(object)?;
+    if gone {
+        objects.remove(&key);
+    } else {
+        objects.insert(key.clone(), object.clone());
+    }
+    Some(key)
+}
+
+/// Returns the action that tells why a pod waits, unless it has been told.
+fn report(pod: &Waiting, why: String) -> Option<PodAction> {
+    let told = condition(&pod.object, "PodScheduled");
+    let is_told = told.is_some_and(|one| one["status"] == "False" && one["message"] == why);
+    let is_nominated = !pod.object["status"]["nominatedNodeName"].is_null();
+    (!is_told || is_nominated).then(|| PodAction::Report(why, pod.object.clone()))
+}
+
+/// Returns whether a pod has to be bound.
+fn is_unbound(pod: &Value) -> bool {
+    let spec = &pod["spec"];
+    let scheduler = spec["schedulerName"].as_str().unwrap_or(SCHEDULER);
+    let gated = spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    let wanted = spec["nodeName"].as_str().unwrap_or_default().is_empty() && scheduler == SCHEDULER && !gated;
+    wanted && !is_deleting(pod)
+}

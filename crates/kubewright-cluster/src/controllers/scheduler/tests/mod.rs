@@ -1,0 +1,50 @@
+//! Tests of the scheduler's decisions.
+
+mod affinity;
+mod preemption;
+mod spread;
+mod waiting;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{action::PodAction, candidate::PodKey, decision::Scheduler};
+use crate::node::NODE_NAME;
+
+/// A scheduler with one node.
+fn scheduler(node: Value) -> Scheduler {
+    let mut scheduler = Scheduler::default();
+    let mut node = node;
+    node["metadata"]["name"] = json!(NODE_NAME);
+    scheduler.state.nodes.insert(NODE_NAME.to_owned(), Arc::new(node));
+    scheduler
+}
+
+/// Adds a version of a pod, and returns its key.
+fn put(scheduler: &mut Scheduler, pod: &Value) -> PodKey {
+    scheduler.take_pod(&Arc::new(pod.clone()), &pod.clone().into(), false);
+    PodKey::of(pod)
+}
+
+/// A pod with the fields of its metadata and spec.
+fn pod(name: &str, metadata: Value, spec: Value) -> Value {
+    let mut pod = json!({"metadata": {"namespace": "default", "name": name, "uid": name}, "spec": spec});
+    pod["metadata"].as_object_mut().expect("an object").extend(metadata.as_object().cloned().unwrap_or_default());
+    pod
+}
+
+/// The same pod on the node.
+fn bound(mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = json!(NODE_NAME);
+    pod
+}
+
+/// Decides about a pod that can't be bound, and returns the reason.
+#[track_caller]
+fn refused(scheduler: &mut Scheduler, pod: &PodKey) -> String {
+    match scheduler.decide(pod) {
+        Some(PodAction::Report(why, _)) => why,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,99 @@
+//! Pods that wait.
+
+use kubewright_apiserver::StoredObject;
+use serde_json::{Value, json};
+
+use super::{PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
+
+/// A pod with a host port.
+fn with_port(name: &str) -> Value {
+    let containers = json!([{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]);
+    pod(name, json!({}), json!({"containers": containers}))
+}
+
+#[test]
+fn a_pod_that_is_not_bound_leaves_its_port_to_others() {
+    let mut scheduler = scheduler(json!({}));
+    let (first, second) = (put(&mut scheduler, &with_port("first")), put(&mut scheduler, &with_port("second")));
+    assert_eq!(scheduler.decide(&first), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&first), None, "it is being bound");
+    assert!(refused(&mut scheduler, &second).contains("node(s) didn't have free ports for the requested pod ports"));
+    assert_eq!(scheduler.end(&first, &PodAction::Bind, false), std::slice::from_ref(&second));
+    assert_eq!(scheduler.decide(&second), Some(PodAction::Bind));
+    assert!(scheduler.end(&first, &PodAction::Bind, false).is_empty(), "nothing was set aside for it");
+}
+
+#[test]
+fn a_pod_that_never_preempts_says_so() {
+    let mut scheduler = scheduler(json!({"spec": {"unschedulable": true}}));
+    let mut modest = with_port("modest");
+    let key = put(&mut scheduler, &modest);
+    let reason = "0/1 nodes are available: 1 node(s) were unschedulable.";
+    let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(refused(&mut scheduler, &key), format!("{reason} {unhelpful}"));
+    modest["spec"]["preemptionPolicy"] = json!("Never");
+    put(&mut scheduler, &modest);
+    let never = format!("{reason} preemption: not eligible due to preemptionPolicy=Never.");
+    assert_eq!(refused(&mut scheduler, &key), never);
+}
+
+/// Processes a change of a pod that isn't the first version, and returns the affected pods.
+fn change(scheduler: &mut Scheduler, pod: &Value, gone: bool) -> Vec<PodKey> {
+    scheduler.take_pod(&pod.clone().into(), &StoredObject::from(pod.clone()), gone)
+}
+
+#[test]
+fn pods_are_decided_about_again_when_a_pod_that_matters_changes() {
+    let labels = json!({"labels": {"host": "here"}});
+    let mut scheduler = scheduler(json!({"metadata": labels}));
+    let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "host"});
+    let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    let beside = put(&mut scheduler, &pod("beside", json!({}), json!({"affinity": affinity})));
+    let missing = "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.";
+    let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(refused(&mut scheduler, &beside), format!("{missing} {unhelpful}"));
+    let mut db = bound(pod("db", json!({}), json!({})));
+    assert_eq!(change(&mut scheduler, &db, false), std::slice::from_ref(&beside), "a new pod");
+    assert!(change(&mut scheduler, &db, false).is_empty(), "nothing changed");
+    db["metadata"]["labels"] = json!({"app": "db"});
+    assert_eq!(change(&mut scheduler, &db, false), std::slice::from_ref(&beside), "its labels");
+    assert_eq!(scheduler.decide(&beside), Some(PodAction::Bind));
+}
+
+#[test]
+fn the_most_important_pods_are_first() {
+    let mut scheduler = scheduler(json!({}));
+    let taken = bound(with_port("taken"));
+    put(&mut scheduler, &taken);
+    let prioritized = |name: &str, priority: i64| {
+        let mut pod = with_port(name);
+        pod["spec"]["priority"] = json!(priority);
+        pod
+    };
+    for (name, priority) in [("z", 1), ("a", 1), ("m", 5), ("low", -1)] {
+        put(&mut scheduler, &prioritized(name, priority));
+    }
+    let names: Vec<_> = change(&mut scheduler, &taken, true).into_iter().map(|pod| pod.name).collect();
+    assert_eq!(names, ["m", "z", "a", "low"]);
+}
+
+#[test]
+fn a_pod_waits_for_a_volume_that_the_node_reaches() {
+    let mut scheduler = scheduler(json!({"metadata": {"labels": {"zone": "a"}}}));
+    let claim = json!({
+        "metadata": {"namespace": "default", "name": "data"}, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"},
+    });
+    scheduler.state.claims.insert(crate::controllers::reconcile::Key::of(&claim).expect("a key"), claim.into());
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let key = put(&mut scheduler, &pod("web", json!({}), json!({"volumes": volumes})));
+    let unbound = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+    assert!(refused(&mut scheduler, &key).contains(unbound));
+    let zone = |value: &str| {
+        let expression = json!({"key": "zone", "operator": "In", "values": [value]});
+        json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]})
+    };
+    scheduler.state.volumes.insert("v".into(), zone("b"));
+    assert!(refused(&mut scheduler, &key).contains("1 node(s) didn't match PersistentVolume's node affinity"));
+    scheduler.state.volumes.insert("v".into(), zone("a"));
+    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind));
+}
