@@ -54,6 +54,7 @@ mod events;
 pub mod faults;
 mod node;
 mod object_client;
+mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{

@@ -51,7 +51,7 @@ pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
 pub(crate) mod namespace_defaults;
 pub(crate) mod objects;
-mod pod;
+pub(crate) mod pod;
 pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;

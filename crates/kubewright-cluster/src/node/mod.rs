@@ -1,6 +1,7 @@
 //! The node: this host, as the machine that the cluster's pods run on.
 //!
 //! * [`image`]: the programs that run in place of images
+//! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
@@ -15,6 +16,7 @@
 //! * [`usage`]: what the node and its containers use
 
 pub(crate) mod address;
+mod admission;
 mod backoff;
 mod environment;
 pub(crate) mod exec;
@@ -40,6 +42,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Pod;
@@ -58,6 +61,7 @@ use tokio_util::task::TaskTracker;
 pub use self::image::{ImageTable, Program};
 use self::{
     address::Addresses,
+    admission::{Admission, Rejection},
     environment::Reference,
     exec::RunningContainers,
     log::LogStore,
@@ -67,7 +71,12 @@ use self::{
     tokens::Tokens,
     view::Tools,
 };
-use crate::{api_endpoints::ApiEndpoints, controllers::reconcile::Key, events::Recorder, object_client::ObjectClient};
+use crate::{
+    api_endpoints::ApiEndpoints,
+    controllers::reconcile::Key,
+    events::{ObjectEvent, Recorder},
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
+};
 
 /// The name of the only node.
 pub(crate) const NODE_NAME: &str = "kubewright";
@@ -76,6 +85,9 @@ pub(crate) const NODE_NAME: &str = "kubewright";
 /// machine, so that unlimited writes would starve everything else if hundreds of pods end at once. The kubelet has a
 /// similar limit.
 pub(crate) const WRITES: usize = 4;
+
+/// The delay before a failed write of the status of a rejected pod is retried.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The state that the pods of a node share.
 pub(crate) struct NodeContext {
@@ -128,7 +140,16 @@ impl NodeContext {
 /// Runs the pods that are bound to the node, for as long as it is polled. Dropping the future kills them.
 pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>) {
     let feed = api.feed();
-    let kubelet = Kubelet { host, feed, workers: BTreeMap::new(), tasks: JoinSet::new(), seen: Some(BTreeSet::new()) };
+    let kubelet = Kubelet {
+        host,
+        feed,
+        workers: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        seen: Some(BTreeSet::new()),
+        admission: Admission::default(),
+        unadmitted: BTreeMap::new(),
+        rejected: BTreeSet::new(),
+    };
     kubelet.run().await;
 }
 
@@ -140,6 +161,11 @@ struct Kubelet {
     tasks: JoinSet<()>,
     /// The pods in the snapshot so far; `None` once it is complete.
     seen: Option<BTreeSet<String>>,
+    admission: Admission,
+    /// The pods in the snapshot that the node hasn't seen before, by UID. They are admitted after those that it has.
+    unadmitted: BTreeMap<String, Arc<Value>>,
+    /// The rejected pods, by UID.
+    rejected: BTreeSet<String>,
 }
 
 /// A handle to a pod's worker.
@@ -168,6 +194,9 @@ impl Kubelet {
                     }
                     seen.contains(uid)
                 });
+                for (uid, pod) in std::mem::take(&mut self.unadmitted) {
+                    self.admit(&uid, &pod);
+                }
             }
             tokio::select! {
                 biased;
@@ -176,6 +205,8 @@ impl Kubelet {
                     Err(lagged) => {
                         tracing::info!(%lagged, "the node restarts from a snapshot");
                         self.seen = Some(BTreeSet::new());
+                        self.admission.clear();
+                        self.rejected.clear();
                         self.host.services.lock().clear();
                     }
                 },
@@ -192,6 +223,7 @@ impl Kubelet {
     fn take(&mut self, change: &Change) {
         match &*change.resource.storage {
             "/pods" => self.take_pod(change),
+            "/nodes" if change.object["metadata"]["name"] == NODE_NAME => self.admission.take_node(&change.object),
             "/services" => {
                 let Some(key) = Key::of(&change.object) else { return };
                 let mut services = self.host.services.lock();
@@ -219,6 +251,8 @@ impl Kubelet {
         let value = &change.object;
         let Some(uid) = value["metadata"]["uid"].as_str().filter(|_| is_here(value)) else { return };
         if change.kind == ChangeKind::Deleted {
+            self.admission.release(uid);
+            self.rejected.remove(uid);
             if let Some(worker) = self.workers.remove(uid) {
                 worker.send(Message::Gone);
             }
@@ -227,10 +261,37 @@ impl Kubelet {
         if let Some(seen) = &mut self.seen {
             seen.insert(uid.into());
         }
-        if !self.workers.contains_key(uid) && has_ended(value) {
+        if self.workers.contains_key(uid) {
+            self.admission.keep(uid, value);
+        } else if has_ended(value) || self.rejected.contains(uid) {
             return;
+        } else if !value["status"]["startTime"].is_null() {
+            // The node has run it before.
+            self.admission.keep(uid, value);
+        } else if self.seen.is_some() {
+            self.unadmitted.insert(uid.into(), value.clone());
+            return;
+        } else {
+            return self.admit(uid, value);
         }
-        let pod = match Pod::deserialize(&**value) {
+        self.start(uid, value);
+    }
+
+    /// Starts a new pod, or rejects it.
+    fn admit(&mut self, uid: &str, pod: &Arc<Value>) {
+        match self.admission.admit(uid, pod) {
+            Ok(()) => self.start(uid, pod),
+            Err(rejection) => {
+                self.rejected.insert(uid.into());
+                let reject = reject(self.host.clone(), pod.clone(), rejection);
+                self.tasks.spawn(self.host.tasks.track_future(reject));
+            }
+        }
+    }
+
+    /// Passes a version of a pod to its worker.
+    fn start(&mut self, uid: &str, value: &Value) {
+        let pod = match Pod::deserialize(value) {
             Ok(pod) => Arc::new(pod),
             Err(error) => return tracing::error!(%error, uid, "failed to decode a stored pod"),
         };
@@ -246,6 +307,31 @@ impl Kubelet {
         self.workers.insert(uid.into(), Handle { namespace, messages });
         let worker = Worker::new(self.host.clone(), pod);
         self.tasks.spawn(self.host.tasks.track_future(worker.run(receiver)));
+    }
+}
+
+/// Sets the status of a pod that the node doesn't take.
+async fn reject(host: Arc<NodeContext>, pod: Arc<Value>, rejection: Rejection) {
+    if let Ok(pod) = Pod::deserialize(&*pod) {
+        host.events.record(ObjectEvent::of_pod(&pod, true, &rejection.reason, rejection.message.clone()));
+    }
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+    let path = ObjectPath::core("pods", Some(text("namespace")), text("name"));
+    let patch = rejection.patch(&pod, host.clock.now());
+    let written = loop {
+        match host.client.merge(&path, "/status", &patch).await {
+            Ok(written) => break written,
+            Err(error) if is_gone(&error) || is_conflict(&error) => return,
+            Err(error) => tracing::debug!(%error, "failed to reject a pod"),
+        }
+        tokio::time::sleep(RETRY).await;
+    };
+    // The deletion of a pod that hasn't ended waits for the node.
+    if !written["metadata"]["deletionTimestamp"].is_null() {
+        let options = DeleteOptions { uid: Some(text("uid")), grace: Some(0), ..DeleteOptions::default() };
+        if let Err(error) = host.client.delete(&path, &options).await {
+            tracing::debug!(%error, "failed to remove a rejected pod");
+        }
     }
 }
 

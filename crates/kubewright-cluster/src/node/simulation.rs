@@ -15,7 +15,9 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{
+    NODE_NAME,
     address::{Addresses, Lease},
+    admission::{Admission, Rejection},
     has_ended, is_here,
     pod::{
         container::{Moment, Role},
@@ -67,6 +69,7 @@ pub(crate) struct Simulation {
     usage: SimulatedUsage,
     /// The pods of the node.
     pods: Objects,
+    admission: Arc<Mutex<Admission>>,
 }
 
 impl Simulation {
@@ -78,7 +81,8 @@ impl Simulation {
         (usage, pods): (SimulatedUsage, Objects),
     ) -> Self {
         let permits = Arc::new(Semaphore::new(CONCURRENCY));
-        Self { client, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits, usage, pods }
+        let (addresses, leases, admission) = (Addresses::default(), Arc::default(), Arc::default());
+        Self { client, clock, start, addresses, leases, permits, usage, pods, admission }
     }
 
     /// Returns what the pods use.
@@ -101,6 +105,7 @@ impl Simulation {
                         // It is unknown which pods are gone. Addresses are only reused after all others have been used.
                         self.leases.lock().clear();
                         self.pods.clear();
+                        self.admission.lock().clear();
                     }
                 },
             }
@@ -110,13 +115,23 @@ impl Simulation {
     /// Returns the action that a change requires.
     fn wanted(&self, change: &Change) -> Option<PodAction> {
         let pod = &change.object;
+        if &*change.resource.storage == "/nodes" && pod["metadata"]["name"] == NODE_NAME {
+            self.admission.lock().take_node(pod);
+        }
         if &*change.resource.storage != "/pods" || !is_here(pod) {
             return None;
         }
         self.pods.take(change);
+        let uid = pod["metadata"]["uid"].as_str()?;
+        let mut admission = self.admission.lock();
         if change.kind == ChangeKind::Deleted {
-            self.leases.lock().remove(pod["metadata"]["uid"].as_str()?);
+            admission.release(uid);
+            self.leases.lock().remove(uid);
             return None;
+        }
+        // Pods that the node has started before aren't checked again.
+        if admission.has(uid) || !pod["status"]["startTime"].is_null() {
+            admission.keep(uid, pod);
         }
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             let before = change.previous.as_ref().map(StoredObject::value);
@@ -129,7 +144,14 @@ impl Simulation {
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
         // A pod is new when it is created or bound. Later changes before it runs are irrelevant.
         let met = change.previous.as_ref().is_none_or(|before| !is_here(&before.value()));
-        (fresh && met).then(|| PodAction::Start(pod.clone()))
+        if !fresh || !met {
+            return None;
+        }
+        let admitted = if admission.has(uid) { Ok(()) } else { admission.admit(uid, pod) };
+        match admitted {
+            Ok(()) => Some(PodAction::Start(pod.clone())),
+            Err(rejection) => Some(PodAction::Reject(pod.clone(), rejection)),
+        }
     }
 
     async fn perform(&self, action: PodAction) {
@@ -142,6 +164,7 @@ impl Simulation {
         for attempt in 0..TRIES {
             let result = match &action {
                 PodAction::Start(pod) => self.begin(pod).await,
+                PodAction::Reject(pod, rejection) => self.reject(pod, rejection).await,
                 PodAction::Update(pod) => self.update(pod).await,
                 PodAction::Remove(pod) => self.remove(pod).await,
             };
@@ -162,6 +185,11 @@ impl Simulation {
         let now = self.now();
         let machine = started(Arc::new(pod), address, now);
         self.write(value, &machine.status(now.wall)).await
+    }
+
+    async fn reject(&self, pod: &Value, rejection: &Rejection) -> Result<(), kube::Error> {
+        let patch = rejection.patch(pod, self.clock.now());
+        self.client.merge(&address(pod), "/status", &patch).await.map(drop)
     }
 
     /// Follows a change of a running pod's spec: starts new ephemeral containers, and accepts other resources.
@@ -229,6 +257,7 @@ fn keep_states(before: Option<Vec<ContainerStatus>>, after: &mut Option<Vec<Cont
 /// An action on a pod.
 enum PodAction {
     Start(Arc<Value>),
+    Reject(Arc<Value>, Rejection),
     Update(Arc<Value>),
     Remove(Arc<Value>),
 }

@@ -24,6 +24,7 @@ mod logs;
 mod namespace_defaults;
 mod namespaces;
 mod node;
+mod node_admission;
 mod node_env;
 mod player;
 mod port_forward;

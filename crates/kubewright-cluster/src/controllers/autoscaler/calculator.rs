@@ -252,7 +252,7 @@ fn missing(resource: &str, container: &str, pod: &str) -> String {
 /// Returns a quantity in thousandths, rounded up.
 pub(super) fn thousandths(quantity: &Value) -> Option<i64> {
     let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
-    let billionths = crate::node::resource::quantity(&text)?;
+    let billionths = crate::quantity::quantity(&text)?;
     let rounded = billionths.div_euclid(1_000_000) + i128::from(billionths.rem_euclid(1_000_000) != 0);
     i64::try_from(rounded).ok()
 }

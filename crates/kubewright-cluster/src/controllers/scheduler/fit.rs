@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     controllers::value::{list, text},
-    node::resource::quantity,
+    quantity::{PARTS, quantity},
 };
 
 /// Amounts by resource, in billionths.
@@ -77,8 +77,18 @@ pub(crate) struct Requested {
 pub(crate) struct Lack {
     /// Kubernetes' reasons, in alphabetical order.
     pub(crate) reasons: Vec<String>,
+    pub(crate) shortages: Vec<Shortage>,
     /// True if even an empty node would lack them.
     pub(crate) is_final: bool,
+}
+
+/// A resource that a node lacks for a pod, with amounts in billionths.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) resource: String,
+    pub(crate) wanted: i128,
+    pub(crate) used: i128,
+    pub(crate) total: i128,
 }
 
 impl Requested {
@@ -102,22 +112,32 @@ impl Requested {
     pub(crate) fn lack(&self, wanted: &Amounts, node: &Value) -> Option<Lack> {
         let allocatable = &node["status"]["allocatable"];
         let of = |name: &str| allocatable[name].as_str().and_then(quantity);
-        let mut lack = Lack { reasons: Vec::new(), is_final: false };
+        let mut shortages = Vec::new();
         // A node that doesn't say how many pods it takes is one that nothing has described yet.
-        let limit = of(PODS).map_or(i128::MAX, |limit| limit / quantity("1").unwrap_or(1));
-        if self.pods >= limit {
-            lack.reasons.push("Too many pods".to_owned());
+        let limit = of(PODS).unwrap_or(i128::MAX);
+        let used = self.pods.saturating_mul(PARTS);
+        if PARTS > limit.saturating_sub(used) {
+            shortages.push(Shortage { resource: PODS.to_owned(), wanted: PARTS, used, total: limit });
         }
         for (name, wanted) in wanted {
             let total = of(name).unwrap_or_default();
             let used = self.sum.get(name).copied().unwrap_or_default();
             if *wanted > total.saturating_sub(used) {
-                lack.reasons.push(format!("Insufficient {name}"));
-                lack.is_final |= *wanted > total;
+                shortages.push(Shortage { resource: name.clone(), wanted: *wanted, used, total });
             }
         }
-        lack.reasons.sort();
-        (!lack.reasons.is_empty()).then_some(lack)
+        if shortages.is_empty() {
+            return None;
+        }
+        let reason = |one: &Shortage| match &*one.resource {
+            PODS => "Too many pods".to_owned(),
+            name => format!("Insufficient {name}"),
+        };
+        let mut reasons: Vec<_> = shortages.iter().map(reason).collect();
+        reasons.sort();
+        // A node without pods always has a place for one.
+        let is_final = shortages.iter().any(|one| one.resource != PODS && one.wanted > one.total);
+        Some(Lack { reasons, shortages, is_final })
     }
 }
 

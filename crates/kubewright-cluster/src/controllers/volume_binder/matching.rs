@@ -8,7 +8,7 @@ use crate::{
         reconcile::Key,
         value::{is_deleting, list, selector, selects, text},
     },
-    node::resource::quantity,
+    quantity::quantity,
 };
 
 fn size(object: &Value, pointer: &str) -> i128 {
