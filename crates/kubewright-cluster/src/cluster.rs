@@ -59,13 +59,14 @@ use crate::{
         self, ImageTable, NODE_NAME, NodeContext, WRITES,
         address::Addresses,
         exec::{Connection, ConnectionAction, RunningContainers},
+        kubelet_api::KubeletApi,
         log::{LogAction, LogStore},
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
         proxy,
         simulation::{FinishError, Simulation},
-        usage::{self, HostUsage, SimulatedUsage},
+        usage::{self, HostUsage, SimulatedUsage, UsageTotals},
     },
     object_client::{ObjectClient, is_conflict},
 };
@@ -251,6 +252,14 @@ impl ClusterBuilder {
             Pods::Simulate => Some(Arc::new(simulated_usage.clone())),
             Pods::None => None,
         };
+        let totals: Option<Arc<dyn UsageTotals>> = match self.pods {
+            Pods::Run => Some(Arc::new(host_usage.clone())),
+            Pods::Simulate => Some(Arc::new(simulated_usage.clone())),
+            Pods::None => None,
+        };
+        if let Some(totals) = totals {
+            api = api.action("", "v1", "nodes", "proxy", Arc::new(KubeletApi::new(totals, pods.clone())));
+        }
         if let Some(metrics) = &metrics {
             api = api.resource_metrics(metrics.clone());
         }
@@ -286,7 +295,7 @@ impl ClusterBuilder {
                 let folders = cluster.create_directory()?;
                 cluster.bind_volumes(&self.controllers, &clock, Some(folders)).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
-                cluster.start_node(&clock, &random, self.images, (logs, containers), capacity);
+                cluster.start_node(&clock, &random, self.images, (logs, containers, pods), capacity);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
@@ -562,7 +571,7 @@ impl Cluster {
         clock: &SharedClock,
         random: &Random,
         images: ImageTable,
-        (logs, containers): (LogStore, RunningContainers),
+        (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
     ) {
         raise_open_files();
@@ -590,7 +599,7 @@ impl Cluster {
             tasks: self.tracker.clone(),
         };
         let events = self.recorder("default-scheduler", "", clock);
-        self.spawn(node::run(self.api.clone(), Arc::new(host)));
+        self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
         let task = self.recorder("kube-proxy", NODE_NAME, clock);
         self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone()));
         self.spawn(object::renew(self.component_client("kubelet"), clock.clone()));

@@ -9,6 +9,7 @@
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
+//! * [`kubelet_api`]: the kubelet's own statistics
 //! * [`proxy`] and [`service_env`]: the routing and discovery of services
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
@@ -21,6 +22,7 @@ mod backoff;
 mod environment;
 pub(crate) mod exec;
 mod image;
+pub(crate) mod kubelet_api;
 pub(crate) mod log;
 pub(crate) mod node_directory;
 pub(crate) mod object;
@@ -73,7 +75,7 @@ use self::{
 };
 use crate::{
     api_endpoints::ApiEndpoints,
-    controllers::reconcile::Key,
+    controllers::{objects::Objects, reconcile::Key},
     events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -137,12 +139,14 @@ impl NodeContext {
     }
 }
 
-/// Runs the pods that are bound to the node, for as long as it is polled. Dropping the future kills them.
-pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>) {
+/// Runs the pods that are bound to the node, for as long as it is polled, and keeps `pods` up to date. Dropping the future
+/// kills them.
+pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: Objects) {
     let feed = api.feed();
     let kubelet = Kubelet {
         host,
         feed,
+        pods,
         workers: BTreeMap::new(),
         tasks: JoinSet::new(),
         seen: Some(BTreeSet::new()),
@@ -156,6 +160,8 @@ pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>) {
 struct Kubelet {
     host: Arc<NodeContext>,
     feed: Feed,
+    /// The pods of the node.
+    pods: Objects,
     /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<()>,
@@ -205,6 +211,7 @@ impl Kubelet {
                     Err(lagged) => {
                         tracing::info!(%lagged, "the node restarts from a snapshot");
                         self.seen = Some(BTreeSet::new());
+                        self.pods.clear();
                         self.admission.clear();
                         self.rejected.clear();
                         self.host.services.lock().clear();
@@ -250,6 +257,7 @@ impl Kubelet {
     fn take_pod(&mut self, change: &Change) {
         let value = &change.object;
         let Some(uid) = value["metadata"]["uid"].as_str().filter(|_| is_here(value)) else { return };
+        self.pods.take(change);
         if change.kind == ChangeKind::Deleted {
             self.admission.release(uid);
             self.rejected.remove(uid);

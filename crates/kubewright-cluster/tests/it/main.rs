@@ -19,6 +19,7 @@ mod exec;
 mod garbage;
 mod health;
 mod job;
+mod kubelet_api;
 mod lag;
 mod logs;
 mod namespace_defaults;

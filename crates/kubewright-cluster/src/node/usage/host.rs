@@ -12,7 +12,10 @@ use kubewright_apiserver::{Measurement, ResourceMetrics, ResourceUsage};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::proc::{self, Totals};
+use super::{
+    Usage, UsageTotals,
+    proc::{self, Totals},
+};
 use crate::{controllers::value::text, node::exec::RunningContainers};
 
 /// The time between two measurements.
@@ -49,6 +52,13 @@ impl History {
         if self.0.len() > SAMPLES {
             self.0.pop_front();
         }
+    }
+
+    /// Returns the totals of the last sample.
+    fn usage(&self) -> Option<Usage> {
+        let last = self.0.back()?;
+        let nanocores = self.measurement().map(|measured| measured.usage.cpu_nanocores);
+        Some(Usage { at: last.at, cpu_nanos: last.totals.cpu_nanos, nanocores, memory: last.totals.memory })
     }
 
     /// Returns the use between the first and the last sample, if there are two.
@@ -112,6 +122,19 @@ impl ResourceMetrics for HostUsage {
             return None;
         }
         self.0.lock().node.measurement()
+    }
+}
+
+impl UsageTotals for HostUsage {
+    fn containers(&self, pod: &Value) -> Vec<(String, Usage)> {
+        let uid = text(pod, "/metadata/uid");
+        let state = self.0.lock();
+        let containers = state.containers.range((uid.to_owned(), String::new())..).take_while(|((of, _), _)| of == uid);
+        containers.filter_map(|((_, name), (_, history))| Some((name.clone(), history.usage()?))).collect()
+    }
+
+    fn node_usage(&self) -> Option<Usage> {
+        self.0.lock().node.usage()
     }
 }
 

@@ -7,10 +7,11 @@ use kubewright_apiserver::{Measurement, ResourceMetrics, ResourceUsage};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::{Usage, UsageTotals};
 use crate::{
     controllers::{
         objects::Objects,
-        value::{list, text},
+        value::{list, text, time},
     },
     node::{has_ended, is_here},
 };
@@ -52,7 +53,7 @@ impl SimulatedUsage {
         Measurement { timestamp: self.clock.now(), window: WINDOW, usage }
     }
 
-    fn containers(&self, pod: &Value) -> Vec<(String, ResourceUsage)> {
+    fn running(&self, pod: &Value) -> Vec<(String, ResourceUsage)> {
         let usage = self.usage.lock().clone();
         let statuses = list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"));
         let running = statuses.filter(|status| !status["state"]["running"].is_null());
@@ -60,9 +61,38 @@ impl SimulatedUsage {
     }
 }
 
+/// As if the containers had always used what they use now.
+impl UsageTotals for SimulatedUsage {
+    fn containers(&self, pod: &Value) -> Vec<(String, Usage)> {
+        if !is_here(pod) || has_ended(pod) {
+            return Vec::new();
+        }
+        let at = self.clock.now();
+        let age = time(pod, "/status/startTime").map_or(0, |started| at.duration_since(started).as_nanos());
+        let usage = |used: ResourceUsage| {
+            let nanos = u128::from(used.cpu_nanocores) * u128::try_from(age).unwrap_or_default() / 1_000_000_000;
+            let cpu_nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+            Usage { at, cpu_nanos, nanocores: Some(used.cpu_nanocores), memory: used.memory_bytes }
+        };
+        self.running(pod).into_iter().map(|(name, used)| (name, usage(used))).collect()
+    }
+
+    fn node_usage(&self) -> Option<Usage> {
+        let mut sum = Usage { at: self.clock.now(), cpu_nanos: 0, nanocores: Some(0), memory: 0 };
+        for pod in self.pods.all() {
+            for (_, used) in self.containers(&pod) {
+                sum.cpu_nanos = sum.cpu_nanos.saturating_add(used.cpu_nanos);
+                sum.nanocores = sum.nanocores.zip(used.nanocores).map(|(sum, one)| sum.saturating_add(one));
+                sum.memory = sum.memory.saturating_add(used.memory);
+            }
+        }
+        Some(sum)
+    }
+}
+
 impl ResourceMetrics for SimulatedUsage {
     fn pod(&self, pod: &Value) -> Option<Measurement<Vec<(String, ResourceUsage)>>> {
-        let containers = self.containers(pod);
+        let containers = self.running(pod);
         (is_here(pod) && !containers.is_empty()).then(|| self.measured(containers))
     }
 
@@ -72,7 +102,7 @@ impl ResourceMetrics for SimulatedUsage {
         }
         let mut sum = ResourceUsage::default();
         for pod in self.pods.all().iter().filter(|pod| is_here(pod) && !has_ended(pod)) {
-            for (_, used) in self.containers(pod) {
+            for (_, used) in self.running(pod) {
                 sum.cpu_nanocores = sum.cpu_nanocores.saturating_add(used.cpu_nanocores);
                 sum.memory_bytes = sum.memory_bytes.saturating_add(used.memory_bytes);
             }

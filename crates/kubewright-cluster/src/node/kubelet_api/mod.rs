@@ -1,0 +1,89 @@
+//! What the kubelet's own server answers, through `nodes/NAME/proxy`
+//! (<https://kubernetes.io/docs/reference/instrumentation/node-metrics/>).
+//!
+//! * [`stats`]: `/stats/summary` and `/metrics/resource`
+
+mod stats;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use kubewright_apimachinery::status::Status;
+use kubewright_apiserver::{Action, ActionRequest, Body};
+use serde_json::{Value, json};
+
+use self::stats::Stats;
+use super::{NODE_NAME, usage::UsageTotals};
+use crate::controllers::objects::Objects;
+
+/// The handler of requests to the node.
+#[derive(Debug)]
+pub(crate) struct KubeletApi {
+    usage: Arc<dyn UsageTotals>,
+    /// The pods of the node.
+    pods: Objects,
+}
+
+impl KubeletApi {
+    /// Creates a handler for a node with these pods.
+    pub(crate) fn new(usage: Arc<dyn UsageTotals>, pods: Objects) -> Self {
+        Self { usage, pods }
+    }
+
+    fn answer(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
+        if request.name != NODE_NAME {
+            let why = format!("error trying to reach service: nothing runs as the node {:?}", request.name);
+            return Err(Status::new(503, "ServiceUnavailable", why));
+        }
+        let path = request.subresource.strip_prefix("proxy").unwrap_or_default().trim_end_matches('/');
+        if request.parts.method != Method::GET {
+            return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed".into()));
+        }
+        Ok(match path {
+            "/healthz" => plain(StatusCode::OK, "ok".into()),
+            "/metrics/resource" => metrics(self.stats(&request.object).metrics()),
+            "/stats/summary" => document(&self.stats(&request.object).summary()),
+            "/pods" => document(&self.list()),
+            _ => plain(StatusCode::NOT_FOUND, "404 page not found\n".into()),
+        })
+    }
+
+    fn stats<'a>(&self, node: &'a Value) -> Stats<'a> {
+        let pods = self.pods.all().into_iter().map(|pod| {
+            let containers = self.usage.containers(&pod);
+            (pod, containers)
+        });
+        Stats::new(node, self.usage.node_usage(), pods.filter(|(_, containers)| !containers.is_empty()).collect())
+    }
+
+    fn list(&self) -> Value {
+        let pods: Vec<_> = self.pods.all().iter().map(|pod| (**pod).clone()).collect();
+        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods})
+    }
+}
+
+impl Action for KubeletApi {
+    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        std::future::ready(self.answer(&request)).boxed()
+    }
+}
+
+fn plain(code: StatusCode, text: String) -> Response<Body> {
+    respond(code, "text/plain; charset=utf-8", text)
+}
+
+fn metrics(text: String) -> Response<Body> {
+    respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
+}
+
+fn document(value: &Value) -> Response<Body> {
+    respond(StatusCode::OK, "application/json", value.to_string())
+}
+
+fn respond(code: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

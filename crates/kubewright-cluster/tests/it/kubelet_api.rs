@@ -1,0 +1,108 @@
+//! The kubelet's own statistics, through `nodes/NAME/proxy`.
+
+use http::Request;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, api::PostParams};
+use kubewright_apiserver::UserInfo;
+use kubewright_cluster::{Cluster, Pods, ResourceUsage};
+use serde_json::{Value, json};
+
+use crate::{create, eventually, is_running, pod, running, until};
+
+async fn get_of(client: Client, node: &str, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(format!("/api/v1/nodes/{node}/proxy{path}")).body(Vec::new()).expect("a request");
+    client.request_text(request).await
+}
+
+async fn get(cluster: &Cluster, path: &str) -> Result<String, kube::Error> {
+    get_of(cluster.client(), "kubewright", path).await
+}
+
+fn code(result: Result<String, kube::Error>) -> u16 {
+    match result {
+        Err(kube::Error::Api(status)) => status.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_computes_has_used_cpu() {
+    let cluster = running().await;
+    create(&cluster, &pod("busy", "(while :; do :; done) & wait", json!({}))).await;
+    let busy = until(&cluster, "busy", is_running).await;
+    let labels = r#"{container="main",namespace="default",pod="busy"}"#;
+    let of = |text: &str, metric: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{metric}{labels} ")))?;
+        line.split(' ').next()?.parse::<f64>().ok()
+    };
+    let metrics = eventually("the container has used CPU", async || {
+        let text = get(&cluster, "/metrics/resource").await.ok()?;
+        of(&text, "container_cpu_usage_seconds_total").filter(|used| *used > 0.02).map(|_| text)
+    });
+    let metrics = metrics.await;
+    assert!(of(&metrics, "container_memory_working_set_bytes").is_some_and(|bytes| bytes > 0.0));
+    assert!(of(&metrics, "container_start_time_seconds").is_some());
+    assert!(metrics.contains("\nnode_cpu_usage_seconds_total "), "{metrics}");
+    assert!(metrics.ends_with("resource_scrape_error 0\n"), "{metrics}");
+
+    let summary: Value =
+        serde_json::from_str(&get(&cluster, "/stats/summary").await.expect("a summary")).expect("JSON");
+    let found = &summary["pods"][0];
+    assert_eq!(found["podRef"], json!({"name": "busy", "namespace": "default", "uid": busy.metadata.uid}));
+    assert!(found["containers"][0]["cpu"]["usageCoreNanoSeconds"].as_u64() > Some(0), "{summary}");
+    assert_eq!(summary["node"]["nodeName"], "kubewright");
+    assert!(summary["node"]["memory"]["availableBytes"].as_u64() > Some(0), "{summary}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_node_answers_what_a_kubelet_does() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
+    until(&cluster, "web", is_running).await;
+    cluster.set_usage(|_, _| ResourceUsage { cpu_nanocores: 250_000_000, memory_bytes: 64 << 20 });
+    assert_eq!(get(&cluster, "/healthz").await.expect("healthy"), "ok");
+    let metrics = get(&cluster, "/metrics/resource").await.expect("metrics");
+    let sample = format!(
+        r#"container_memory_working_set_bytes{{container="main",namespace="default",pod="web"}} {} "#,
+        64 << 20
+    );
+    assert!(metrics.contains(&sample), "{metrics}");
+    let list: Value = serde_json::from_str(&get(&cluster, "/pods").await.expect("pods")).expect("JSON");
+    assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("PodList"), &json!("web")));
+    assert_eq!(code(get(&cluster, "/nothing").await), 404);
+    let request = Request::post("/api/v1/nodes/kubewright/proxy/healthz").body(Vec::new()).expect("a request");
+    assert_eq!(code(cluster.client().request_text(request).await), 405);
+    assert_eq!(code(get_of(cluster.client(), "missing", "/healthz").await), 404);
+    let other = serde_json::from_value::<Node>(json!({"metadata": {"name": "other"}})).expect("a node");
+    Api::all(cluster.client()).create(&PostParams::default(), &other).await.expect("created");
+    assert_eq!(code(get_of(cluster.client(), "other", "/healthz").await), 503);
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_proxy_needs_its_own_permission() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let role = |resource: &str| {
+        let rules = json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]);
+        json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}, "rules": rules})
+    };
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let send = async |method: &str, path: String, body: Value| {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.body(body.to_string().into_bytes()).expect("a request");
+        cluster.client().request::<Value>(request).await.expect("accepted")
+    };
+    send("POST", format!("{rbac}/clusterroles"), role("nodes")).await;
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "User", "name": "scraper", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    send("POST", format!("{rbac}/clusterrolebindings"), binding).await;
+    let scraper = || cluster.api().client_of(UserInfo::new("scraper", ["system:authenticated"]));
+    assert_eq!(code(get_of(scraper(), "kubewright", "/metrics/resource").await), 403);
+    send("PUT", format!("{rbac}/clusterroles/reader"), role("nodes/proxy")).await;
+    get_of(scraper(), "kubewright", "/metrics/resource").await.expect("allowed");
+    cluster.shutdown().await;
+}
