@@ -64,8 +64,8 @@ impl Target {
         Ok(Connection { sender, token: self.token.clone() })
     }
 
-    /// Sends a request on a connection of its own, and reads the response to its end.
-    pub(crate) async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<()> {
+    /// Sends a request on a connection of its own, reads the response to its end, and returns its length in bytes.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<usize> {
         self.connect().await?.send(method, path, body).await
     }
 
@@ -126,7 +126,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<()> {
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<usize> {
         self.sender.ready().await.context("the connection has ended")?;
         let mut request = Request::builder().method(method).uri(path).header(HOST, "127.0.0.1");
         if let Some(token) = &self.token {
@@ -143,12 +143,13 @@ impl Connection {
     }
 }
 
-/// Reads a body to its end.
-async fn skip(body: &mut Incoming) -> Result<()> {
+/// Reads a body to its end, and returns its length.
+async fn skip(body: &mut Incoming) -> Result<usize> {
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
-        frame.context("read a response")?;
+        length += frame.context("read a response")?.data_ref().map_or(0, Bytes::len);
     }
-    Ok(())
+    Ok(length)
 }
 
 /// The events of a watch, which are only counted.

@@ -24,6 +24,7 @@ mod queue;
 mod report;
 mod reviews;
 mod scaffold;
+mod server_memory;
 mod setting;
 mod simulation;
 mod sizes;
@@ -267,6 +268,12 @@ impl Runner<'_> {
         self.run(name, &[kubewright], contest.hold()).await;
     }
 
+    async fn server_memory(&mut self, programs: &Programs) {
+        let (kubewright, sizes, clock) = (programs.kubewright.as_path(), self.sizes, self.clock.clone());
+        let memory = server_memory::of_the_command(kubewright, sizes, clock);
+        self.run("server-memory", &[kubewright], memory).await;
+    }
+
     async fn beside_another_build(&mut self, programs: &Programs) {
         let Some(baseline) = &programs.baseline else { return };
         let (kubewright, sizes, clock) = (programs.kubewright.as_path(), self.sizes, self.clock.clone());
@@ -377,6 +384,7 @@ async fn run(arguments: Arguments, clock: SharedClock) -> Result<bool> {
     runner.start(&programs).await;
     runner.commands(&programs).await;
     runner.server().await;
+    runner.server_memory(&programs).await;
     runner.beside_kubernetes(&programs).await;
     runner.beside_another_build(&programs).await;
     runner.runtime().await;

@@ -19,6 +19,8 @@ pub(crate) struct Sizes {
     pub(crate) admission_writes: usize,
     /// The number of objects of each kind that are created in the embedded and in a real API server.
     pub(crate) compared: usize,
+    /// The numbers of pods with which the memory of the command is measured.
+    pub(crate) stored: [usize; 2],
     pub(crate) watchers: usize,
     /// The number of writes that each watcher receives.
     pub(crate) watched_writes: usize,
@@ -76,6 +78,7 @@ static WHOLE: Sizes = Sizes {
     creates: 30_000,
     admission_writes: 1_000,
     compared: 10_000,
+    stored: [30_000, 100_000],
     watchers: 1_000,
     watched_writes: 50,
     podset_rounds: 10,
@@ -114,6 +117,7 @@ static SMOKE: Sizes = Sizes {
     creates: 100,
     admission_writes: 10,
     compared: 100,
+    stored: [50, 100],
     watchers: 20,
     watched_writes: 5,
     podset_rounds: 1,

@@ -167,6 +167,9 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
     let mut body = pin!(body.map_err(Into::into));
     let mut bytes = BytesMut::new();
     let mut length = 0;

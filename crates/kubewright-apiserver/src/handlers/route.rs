@@ -57,6 +57,9 @@ pub(crate) struct Target {
     pub(crate) watch: bool,
 }
 
+/// The number of segments of most paths, such as `/api/v1/namespaces/default/pods/web/status`.
+const SEGMENTS: usize = 8;
+
 impl Route {
     /// Returns the path of a non-resource route for metrics; `None` for paths that aren't counted.
     pub(crate) fn label(&self) -> Option<&'static str> {
@@ -117,10 +120,11 @@ fn segments(uri: &Uri) -> Vec<Cow<'_, str>> {
     let path = uri.path();
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
-    path.split('/')
-        .filter(|_| !path.is_empty())
-        .map(|segment| percent_decode_str(segment).decode_utf8_lossy())
-        .collect()
+    let mut segments = Vec::with_capacity(SEGMENTS);
+    if !path.is_empty() {
+        segments.extend(path.split('/').map(|segment| percent_decode_str(segment).decode_utf8_lossy()));
+    }
+    segments
 }
 
 impl Target {
