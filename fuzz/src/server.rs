@@ -1,6 +1,6 @@
 //! Targets that are requests to a server, and files of its data directory.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -65,7 +65,7 @@ impl Server {
 
     /// Sends a request as the administrator. Returns the code and the body, or `None` if it is no HTTP request.
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Option<(u16, Vec<u8>)> {
-        let mut request = Request::builder().method(method).uri(path).extension(UserInfo::admin());
+        let mut request = Request::builder().method(method).uri(path).extension(Arc::new(UserInfo::admin()));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -420,7 +420,7 @@ async fn a_watch_ends_at_an_object_that_cannot_be_converted() {
 #[tokio::test]
 async fn a_watch_follows_a_definition_that_changes() {
     let world = World::start().await;
-    let request = Request::get(format!("{V1}?watch=true&resourceVersion=0")).extension(UserInfo::admin());
+    let request = Request::get(format!("{V1}?watch=true&resourceVersion=0")).extension(Arc::new(UserInfo::admin()));
     let mut watch = world.api.handle(request.body(Full::<Bytes>::default()).unwrap()).await.into_body();
     let first = tokio::spawn(async move { watch.frame().await.unwrap().unwrap().into_data().unwrap() });
     tokio::task::yield_now().await;

@@ -1,5 +1,7 @@
 //! What HTTP defines for every path: methods, headers, unknown paths, large bodies.
 
+use std::sync::Arc;
+
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -259,7 +261,10 @@ async fn metrics_count_requests() {
     get(&api, "/api/v1/configmaps", "*/*").await.expect_code(200);
     get(&api, &format!("{CONFIGS}/a"), "*/*").await.expect_code(404);
     let watch = api.handle(
-        Request::get("/api/v1/configmaps?watch=true").extension(UserInfo::admin()).body(Full::from("")).unwrap(),
+        Request::get("/api/v1/configmaps?watch=true")
+            .extension(Arc::new(UserInfo::admin()))
+            .body(Full::from(""))
+            .unwrap(),
     );
     let watch = watch.await;
     let answer = get(&api, "/metrics", "*/*").await.expect_code(200);

@@ -1,5 +1,7 @@
 //! Raw requests, for input that no typed client would send.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use kubewright_apiserver::{ApiServer, UserInfo};
@@ -45,7 +47,7 @@ pub(crate) async fn send_as(
     body: impl Into<Vec<u8>>,
 ) -> RawResponse {
     let (method, path) = line.split_once(' ').unwrap();
-    let mut request = Request::builder().method(method).uri(path).extension(user.clone());
+    let mut request = Request::builder().method(method).uri(path).extension(Arc::new(user.clone()));
     for header in headers {
         let (name, value) = header.split_once(": ").unwrap();
         request = request.header(name, value);

@@ -1,5 +1,7 @@
 //! Access, token and user reviews.
 
+use std::sync::Arc;
+
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use kubewright_apiserver::{ApiServer, UserInfo};
@@ -75,7 +77,7 @@ async fn reviews_are_not_stored_and_need_authentication() {
     for line in [format!("GET {path}"), format!("GET {path}/x"), format!("DELETE {path}/x")] {
         assert_eq!(send(&api, &line, &[], "").await.code, 405, "{line}");
     }
-    let request = Request::post(&path).extension(UserInfo::anonymous()).body(Full::from("{}")).unwrap();
+    let request = Request::post(&path).extension(Arc::new(UserInfo::anonymous())).body(Full::from("{}")).unwrap();
     let (parts, body) = api.handle(request).await.into_parts();
     body.collect().await.unwrap();
     assert_eq!(parts.status, 403);
