@@ -115,6 +115,8 @@ where
     let (tables, protobuf) = (!target.resource.list_kind.is_empty(), target.resource.schema.served.is_some());
     let accept = match Accept::of_objects(&parts.headers, tables, protobuf) {
         Ok(accept) => accept,
+        // What is proxied has the media type of its server.
+        Err(_) if proxied => Accept::JSON,
         Err(status) => return Ok(response::status_as(Accept::of_errors(&parts.headers), &status)),
     };
     let mut query = Query::parse(parts.uri.query());

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::{create, eventually, is_running, pod, running, until};
 
 async fn get_of(client: Client, node: &str, path: &str) -> Result<String, kube::Error> {
-    let request = Request::get(format!("/api/v1/nodes/{node}/proxy{path}")).body(Vec::new()).expect("a request");
+    let request = Request::get(format!("/api/v1/nodes/{node}/proxy{path}")).header("accept", "text/plain");
+    let request = request.body(Vec::new()).expect("a request");
     client.request_text(request).await
 }
 
