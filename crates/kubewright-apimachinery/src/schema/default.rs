@@ -76,13 +76,10 @@ mod tests {
     fn check(schema: Value, mut object: Value, expect: Value) {
         let schema = from_openapi(&schema);
         let named = |document| from_openapi(&document);
-        let definitions = Definitions(
-            [
-                ("port".into(), named(json!({"type": "object", "properties": {"name": {"default": "http"}}}))),
-                (OBJECT_META.into(), named(json!({"type": "object", "properties": {"creationTimestamp": {}}}))),
-            ]
-            .into(),
-        );
+        let definitions = Definitions::from([
+            ("port", named(json!({"type": "object", "properties": {"name": {"default": "http"}}}))),
+            (OBJECT_META, named(json!({"type": "object", "properties": {"creationTimestamp": {}}}))),
+        ]);
         let node = Node::new(&schema, &definitions);
         default(node, &mut object);
         assert_eq!(object, expect);

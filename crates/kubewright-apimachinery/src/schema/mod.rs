@@ -6,6 +6,7 @@
 
 mod correlation;
 mod default;
+mod definitions;
 pub mod emit;
 pub mod parse;
 mod prune;
@@ -13,14 +14,12 @@ pub mod rules;
 pub mod structural;
 mod validate;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 pub use default::default;
+pub use definitions::Definitions;
 pub use prune::{prune, unknown_fields};
 pub use validate::validate;
 
@@ -186,10 +185,6 @@ pub struct Logic {
     pub not: Option<Box<Schema>>,
 }
 
-/// Named schemas that others refer to, such as `io.k8s.api.core.v1.PodSpec`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Definitions(pub HashMap<Arc<str>, Schema>);
-
 /// A schema, with the definitions in which its references resolve. Copying is free.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
@@ -251,9 +246,9 @@ impl<'a> Node<'a> {
     pub fn new(schema: &'a Schema, definitions: &'a Definitions) -> Self {
         let mut node = Self { schema, site: schema, definitions };
         // A chain of more references than there are definitions is cyclic.
-        for _ in 0..=definitions.0.len() {
+        for _ in 0..=definitions.len() {
             let Some(name) = &node.schema.reference else { break };
-            node.schema = definitions.0.get(name).unwrap_or(&ANYTHING);
+            node.schema = definitions.get(name).unwrap_or(&ANYTHING);
         }
         node
     }
@@ -305,7 +300,7 @@ impl<'a> Node<'a> {
             "metadata" => Some(match self.schema.properties.get(name) {
                 Some(schema) if schema.reference.is_some() => Self::new(schema, self.definitions),
                 // A CRD may only restrict the name in `metadata`, so its fields come from the shared definition.
-                _ => Self::new(self.definitions.0.get(OBJECT_META).unwrap_or(&ANYTHING), self.definitions),
+                _ => Self::new(self.definitions.get(OBJECT_META).unwrap_or(&ANYTHING), self.definitions),
             }),
             _ => self.field(name),
         }

@@ -73,7 +73,7 @@ mod tests {
     fn check(schema: Value, object: Value, expect: Value, dropped: &[&str]) {
         let schema = from_openapi(&schema);
         let meta = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-        let definitions = Definitions([(OBJECT_META.into(), from_openapi(&meta))].into());
+        let definitions = Definitions::from([(OBJECT_META, from_openapi(&meta))]);
         let node = Node::new(&schema, &definitions);
         let mut pruned = object.clone();
         assert_eq!(prune(node, &mut pruned), dropped);

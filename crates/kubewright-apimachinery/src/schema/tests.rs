@@ -100,7 +100,7 @@ fn the_deepest_value_fits_the_stack() {
         }
         let table =
             json!({"type": "object", "properties": {"a": {"$ref": "#/definitions/x"}}, "allOf": [{"required": ["b"]}]});
-        let definitions = Definitions([("x".into(), parse::from_openapi(&table))].into());
+        let definitions = Definitions::from([("x", parse::from_openapi(&table))]);
         let schema = Schema { reference: Some("x".into()), ..Schema::default() };
         let node = Node::new(&schema, &definitions);
         assert!(!validate(node, &value, None).is_empty());

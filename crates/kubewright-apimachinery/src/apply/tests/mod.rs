@@ -65,7 +65,7 @@ fn definitions() -> Definitions {
             "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
         },
     }}));
-    Definitions([(OBJECT_META.into(), metadata)].into())
+    Definitions::from([(OBJECT_META, metadata)])
 }
 
 impl Object {

@@ -1,18 +1,18 @@
 //! The schemas of the built-in kinds: the table of types in the form that field ownership, strategic merge and OpenAPI
 //! documents read.
 //!
-//! All servers of a process share one table, which is built on first use. Descriptions, enumerated values and defaults,
+//! All servers of a process share one table, whose entries are built on first use. Descriptions, enumerated values and defaults,
 //! which only OpenAPI documents contain, are added by [`published`].
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{
     api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
     apimachinery::pkg::apis::meta::v1::{DeleteOptions, ListMeta, ObjectMeta, Status},
-    schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
+    schemars::{SchemaGenerator, generate::SchemaSettings},
 };
 use kubewright_apimachinery::{
     schema::{Additional, Definitions, Kind, List, Schema},
@@ -23,9 +23,11 @@ use serde_json::{Value, json};
 use super::types::{TYPES, collect};
 use crate::object_type::types;
 
-/// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
+/// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`. All of them take
+/// 5 MB; a server needs few.
 pub fn definitions() -> Arc<Definitions> {
-    static TABLE: LazyLock<Arc<Definitions>> = LazyLock::new(|| Arc::new(build()));
+    static TABLE: LazyLock<Arc<Definitions>> =
+        LazyLock::new(|| Arc::new(Definitions::lazy(types().named().map(|(_, ty)| ty.name()), build)));
     TABLE.clone()
 }
 
@@ -47,55 +49,24 @@ pub(crate) fn published(name: &str) -> Option<Schema> {
     Some(schema)
 }
 
-/// A type that isn't that of a kind of stored objects.
-struct Body {
-    name: fn() -> String,
-    collect: fn(&mut SchemaGenerator),
-}
-
-impl Body {
-    const fn of<T: JsonSchema>() -> Self {
-        Self { name: || T::schema_name().into_owned(), collect: collect::<T> }
-    }
-}
+/// Collects the descriptions of a type.
+type Collect = fn(&mut SchemaGenerator);
 
 /// Request bodies that aren't kinds of stored objects, and parts of all objects.
-const BODIES: &[Body] = &[
-    Body::of::<Binding>(),
-    Body::of::<DeleteOptions>(),
-    Body::of::<Eviction>(),
-    Body::of::<ListMeta>(),
-    Body::of::<ObjectMeta>(),
-    Body::of::<Scale>(),
-    Body::of::<Status>(),
-    Body::of::<TokenRequest>(),
+const BODIES: &[Collect] = &[
+    collect::<Binding>,
+    collect::<DeleteOptions>,
+    collect::<Eviction>,
+    collect::<ListMeta>,
+    collect::<ObjectMeta>,
+    collect::<Scale>,
+    collect::<Status>,
+    collect::<TokenRequest>,
 ];
 
-fn build() -> Definitions {
+fn build(name: &str) -> Schema {
     let builder = Builder { types: types(), published: false };
-    let mut wanted: BTreeSet<String> = TYPES.iter().map(|builtin| (builtin.schema_name)()).collect();
-    wanted.extend(BODIES.iter().map(|body| (body.name)()));
-    let mut table: BTreeMap<Arc<str>, Schema> = BTreeMap::new();
-    while let Some(name) = wanted.pop_first() {
-        let Some(ty) = builder.types.find(&name) else { continue };
-        let schema = builder.schema(ty);
-        refer(&schema, &mut |name| {
-            if !table.contains_key(name) {
-                wanted.insert(name.to_owned());
-            }
-        });
-        table.insert(name.into(), schema);
-    }
-    Definitions(table.into_iter().collect())
-}
-
-/// Calls a function with all names that a schema refers to.
-fn refer(schema: &Schema, visit: &mut impl FnMut(&str)) {
-    schema.reference.iter().for_each(|name| visit(name));
-    schema.properties.values().chain(schema.items.as_deref()).for_each(|field| refer(field, visit));
-    if let Additional::Schema(values) = &schema.additional {
-        refer(values, visit);
-    }
+    builder.types.find(name).map(|ty| builder.schema(ty)).unwrap_or_default()
 }
 
 /// The descriptions of a type and its fields, which are those of k8s-openapi.
@@ -107,7 +78,7 @@ struct Described {
 
 fn describe() -> BTreeMap<String, Described> {
     let mut generator = SchemaSettings::openapi3().into_generator();
-    for collect in TYPES.iter().map(|builtin| &builtin.collect_schema).chain(BODIES.iter().map(|body| &body.collect)) {
+    for collect in TYPES.iter().map(|builtin| &builtin.collect_schema).chain(BODIES) {
         collect(&mut generator);
     }
     let text = |document: &Value| document["description"].as_str().map(str::to_owned);
@@ -271,7 +242,7 @@ mod tests {
         assert_eq!(at("io.k8s.api.core.v1.Pod/spec/volumes").patch_strategy, ["merge", "retainKeys"]);
         assert_eq!(at("io.k8s.api.core.v1.Pod/metadata/finalizers").list, List::Set);
         assert_eq!(at("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector").atomic_map, Some(true));
-        let field = |of: &str, name: &str| definitions().0[of].properties[name].clone();
+        let field = |of: &str, name: &str| definitions().get(of).expect("a type").properties[name].clone();
         assert_eq!(field("io.k8s.api.apps.v1.DeploymentSpec", "strategy").patch_strategy, ["retainKeys"]);
         assert_eq!(field("io.k8s.api.policy.v1.PodDisruptionBudgetSpec", "selector").patch_strategy, ["replace"]);
         assert_eq!(field("io.k8s.api.core.v1.PersistentVolumeSpec", "claimRef").atomic_map, Some(false));
@@ -302,7 +273,7 @@ mod tests {
     fn every_reference_resolves() {
         fn walk(schema: &Schema, table: &Definitions) {
             if let Some(name) = &schema.reference {
-                assert!(table.0.contains_key(name), "{name}");
+                assert!(table.get(name).is_some(), "{name}");
             }
             schema.properties.values().chain(schema.items.as_deref()).for_each(|field| walk(field, table));
             if let Additional::Schema(values) = &schema.additional {
@@ -310,6 +281,9 @@ mod tests {
             }
         }
         let table = definitions();
-        table.0.values().for_each(|schema| walk(schema, &table));
+        for builtin in TYPES.iter() {
+            assert!(table.get(&(builtin.schema_name)()).is_some(), "{}", builtin.kind);
+        }
+        table.names().filter_map(|name| table.get(name)).for_each(|schema| walk(schema, &table));
     }
 }
