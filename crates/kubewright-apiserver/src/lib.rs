@@ -61,6 +61,7 @@ pub mod table;
 mod tls;
 mod version;
 mod webhook_client;
+mod webhook_transport;
 mod websocket;
 
 pub use self::{
@@ -79,4 +80,5 @@ pub use self::{
     storage::{ChangeKind, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},
     version::VERSION,
+    webhook_transport::WebhookTransport,
 };

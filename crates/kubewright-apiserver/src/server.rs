@@ -42,6 +42,7 @@ use crate::{
     storage::{DataDirError, DiskOptions, Durability, Key, Limits, Mutation, Store, WriteError},
     tls::{self, ClientCredentials, TlsError},
     webhook_client::WebhookClient,
+    webhook_transport::WebhookTransport,
 };
 
 /// The `User-Agent` of in-process clients.
@@ -67,6 +68,7 @@ pub struct ApiServerBuilder {
     certificate_authority: CertificateAuthority,
     credentials: Option<ClientCredentials>,
     metrics: Option<Arc<dyn ResourceMetrics>>,
+    webhook_transport: Option<Arc<dyn WebhookTransport>>,
 }
 
 /// What a server keeps in its data directory beside the objects.
@@ -138,6 +140,12 @@ impl ApiServerBuilder {
     /// Serves `metrics.k8s.io`, which `kubectl top` reads, with measurements of a source. By default, the group isn't served.
     pub fn resource_metrics(mut self, source: Arc<dyn ResourceMetrics>) -> Self {
         self.metrics = Some(source);
+        self
+    }
+
+    /// Calls all webhooks through a transport within the process. By default, they are called over HTTPS.
+    pub fn webhook_transport(mut self, transport: Arc<dyn WebhookTransport>) -> Self {
+        self.webhook_transport = Some(transport);
         self
     }
 
@@ -242,6 +250,7 @@ impl ApiServerBuilder {
             clock: clock.clone(),
             random: random.clone(),
             resolver: builtin::service_endpoints,
+            transport: self.webhook_transport,
         });
         let admission = Arc::new(Admission {
             webhooks: indexes.webhooks,

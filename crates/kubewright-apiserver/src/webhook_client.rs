@@ -1,4 +1,4 @@
-//! The client of webhooks: HTTPS with pooled connections, to a URL or to the endpoints of a service.
+//! The client of webhooks: HTTPS with pooled connections, to a URL or to the endpoints of a service, or a transport within the process.
 
 use std::{
     error::Error,
@@ -12,7 +12,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
@@ -29,7 +29,9 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{certificate_verifier::CertificateVerifier, peer::PeerVerifier, storage::Store};
+use crate::{
+    certificate_verifier::CertificateVerifier, peer::PeerVerifier, storage::Store, webhook_transport::WebhookTransport,
+};
 
 /// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
 const MAX_RESPONSE: usize = 7 * 1024 * 1024;
@@ -44,12 +46,13 @@ type Client = legacy::Client<HttpsConnector<Dialer>, Full<Bytes>>;
 /// gives the reason in Kubernetes' wording.
 pub(crate) type ServiceResolver = fn(&Store, &str, &str, u16) -> Result<Vec<SocketAddr>, String>;
 
-/// The dependencies of calls to webhooks: the store, the time, randomness, and the endpoints of services.
+/// The dependencies of calls to webhooks: the store, the time, randomness, the endpoints of services, and what replaces connections.
 pub(crate) struct WebhookClient {
     pub(crate) store: Arc<Store>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) resolver: ServiceResolver,
+    pub(crate) transport: Option<Arc<dyn WebhookTransport>>,
 }
 
 impl fmt::Debug for WebhookClient {
@@ -113,30 +116,38 @@ impl Endpoint {
         review: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, String> {
-        let client = match self.client.get_or_init(|| self.connect(webhooks)) {
-            Ok(client) => client,
-            Err(why) => return Err(why.clone()),
-        };
         let failed = |why: String| format!("Post \"{}\": {why}", self.url);
         let uri: Uri = self.url.parse().map_err(|error| failed(format!("{error}")))?;
         let request = Request::post(uri)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, "kube-apiserver-admission")
-            .body(Full::new(review))
+            .body(review)
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let response = client.request(request).await.map_err(|error| failed(describe(&error)))?;
-            let code = response.status();
-            let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
-            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-                true => failed(format!("the response is larger than {MAX_RESPONSE} bytes")),
-                false => failed(describe(&*error)),
-            })?;
-            if code.is_success() { Ok(body.to_bytes()) } else { Err(unsuccessful(code, &body.to_bytes())) }
+            let response = match &webhooks.transport {
+                Some(transport) => transport.call(request).await.map_err(failed)?,
+                None => self.send(webhooks, request).await?,
+            };
+            let (code, body) = (response.status(), response.into_body());
+            if code.is_success() { Ok(body) } else { Err(unsuccessful(code, &body)) }
         };
         let in_time = tokio::time::timeout(timeout, exchange).await;
         in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
+    }
+
+    /// Sends a review over a connection.
+    async fn send(&self, webhooks: &WebhookClient, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+        let failed = |why: String| format!("Post \"{}\": {why}", self.url);
+        let client = self.client.get_or_init(|| self.connect(webhooks)).as_ref().map_err(Clone::clone)?;
+        let response = client.request(request.map(Full::new)).await.map_err(|error| failed(describe(&error)))?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, MAX_RESPONSE).collect().await;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => failed(format!("the response is larger than {MAX_RESPONSE} bytes")),
+            false => failed(describe(&*error)),
+        })?;
+        Ok(Response::from_parts(head, body.to_bytes()))
     }
 
     fn connect(&self, webhooks: &WebhookClient) -> Result<Client, String> {

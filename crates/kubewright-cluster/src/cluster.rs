@@ -18,7 +18,7 @@ use kubewright_apimachinery::{
 };
 use kubewright_apiserver::{
     ApiServer, ApiServerBuilder, DataDirError, Durability, ListenError, ListenOptions, ResourceMetrics, ResourceUsage,
-    TlsError,
+    TlsError, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -199,6 +199,12 @@ impl ClusterBuilder {
     /// to whether `serviceaccount-controller` is among the controllers.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
         self.service_account_admission = Some(enabled);
+        self
+    }
+
+    /// Calls all webhooks through a transport within the process; see [`ApiServerBuilder::webhook_transport`].
+    pub fn webhook_transport(mut self, transport: Arc<dyn WebhookTransport>) -> Self {
+        self.api = self.api.webhook_transport(transport);
         self
     }
 

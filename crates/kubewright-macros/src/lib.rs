@@ -94,6 +94,7 @@ pub fn apply_configuration(input: TokenStream) -> TokenStream {
 /// | `pods = none` | the cluster has no node. By default, `simulate`: pods become running without a process |
 /// | `replicas = 2` | the number of replicas, which elect a leader if there are several |
 /// | `upgrade = path` | the function that adds the version before: it runs until the first `until`, or a fault replaces it earlier |
+/// | `webhooks = none` | the operator's webhooks and conversions aren't called. By default, `call` |
 /// | `unconditional` | the conditions hold also if pods fail, the clock jumps, or the user creates objects again |
 /// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
 ///

@@ -11,6 +11,7 @@ pub(crate) struct Arguments {
     pods: Option<Ident>,
     replicas: Option<LitInt>,
     upgrade: Option<Path>,
+    has_no_webhooks: bool,
     is_unconditional: bool,
     /// The names of oracles, with reasons.
     omitted: Vec<(String, LitStr)>,
@@ -39,6 +40,14 @@ impl Arguments {
             self.upgrade = Some(meta.value()?.parse()?);
             return Ok(());
         }
+        if meta.path.is_ident("webhooks") {
+            let webhooks: Ident = meta.value()?.parse()?;
+            if webhooks != "call" && webhooks != "none" {
+                return Err(Error::new(webhooks.span(), "expected `call` or `none`"));
+            }
+            self.has_no_webhooks = webhooks == "none";
+            return Ok(());
+        }
         if meta.path.is_ident("unconditional") {
             self.is_unconditional = true;
             return Ok(());
@@ -55,8 +64,8 @@ impl Arguments {
             });
         }
         Err(meta.error(
-            "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `upgrade = path`, `unconditional` or \
-             `omit(oracle = \"reason\")`",
+            "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `upgrade = path`, `webhooks = none`, \
+             `unconditional` or `omit(oracle = \"reason\")`",
         ))
     }
 
@@ -75,6 +84,7 @@ impl Arguments {
         let pods = self.pods.map(|pods| if pods == "none" { quote!(.without_pods()) } else { quote!() });
         let replicas = self.replicas.map(|replicas| quote!(.replicas(#replicas)));
         let upgrade = self.upgrade.map(|old| quote!(.upgrade(#old)));
+        let webhooks = self.has_no_webhooks.then(|| quote!(.without_webhooks()));
         let unconditional = self.is_unconditional.then(|| quote!(.unconditional()));
         let omitted = self.omitted.iter().map(|(oracle, reason)| quote!(.omit(#oracle, #reason)));
         Ok(quote! {
@@ -88,7 +98,7 @@ impl Arguments {
                 #[test]
                 fn simulation() {
                     ::kubewright::simulation::Scenario::new(#text, #operator, super::#name)
-                        #pods #replicas #upgrade #unconditional #(#omitted)* .test();
+                        #pods #replicas #upgrade #webhooks #unconditional #(#omitted)* .test();
                 }
             }
         })
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_scenario_is_a_test() {
-        let arguments = r#"operator = crate::register, pods = none, replicas = 2, upgrade = crate::old, unconditional, omit(hot_loop = "it polls")"#;
+        let arguments = r#"operator = crate::register, pods = none, replicas = 2, upgrade = crate::old, webhooks = none, unconditional, omit(hot_loop = "it polls")"#;
         let expanded = expand(arguments, "async fn scales(sim: &Sim) {}");
         for part in [
             "mod scales",
@@ -118,6 +128,7 @@ mod tests {
             "without_pods ()",
             "replicas (2)",
             "upgrade (crate :: old)",
+            "without_webhooks ()",
             "unconditional ()",
             r#"omit ("hot-loop" , "it polls")"#,
         ] {
@@ -132,6 +143,7 @@ mod tests {
             ("pods = none", scenario, "a scenario needs `operator = path`"),
             ("operator = register", "fn scales(sim: &Sim) {}", "a scenario is an `async fn` with one parameter"),
             ("operator = register, pods = some", scenario, "expected `simulate` or `none`"),
+            ("operator = register, webhooks = all", scenario, "expected `call` or `none`"),
             ("operator = register, omit(quiet = \"\")", scenario, "an oracle is left out for a reason"),
             ("operators = register", scenario, "expected `operator = path`"),
         ] {

@@ -47,6 +47,24 @@ pub enum Entry {
         /// The status code that the operator receives, unless the response is lost.
         code: Option<u16>,
     },
+    /// The API server calls a webhook of the operator.
+    Review {
+        /// The number of the review, counted from 0.
+        review: u64,
+        /// The number of the process that is called, if one can be reached.
+        process: Option<u64>,
+        /// The path of the webhook.
+        path: String,
+        /// The operation and the object, or what is converted.
+        about: String,
+    },
+    /// A review is answered, or why it isn't. Absent if the API server doesn't wait as long.
+    Reviewed {
+        /// The number of the review.
+        review: u64,
+        /// What the webhook says.
+        result: String,
+    },
     /// The operator receives an event of a watch.
     Event {
         /// The number of the request that started the watch.
@@ -152,6 +170,13 @@ impl fmt::Display for Record {
                 write!(f, "operator    receives {code} for request {request}")
             }
             Entry::Response { request, code: None } => write!(f, "operator    receives nothing for request {request}"),
+            Entry::Review { review, process: Some(process), about, .. } => {
+                write!(f, "webhook     process {process} reviews {about} (review {review})")
+            }
+            Entry::Review { review, process: None, about, .. } => {
+                write!(f, "webhook     nothing can review {about} (review {review})")
+            }
+            Entry::Reviewed { review, result } => write!(f, "webhook     {result} (review {review})"),
             Entry::Event { event, kind, object, .. } => write!(f, "cache       {event} {kind} {object}"),
             Entry::Reconcile { process, trace } => write!(f, "operator    process {process}: {trace}"),
             Entry::Change { change, kind, name, .. } => write!(f, "API server  {kind} {name}: {change}"),

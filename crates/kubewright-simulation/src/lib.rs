@@ -35,6 +35,7 @@
 //! * `network`: the client of the operator, which records requests and events and applies faults.
 //! * `process`: the operator's processes, which die and are started again, also in another version.
 //! * `outside`: what happens to pods, to the clock, and by the user between the steps of the scenario.
+//! * `webhooks`: the operator's webhooks, which the API server calls within the process.
 //! * `control`: what these tell each other.
 //! * `reconciles`: the reconciles that have ended, from their traces.
 //! * `logs`: what the operator logs.
@@ -70,6 +71,7 @@ mod sim;
 mod state;
 pub mod story;
 mod test;
+mod webhooks;
 mod world;
 
 pub use self::{

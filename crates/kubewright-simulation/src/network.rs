@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// How long a request takes, so that other things can happen meanwhile.
-const LATENCY: Duration = Duration::from_millis(2);
+pub(crate) const LATENCY: Duration = Duration::from_millis(2);
 
 type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) behind: Option<Arc<Behind>>,
     /// The groups and plurals of the kinds that the operator declares.
     pub(crate) own: Arc<Own>,
+    /// Whether the API server calls webhooks of the operator.
+    pub(crate) has_webhooks: bool,
     /// The addresses of the resources that were listed.
     pub(crate) listed: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -176,7 +178,8 @@ impl Connection {
             let is_creation = about.verb == Verb::Create || about.verb == Verb::Patch && !self.is_there(uri).await;
             return is_creation.then_some(TERMINATING);
         }
-        self.state.is_webhook_unavailable().then_some(WEBHOOK_UNAVAILABLE)
+        // The API server itself calls those of the operator, and can't reach them.
+        (self.state.is_webhook_unavailable() && !self.has_webhooks).then_some(WEBHOOK_UNAVAILABLE)
     }
 
     /// Returns whether the object at an address exists.

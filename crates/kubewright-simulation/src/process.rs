@@ -26,6 +26,7 @@ use crate::{
     outside::Outside,
     scenario::Register,
     state::State,
+    webhooks::{Serving, Webhooks},
 };
 
 /// How long a process takes to be started again.
@@ -45,6 +46,8 @@ pub(crate) struct Launcher {
     pub(crate) replicas: usize,
     /// The groups and plurals of the kinds that the operator declares.
     pub(crate) own: Arc<Own>,
+    /// The webhooks that the API server calls, if the operator has any.
+    pub(crate) webhooks: Option<Arc<Webhooks>>,
 }
 
 struct Process {
@@ -171,15 +174,17 @@ impl Launcher {
         tasks: &mut JoinSet<Result<(), String>>,
     ) -> Process {
         let is_dead = Arc::new(AtomicBool::new(false));
+        let pause = Arc::default();
         let connection = Connection {
             state: self.state.clone(),
             outside: self.outside.clone(),
             server: self.server.clone(),
             process: number,
             is_dead: is_dead.clone(),
-            pause: Arc::default(),
+            pause: Arc::clone(&pause),
             behind: behind.map(Arc::new),
             own: self.own.clone(),
+            has_webhooks: self.webhooks.is_some(),
             listed: Arc::new(Mutex::default()),
         };
         let random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
@@ -193,6 +198,10 @@ impl Launcher {
             manager = manager.leader_election(LeaderOptions::new("default", "operator", identity));
         }
         let manager = register(manager);
+        // Paths that aren't valid end the process with an error.
+        if let (Some(webhooks), Ok(Some(routes))) = (&self.webhooks, manager.webhook_routes()) {
+            webhooks.serve(Serving { process: number, routes, is_dead: is_dead.clone(), pause });
+        }
         self.state.record(Entry::Process { process: number, what: "starts".into() });
         let task = tasks.spawn(async move {
             manager.run_until(std::future::pending::<()>()).await.map_err(|error| error.to_string())

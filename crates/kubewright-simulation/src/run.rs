@@ -3,10 +3,14 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kube::{Client, core::crd::MergeError};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::{GroupVersionKind, crd::MergeError},
+};
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_cluster::{Cluster, StartError, testing::ApplyError};
-use kubewright_manifests::RoleError;
+use kubewright_manifests::{ConversionError, RoleError};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -23,6 +27,7 @@ use crate::{
     settings::VARIABLE,
     sim::Sim,
     state::{Setup, State},
+    webhooks::Webhooks,
 };
 
 /// The virtual time at which each run starts.
@@ -57,6 +62,12 @@ pub enum SimulationError {
     /// The versions of a kind don't fit together.
     #[error("failed to merge the versions of a kind")]
     Versions(#[source] MergeError),
+    /// The versions between which the operator converts aren't those that it declares.
+    #[error("failed to install the conversion of the operator's kinds")]
+    Conversions(#[source] ConversionError),
+    /// The webhooks of the operator can't be installed.
+    #[error("failed to install the operator's webhooks")]
+    Webhooks(#[source] kube::Error),
     /// The start of the virtual time is malformed.
     #[error("failed to read the time of the start")]
     Clock(#[source] jiff::Error),
@@ -89,13 +100,16 @@ async fn execute(
     calm: Option<&Arc<Calm>>,
 ) -> Result<Outcome, SimulationError> {
     let clock = VirtualClock::starting_at(START.parse().map_err(SimulationError::Clock)?);
-    let builder = Cluster::builder().pods(scenario.options.pods).clock(clock.clone());
+    let webhooks = Arc::new(Webhooks::default());
+    let builder =
+        Cluster::builder().pods(scenario.options.pods).clock(clock.clone()).webhook_transport(webhooks.clone());
     let cluster = builder.random(Random::seeded(schedule.seed)).start().await.map_err(SimulationError::Cluster)?;
     let server = cluster.client();
     let options = &scenario.options;
     let described = described(scenario, server.clone())?;
     let own = described.own.clone();
     cluster.install(described.kinds.clone()).await.map_err(SimulationError::Install)?;
+    install(&described.webhooks, &server).await.map_err(SimulationError::Webhooks)?;
     // The default service account of the namespace is created meanwhile.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
@@ -109,10 +123,12 @@ async fn execute(
         is_prompt: schedule.is_prompt(),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
-    let keeps_conditions = options.unconditional || schedule.keeps_conditions();
+    let has_webhooks = !described.webhooks.is_empty() || described.has_conversions;
+    let keeps_conditions = options.unconditional || schedule.keeps_conditions(has_webhooks);
     let (injections, skipped) = (schedule.injections.clone(), schedule.skipped.clone());
     let setup = Setup { injections, skipped, oracles, keeps_conditions };
     let state = State::new(clock.clone(), feed, setup);
+    webhooks.record_in(&state);
     let (control, controlled) = mpsc::unbounded_channel();
     let outside = Outside::new(state.clone(), Arc::new(cluster), clock.clone(), own.clone(), control);
     let launcher = Launcher {
@@ -125,8 +141,13 @@ async fn execute(
         old: options.old,
         replicas: options.replicas,
         own,
+        webhooks: has_webhooks.then_some(webhooks),
     };
     let operator = tokio::spawn(supervise(launcher, controlled));
+    if has_webhooks {
+        // The user begins when they are served.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
     let sim = Sim::new(outside.clone(), signal, options.old.is_some());
     tokio::select! {
         biased;
@@ -151,12 +172,25 @@ fn described(scenario: &Scenario, client: Client) -> Result<&Described, Simulati
     if let Some(described) = scenario.described.get() {
         return Ok(described);
     }
-    let described = Described::of(scenario.register, client).map_err(|error| match error {
-        DescribeError::Document(error) => SimulationError::Describe(error),
-        DescribeError::Rights(error) => SimulationError::Rights(error),
-        DescribeError::Versions(error) => SimulationError::Versions(error),
-    })?;
+    let described =
+        Described::of(scenario.register, client, scenario.options.webhooks).map_err(|error| match error {
+            DescribeError::Document(error) => SimulationError::Describe(error),
+            DescribeError::Rights(error) => SimulationError::Rights(error),
+            DescribeError::Versions(error) => SimulationError::Versions(error),
+            DescribeError::Conversions(error) => SimulationError::Conversions(error),
+        })?;
     Ok(scenario.described.get_or_init(|| described))
+}
+
+/// Creates the configurations of webhooks.
+async fn install(configurations: &[DynamicObject], client: &Client) -> Result<(), kube::Error> {
+    for configuration in configurations {
+        let types = configuration.types.clone().unwrap_or_default();
+        let kind = GroupVersionKind::try_from(types).map_err(|error| kube::Error::Service(error.into()))?;
+        let api = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        api.create(&PostParams::default(), configuration).await?;
+    }
+    Ok(())
 }
 
 /// Plays the user, and then waits for what must hold at the end.

@@ -40,13 +40,22 @@ pub struct Options {
     pub replicas: usize,
     /// The version of the operator before an upgrade.
     pub old: Option<Register>,
+    /// Whether the API server calls the operator's webhooks and conversions. Defaults to true.
+    pub webhooks: bool,
     /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
     pub unconditional: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { pods: Pods::Simulate, omitted: BTreeMap::new(), replicas: 1, old: None, unconditional: false }
+        Self {
+            pods: Pods::Simulate,
+            omitted: BTreeMap::new(),
+            replicas: 1,
+            old: None,
+            webhooks: true,
+            unconditional: false,
+        }
     }
 }
 
@@ -94,6 +103,14 @@ impl Scenario {
     /// Begins with an older version of the operator. It is replaced after the first [`Sim::until`], or earlier by a fault.
     pub fn upgrade(mut self, old: Register) -> Self {
         self.options.old = Some(old);
+        self
+    }
+
+    /// Installs no webhook configuration, and no conversion between versions. By default, the API server calls the webhooks that the
+    /// operator adds to its manager. A process that is dead or paused doesn't answer; then the failure policy decides, and the
+    /// user repeats a step that is refused for this reason.
+    pub fn without_webhooks(mut self) -> Self {
+        self.options.webhooks = false;
         self
     }
 

@@ -98,8 +98,8 @@ impl Schedule {
     }
 
     /// Returns whether the conditions of the scenario have to hold.
-    pub(crate) fn keeps_conditions(&self) -> bool {
-        self.injections.iter().all(|injection| injection.fault.keeps_conditions())
+    pub(crate) fn keeps_conditions(&self, has_webhooks: bool) -> bool {
+        self.injections.iter().all(|injection| injection.fault.keeps_conditions(has_webhooks))
     }
 }
 

@@ -26,6 +26,9 @@ use crate::{
 /// How long [`Sim::until`] waits, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
+/// How long the user waits to repeat a step that was refused because a webhook didn't answer.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// A time in which everything that a step causes has happened, so that faults that belong some time after it happen now.
 const LATER: Duration = Duration::from_secs(300);
 /// The shortest time that the user lets pass in which such faults may happen.
@@ -145,7 +148,7 @@ impl Sim {
 
     /// Applies a manifest of one or more documents, as `kubectl apply --server-side` does.
     pub async fn apply(&self, manifest: &str) {
-        let apply = async {
+        let apply = async || {
             let applied = self.outside.cluster.apply_yaml(manifest).await.map_err(|error| format!("apply: {error}"))?;
             Ok(applied.iter().filter_map(|object| self.target(object)).collect())
         };
@@ -156,7 +159,7 @@ impl Sim {
     pub async fn create<K: Object>(&self, object: &K) {
         let kind = K::kind(&());
         let name = object.meta().name.as_deref().or(object.meta().generate_name.as_deref()).unwrap_or_default();
-        let create = async {
+        let create = async || {
             let created = match dynamic(object) {
                 Ok(body) => target::<K>(object.meta()).api(self.client()).create(&PostParams::default(), &body).await,
                 Err(error) => Err(kube::Error::SerdeError(error)),
@@ -170,9 +173,9 @@ impl Sim {
     /// Merges a patch into an object of the namespace `default`, as `kubectl patch --type merge` does.
     pub async fn edit<K: Object>(&self, name: &str, patch: Value) {
         let (what, target) = (format!("edits {} {name}: {patch}", K::kind(&())), named::<K>(name));
-        let edit = async {
-            let edited = target.api(self.client()).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            edited.map(|_| vec![target]).map_err(|error| format!("edit {name}: {error}"))
+        let edit = async || {
+            let edited = target.api(self.client()).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            edited.map(|_| vec![target.clone()]).map_err(|error| format!("edit {name}: {error}"))
         };
         self.step(what, edit).await;
     }
@@ -180,17 +183,17 @@ impl Sim {
     /// Merges a patch into the status of an object of the namespace `default`.
     pub async fn edit_status<K: Object>(&self, name: &str, status: Value) {
         let (what, target) = (format!("edits the status of {} {name}: {status}", K::kind(&())), named::<K>(name));
-        let edit = async {
+        let edit = async || {
             let (api, patch) = (target.api(self.client()), Patch::Merge(json!({"status": status})));
             let edited = api.patch_status(name, &PatchParams::default(), &patch).await;
-            edited.map(|_| vec![target]).map_err(|error| format!("edit the status of {name}: {error}"))
+            edited.map(|_| vec![target.clone()]).map_err(|error| format!("edit the status of {name}: {error}"))
         };
         self.step(what, edit).await;
     }
 
     /// Deletes an object of the namespace `default`, as `kubectl delete --wait=false` does.
     pub async fn delete<K: Object>(&self, name: &str) {
-        let delete = async {
+        let delete = async || {
             let deleted = named::<K>(name).api(self.client()).delete(name, &DeleteParams::default()).await;
             // Nothing is done to an object that the user wants to be gone.
             deleted.map(|_| Vec::new()).map_err(|error| format!("delete {name}: {error}"))
@@ -209,33 +212,49 @@ impl Sim {
     }
 
     async fn end_pod(&self, name: &str, code: i32) {
-        let end = async {
+        let end = async || {
             let ended = self.outside.cluster.finish_pod(NAMESPACE, name, code).await;
             ended.map(|()| self.state.targets()).map_err(|error| format!("end {name}: {error}"))
         };
         self.step(format!("ends pod {name} with code {code}"), end).await;
     }
 
-    /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written.
-    async fn step(&self, what: String, step: impl Future<Output = Result<Vec<Target>, String>>) {
+    /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written. It is repeated if a webhook didn't
+    /// answer.
+    async fn step(&self, what: String, step: impl AsyncFn() -> Result<Vec<Target>, String>) {
         let Some((fault, version)) = self.state.step(what) else { return };
-        let is_down = fault == Some(Fault::User(UserFault::OperatorDown));
+        let mut is_down = fault == Some(Fault::User(UserFault::OperatorDown));
+        let is_other = !is_down;
         if is_down {
             self.outside.control(Control::Stop);
             // The process ends before the step.
             self.pass(Duration::from_millis(1)).await;
         }
-        match step.await {
-            Ok(targets) => self.state.touch(targets),
-            Err(error) => self.fail(Finding::new("step", error)).await,
+        let end = self.state.elapsed() + PATIENCE;
+        loop {
+            match step().await {
+                Ok(targets) => break self.state.touch(targets),
+                Err(error) if is_unanswered(&error) && self.state.elapsed() < end => {
+                    if std::mem::take(&mut is_down) {
+                        self.start_again().await;
+                    }
+                    self.pass(AGAIN).await;
+                }
+                Err(error) => self.fail(Finding::new("step", error)).await,
+            }
         }
         self.state.follow();
         if is_down {
-            self.pass(DOWN).await;
-            self.outside.control(Control::Resume);
-        } else if let Some(fault) = fault {
+            self.start_again().await;
+        } else if is_other && let Some(fault) = fault {
             self.outside.happens(fault, version).await;
         }
+    }
+
+    /// Starts the operator after it was down.
+    async fn start_again(&self) {
+        self.pass(DOWN).await;
+        self.outside.control(Control::Resume);
     }
 
     /// Ends the run with a finding, or the steps of the user if it isn't one.
@@ -274,6 +293,11 @@ fn target<K: Object>(meta: &ObjectMeta) -> Target {
         namespace: K::is_namespaced().then_some(namespace),
         name: meta.name.clone().unwrap_or_default(),
     }
+}
+
+/// Returns whether the API server refuses a step because a webhook doesn't answer.
+fn is_unanswered(error: &str) -> bool {
+    ["failed calling webhook", "conversion webhook for"].iter().any(|text| error.contains(text))
 }
 
 fn dynamic<K: Object>(object: &K) -> Result<DynamicObject, serde_json::Error> {

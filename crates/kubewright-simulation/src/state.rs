@@ -66,6 +66,8 @@ struct Inner {
     created: Created,
     coverage: Coverage,
     requests: u64,
+    /// The number of calls of webhooks.
+    reviews: u64,
     writes: usize,
     /// The number of events that the operator has received.
     events: usize,
@@ -121,6 +123,7 @@ impl State {
             created: Created::default(),
             coverage: Coverage::default(),
             requests: 0,
+            reviews: 0,
             writes: 0,
             events: 0,
             steps: 0,
@@ -403,6 +406,13 @@ impl State {
         let mut inner = self.inner.lock();
         inner.history.push(self.clock.monotonic(), Entry::Response { request: number, code });
         inner.follow(self.clock.monotonic());
+    }
+
+    /// Counts a call of a webhook, and returns its number.
+    pub(crate) fn review(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.reviews += 1;
+        inner.reviews - 1
     }
 
     /// Begins to follow the reconciles of a process.

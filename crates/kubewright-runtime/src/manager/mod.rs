@@ -590,6 +590,16 @@ impl Manager {
         if let Some(runnable) = self.runnables.iter().find(|runnable| runnable.needs_leader && is_sharded) {
             return Err(ManagerError::NoLeader(runnable.name.clone()));
         }
+        self.check_webhook_paths()?;
+        let mut hubs = BTreeSet::new();
+        let kinds = self.webhooks.hubs.iter().map(|hub| hub.describe().hub.group_kind());
+        if let Some(kind) = kinds.into_iter().find(|kind| !hubs.insert(kind.clone())) {
+            return Err(ManagerError::SameHub(kind));
+        }
+        Ok(())
+    }
+
+    fn check_webhook_paths(&self) -> Result<(), ManagerError> {
         let mut paths = BTreeSet::new();
         for path in self.webhooks.paths() {
             if !is_plain(path) {
@@ -598,11 +608,6 @@ impl Manager {
             if !paths.insert(path) {
                 return Err(ManagerError::SamePath(path.into()));
             }
-        }
-        let mut hubs = BTreeSet::new();
-        let kinds = self.webhooks.hubs.iter().map(|hub| hub.describe().hub.group_kind());
-        if let Some(kind) = kinds.into_iter().find(|kind| !hubs.insert(kind.clone())) {
-            return Err(ManagerError::SameHub(kind));
         }
         Ok(())
     }

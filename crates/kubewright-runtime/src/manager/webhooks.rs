@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Manager;
+use axum::Router;
+
+use super::{Manager, ManagerError};
 use crate::{
     conversion::Hub,
     object::Object,
-    webhook::{AdmissionWebhook, Webhook, WebhookServer},
+    webhook::{self, AdmissionWebhook, Webhook, WebhookServer},
 };
 
 impl Manager {
@@ -31,5 +33,16 @@ impl Manager {
     /// Sets the webhook server. By default, a manager that wasn't created from flags serves no webhooks.
     pub fn webhook_server(self, server: WebhookServer) -> Self {
         Self { webhook_server: Some(server), ..self }
+    }
+
+    /// Returns the routes of the webhooks and conversions, for tests that send reviews without a connection and a certificate. `None` if
+    /// there are none. The requests aren't counted in the manager's metrics.
+    ///
+    /// # Errors
+    /// If a path is malformed, or used twice.
+    pub fn webhook_routes(&self) -> Result<Option<Router>, ManagerError> {
+        self.check_webhook_paths()?;
+        let is_empty = self.webhooks.is_empty();
+        Ok((!is_empty).then(|| webhook::uncounted_router(&self.webhooks, &self.clock)))
     }
 }

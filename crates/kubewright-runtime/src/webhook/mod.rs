@@ -82,7 +82,7 @@ pub use self::{
 };
 pub(crate) use self::{
     options::Names,
-    server::{Dependencies, Running},
+    server::{Dependencies, Running, uncounted_router},
 };
 pub use crate::tls::{
     Certificates, CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion,

@@ -50,8 +50,12 @@ impl Fault {
         matches!(self, Self::Write(_) | Self::Event(_) | Self::Process(_))
     }
 
-    /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author.
-    pub(crate) fn keeps_conditions(self) -> bool {
+    /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author. `has_webhooks` says
+    /// whether the operator has webhooks; then it is one of its own that is unavailable.
+    pub(crate) fn keeps_conditions(self, has_webhooks: bool) -> bool {
+        if self == Self::World(WorldFault::WebhookUnavailable) {
+            return has_webhooks;
+        }
         !matches!(self, Self::World(_) | Self::User(UserFault::Recreated))
     }
 

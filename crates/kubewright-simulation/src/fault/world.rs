@@ -37,8 +37,9 @@ pub enum WorldFault {
     QuotaFull,
     /// The user deletes the namespace `default`: everything in it is deleted, and the operator can't create anything in it any more.
     NamespaceDeleted,
-    /// For ten minutes, a webhook for all kinds doesn't answer, so that the API server refuses what the operator creates and changes. Deletions and
-    /// statuses aren't affected, and neither are other clients.
+    /// For ten minutes, the webhooks of the operator don't answer anyone, so that their failure policy decides. If it has none, a webhook for all kinds
+    /// doesn't answer, so that the API server refuses what the operator creates and changes; deletions and statuses aren't affected then, and neither
+    /// are other clients.
     WebhookUnavailable,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for WorldFault {
             Self::NodeLost => "the node vanishes with its pods, and for five minutes there is no other",
             Self::QuotaFull => "for ten minutes, a quota allows no more objects",
             Self::NamespaceDeleted => "the namespace is deleted",
-            Self::WebhookUnavailable => "for ten minutes, a webhook doesn't answer",
+            Self::WebhookUnavailable => "for ten minutes, no webhook answers",
         })
     }
 }

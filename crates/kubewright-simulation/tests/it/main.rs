@@ -7,3 +7,4 @@ mod outside;
 
 mod podset;
 mod process;
+mod webhooks;

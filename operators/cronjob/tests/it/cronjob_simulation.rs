@@ -11,6 +11,9 @@ const NAME: &str = "cronjob-sample";
 
 #[scenario(operator = cronjob_operator::register)]
 async fn cronjob(sim: &Sim) {
+    sim.always("the webhook has set the defaults", |world| {
+        world.list::<CronJob>().iter().all(|cronjob| cronjob.spec.failed_jobs_history_limit.is_some())
+    });
     sim.apply(SAMPLE).await;
     sim.until("a Job runs", |world| running(world).is_some()).await;
     sim.edit::<CronJob>(NAME, json!({"spec": {"suspend": true}})).await;

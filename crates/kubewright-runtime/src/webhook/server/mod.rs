@@ -15,6 +15,7 @@ use futures::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
+use prometheus::Registry;
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
@@ -161,6 +162,11 @@ fn add_check(readyz: &Checks, resolver: &CertResolver, clock: &SharedClock) {
         };
         std::future::ready(result)
     });
+}
+
+/// Returns routes whose requests are counted nowhere else.
+pub(crate) fn uncounted_router(registrations: &Registrations, clock: &SharedClock) -> Router {
+    router(registrations, clock, &WebhookMetrics::new(&Registry::new(), clock.clone()))
 }
 
 pub(super) fn router(registrations: &Registrations, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
