@@ -152,13 +152,14 @@ impl Connection {
             Some(WriteFault::ConflictByAnother) => self.touch(about, request.uri()).await,
             _ => {}
         }
+        let before = if about.verb.is_write() { self.state.latest_version() } else { 0 };
         let response = self.server.send(request).await?;
         if about.verb == Verb::Watch {
             return Ok(response.map(|body| self.clone().watch(number, body)));
         }
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
-        self.state.executed(about, head.status.as_u16(), &body);
+        self.state.executed(about, head.status.as_u16(), &body, before);
         match fault {
             Some(WriteFault::AnswerLost) => return Err(lost()),
             Some(WriteFault::DiedAfter) => self.die().await,

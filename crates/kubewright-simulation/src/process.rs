@@ -10,7 +10,11 @@ use std::{
 
 use kube::Client;
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
-use kubewright_runtime::{leader::LeaderOptions, manager::Manager, trace::Traces};
+use kubewright_runtime::{
+    leader::LeaderOptions,
+    manager::Manager,
+    trace::{Limits, Traces},
+};
 use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
@@ -189,7 +193,7 @@ impl Launcher {
         };
         let random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
         let register = self.old.filter(|_| !self.state.has_upgraded()).unwrap_or(self.register);
-        let traces = Traces::default();
+        let traces = Traces::with_versions(Limits::default());
         self.state.trace(number, traces.clone());
         let manager = Manager::new(connection.client()).clock(self.clock.clone()).random(random);
         let mut manager = manager.traces(traces);

@@ -16,7 +16,7 @@ use crate::{
     fault::{BEHIND, EventFault, Fault, ProcessFault, UNAVAILABLE},
     history::{Entry, History, Request},
     logs,
-    oracle::{Created, Finding, Oracle, Seen},
+    oracle::{Answer, Created, Finding, Oracle, Seen},
     outcome::Outcome,
     panics,
     reconciles::Reconciles,
@@ -390,15 +390,29 @@ impl State {
     }
 
     /// Records what the API server has made of a write, whether or not the operator receives it.
-    pub(crate) fn executed(&self, request: &ApiRequest, code: u16, body: &[u8]) {
+    /// `before` is the version of the cluster before the write.
+    pub(crate) fn executed(&self, request: &ApiRequest, code: u16, body: &[u8], before: u64) {
         let mut inner = self.inner.lock();
         let at = self.clock.monotonic();
-        let is_creation = code == 201 && matches!(request.verb, Verb::Create | Verb::Patch);
-        if is_creation && let Ok(object) = serde_json::from_slice::<Value>(body) {
-            inner.created.add(at, &request.resource, &object);
+        let object = if request.verb.is_write() { serde_json::from_slice::<Value>(body).ok() } else { None };
+        if code == 201
+            && matches!(request.verb, Verb::Create | Verb::Patch)
+            && let Some(object) = &object
+        {
+            inner.created.add(at, &request.resource, object);
         }
+        let version = object.and_then(|object| text(&object, "resourceVersion").parse().ok());
+        // A write that changes nothing is answered with the version that was there.
+        let answer = Answer { code, version: version.filter(|version| *version > before) };
         inner.follow(at);
-        inner.ask(at, |oracle, seen| oracle.executed(request, code, seen));
+        inner.ask(at, |oracle, seen| oracle.executed(request, answer, seen));
+    }
+
+    /// Reads all changes, and returns the latest version of the cluster.
+    pub(crate) fn latest_version(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.follow(self.clock.monotonic());
+        inner.version
     }
 
     pub(crate) fn answered(&self, number: u64, code: Option<u16>) {
@@ -436,7 +450,7 @@ impl State {
         for (process, trace) in ended {
             inner.history.push(at, Entry::Reconcile { process, trace: trace.clone() });
             inner.reconciled += 1;
-            inner.ask(at, |oracle, seen| oracle.reconciled(&trace, seen));
+            inner.ask(at, |oracle, seen| oracle.reconciled(process, &trace, seen));
         }
         reconciles.join(std::mem::take(&mut inner.reconciles));
         inner.reconciles = reconciles;

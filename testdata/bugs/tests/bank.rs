@@ -28,6 +28,17 @@ fn check(name: &str) {
     assert_eq!(blamed.failures.first().map(|it| story::text(name, it)), None, "the mended operator");
 }
 
+/// What the oracle of writes from an older state finds needs no condition of the author.
+#[test]
+fn a_lost_update_is_found_without_a_condition() {
+    let bug = BUGS.iter().find(|bug| bug.name() == "lost_update_of_shared_map").expect("the bank has the bug");
+    let scenario = bug.simulation(false).omit("finally", "the oracle finds it");
+    let search = scenario.search(&Budget::default().runs(RUNS)).unwrap();
+    let found: Vec<_> = search.failures.iter().flat_map(|failure| &failure.outcome.findings).collect();
+    assert!(found.iter().any(|finding| finding.oracle == "stale-write"), "{found:?}");
+    assert!(found.iter().any(|finding| finding.message.ends_with("and takes back data.members")), "{found:?}");
+}
+
 macro_rules! bugs {
     ($($name:ident,)*) => {
         $(#[test]

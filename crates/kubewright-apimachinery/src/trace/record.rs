@@ -216,6 +216,12 @@ pub struct Write {
     /// The time until the response.
     #[serde(skip_serializing_if = "Option::is_none", rename = "durationSeconds", with = "form::maybe_seconds")]
     pub duration: Option<Duration>,
+    /// The latest version of the object that the run had read or written before, if the traces have versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_version: Option<u64>,
+    /// The version of the object in the response, if the traces have versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
 }
 
 /// A recorded event, without its message.

@@ -23,13 +23,16 @@ pub struct Reader<K> {
     live: Option<Arc<Overlay>>,
     /// The record of the run that reads, if it is traced.
     recorder: RunRecorder,
+    /// What notes the versions that the run sees, whether or not the reads appear in its trace.
+    seen: RunRecorder,
     of: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Reader<K> {
     fn clone(&self) -> Self {
-        let Self { kind, live, recorder, of } = self;
-        Self { kind: kind.clone(), live: live.clone(), recorder: recorder.clone(), of: *of }
+        let Self { kind, live, recorder, seen, of } = self;
+        let (recorder, seen) = (recorder.clone(), seen.clone());
+        Self { kind: kind.clone(), live: live.clone(), recorder, seen, of: *of }
     }
 }
 
@@ -42,7 +45,7 @@ impl<K> fmt::Debug for Reader<K> {
 impl<K: AnyObject> Reader<K> {
     /// Returns a reader of a kind that was declared to be read as `K`, with the objects that were read live.
     pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
-        Self { kind, live, recorder: RunRecorder::default(), of: PhantomData }
+        Self { kind, live, recorder: RunRecorder::default(), seen: RunRecorder::default(), of: PhantomData }
     }
 
     /// Returns a reader whose reads appear in a trace.
@@ -50,10 +53,15 @@ impl<K: AnyObject> Reader<K> {
         Self { recorder: recorder.clone(), ..self }
     }
 
+    /// Returns a reader that notes the versions of what it returns.
+    pub(crate) fn seen_by(self, recorder: &RunRecorder) -> Self {
+        Self { seen: recorder.clone(), ..self }
+    }
+
     /// Returns the object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         let row = self.row(key);
-        self.note(|| Query::Name { object: key.to_string() }, usize::from(row.is_some()));
+        self.note(|| Query::Name { object: key.to_string() }, row.as_slice());
         row.and_then(|row| self.kind.codec().decode(&row))
     }
 
@@ -70,7 +78,7 @@ impl<K: AnyObject> Reader<K> {
     /// Returns the objects whose controller has this UID.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         let rows = self.rows(|store| store.controlled_by(uid).cloned().collect());
-        self.note(|| Query::Owner, rows.len());
+        self.note(|| Query::Owner, &rows);
         self.decode(rows)
     }
 
@@ -97,7 +105,7 @@ impl<K: AnyObject> Reader<K> {
             None => self.kind.read(Store::len),
             Some(_) => self.rows(|store| store.within(None).cloned().collect()).len(),
         };
-        self.note(|| Query::Cache, count);
+        self.count(|| Query::Cache, count);
         count
     }
 
@@ -108,9 +116,9 @@ impl<K: AnyObject> Reader<K> {
 
     /// Returns whether there is an object with this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        let is_there = self.row(key).is_some();
-        self.note(|| Query::Name { object: key.to_string() }, usize::from(is_there));
-        is_there
+        let row = self.row(key);
+        self.note(|| Query::Name { object: key.to_string() }, row.as_slice());
+        row.is_some()
     }
 
     /// Returns whether the object with this key has another UID.
@@ -123,7 +131,14 @@ impl<K: AnyObject> Reader<K> {
         self.row(key).is_some_and(|row| row.has_uid(uid))
     }
 
-    fn note(&self, query: impl FnOnce() -> Query, found: usize) {
+    fn note(&self, query: impl FnOnce() -> Query, rows: &[Row]) {
+        if self.seen.has_versions() {
+            rows.iter().for_each(|row| self.seen.saw(self.kind.name(), &row.key, row.version.number()));
+        }
+        self.count(query, rows.len());
+    }
+
+    fn count(&self, query: impl FnOnce() -> Query, found: usize) {
         self.recorder.read(|| self.kind.name().kind.clone().into(), query, found);
     }
 
@@ -151,7 +166,7 @@ impl<K: AnyObject> Reader<K> {
     fn selected_noting(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Row> {
         let rows = self.selected(namespace, selector);
         let query = || Query::Labels { namespace: namespace.map(Into::into), selector: selector.to_string() };
-        self.note(query, rows.len());
+        self.note(query, &rows);
         rows
     }
 
@@ -159,7 +174,7 @@ impl<K: AnyObject> Reader<K> {
         let number = self.kind.codec().index_number(index);
         let number = number.unwrap_or_else(|| panic!("{} has no index {index:?}", std::any::type_name::<K>()));
         let rows = self.rows(|store| store.indexed(number, value).cloned().collect());
-        self.note(|| Query::Index { index: index.into(), value: value.into() }, rows.len());
+        self.note(|| Query::Index { index: index.into(), value: value.into() }, &rows);
         rows
     }
 

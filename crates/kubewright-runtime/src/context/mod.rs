@@ -234,7 +234,7 @@ impl<K: AnyObject> Context<K> {
 
     fn reader_of<T: AnyObject>(&self, kind: Arc<Kind>) -> Reader<T> {
         let live = self.views.get(kind.name()).cloned();
-        Reader::new(kind, live)
+        Reader::new(kind, live).seen_by(self.tracker.recorder())
     }
 
     /// Returns the cache of a kind like [`Context::cached`], without a record in the trace.

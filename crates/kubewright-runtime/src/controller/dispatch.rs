@@ -186,7 +186,7 @@ impl Dispatcher {
         let mut begun = Begun { key: key.clone(), id, attempt, triggers, queued: waited, held: None, started: now };
         let recorder = self.tracer.as_ref().map_or_else(RunRecorder::default, |tracer| {
             tracer.began(&mut begun);
-            RunRecorder::new(self.services.clock.clone())
+            RunRecorder::new(self.services.clock.clone(), tracer.has_versions())
         });
         let timers: (WorkTimer, ActiveWorker) = (self.metrics.queue.taken(waited), self.metrics.controller.started());
         let job = Job {

@@ -74,6 +74,7 @@ pub struct Traces(Option<Arc<Inner>>);
 
 struct Inner {
     limits: Limits,
+    has_versions: bool,
     controllers: Mutex<tracer::Tracers>,
     /// The number of runs that have ended, which all tracers count.
     ended: Arc<AtomicU64>,
@@ -94,7 +95,18 @@ impl fmt::Debug for Traces {
 impl Traces {
     /// Creates traces with these limits.
     pub fn new(limits: Limits) -> Self {
-        Self(Some(Arc::new(Inner { limits, controllers: Mutex::default(), ended: Arc::default() })))
+        Self(Some(Arc::new(Inner {
+            limits,
+            has_versions: false,
+            controllers: Mutex::default(),
+            ended: Arc::default(),
+        })))
+    }
+
+    /// Creates traces whose [writes](Write) have versions: that which the run had read, and that of the response. It costs time for each object
+    /// that a reconcile reads, so it is meant for tests.
+    pub fn with_versions(limits: Limits) -> Self {
+        Self(Some(Arc::new(Inner { limits, has_versions: true, controllers: Mutex::default(), ended: Arc::default() })))
     }
 
     /// Disables tracing: no traces are kept or served.
@@ -149,8 +161,8 @@ impl Traces {
         info: impl ControllerInfo + 'static,
     ) -> Option<Arc<Tracer>> {
         let inner = self.0.as_ref()?;
-        let tracer =
-            Arc::new(Tracer::new(name, group_kind, workers, inner.limits, inner.ended.clone(), Box::new(info)));
+        let tracer = Tracer::new(name, group_kind, workers, inner.limits, inner.ended.clone(), Box::new(info));
+        let tracer = Arc::new(tracer.with_versions(inner.has_versions));
         inner.controllers.lock().insert(name.into(), tracer.clone());
         Some(tracer)
     }

@@ -1,6 +1,6 @@
 //! The recorder of one run: its reads, writes and events.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use super::{Query, Read, RecordedEvent, Write};
 use crate::{
     client::{ApiResponse, Call, ClientError, Operation, explain},
     event::{Event, EventType},
-    object::ObjectKey,
+    object::{KindName, ObjectKey},
 };
 
 /// The maximum number of entries of each type kept for a run. Further entries are only counted.
@@ -27,7 +27,12 @@ pub(crate) struct RunRecorder(Option<Arc<Inner>>);
 struct Inner {
     clock: SharedClock,
     notes: Mutex<RunNotes>,
+    /// The latest versions that the run has read or written, if they are noted.
+    versions: Option<Mutex<Versions>>,
 }
+
+/// The versions of objects, by kind.
+type Versions = BTreeMap<KindName, BTreeMap<ObjectKey, u64>>;
 
 /// The record of a run.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +48,59 @@ pub(crate) struct RunNotes {
 }
 
 impl RunRecorder {
-    pub(crate) fn new(clock: SharedClock) -> Self {
-        Self(Some(Arc::new(Inner { clock, notes: Mutex::default() })))
+    pub(crate) fn new(clock: SharedClock, has_versions: bool) -> Self {
+        let versions = has_versions.then(Mutex::default);
+        Self(Some(Arc::new(Inner { clock, notes: Mutex::default(), versions })))
+    }
+
+    /// Returns whether versions are noted.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.versions().is_some()
+    }
+
+    fn versions(&self) -> Option<&Mutex<Versions>> {
+        self.0.as_ref()?.versions.as_ref()
+    }
+
+    /// Notes the version of an object that the run has read or written.
+    pub(crate) fn saw(&self, kind: &KindName, key: &ObjectKey, version: Option<u64>) {
+        let (Some(versions), Some(version)) = (self.versions(), version) else { return };
+        let mut versions = versions.lock();
+        // Most objects are of a kind that is known already.
+        if !versions.contains_key(kind) {
+            versions.insert(kind.clone(), BTreeMap::new());
+        }
+        let known = versions.get_mut(kind).map(|of_kind| of_kind.entry(key.clone()).or_default());
+        if let Some(known) = known {
+            *known = version.max(*known);
+        }
+    }
+
+    /// Notes the versions in a response, and returns that of the object, if it is one.
+    fn saw_answer(&self, call: &Call, answer: &Result<ApiResponse, ClientError>) -> Option<u64> {
+        let answer = answer.as_ref().ok().filter(|_| self.has_versions())?;
+        let Objects { kind, metadata, items } = serde_json::from_str(&answer.text).ok()?;
+        if kind == "Status" {
+            return None;
+        }
+        let version = |metadata: &Metadata| metadata.resource_version.parse::<u64>().ok();
+        match items {
+            Some(items) => {
+                for Object { metadata } in items {
+                    let key = match metadata.namespace.as_str() {
+                        "" => ObjectKey::cluster(&metadata.name),
+                        namespace => ObjectKey::namespaced(namespace, &metadata.name),
+                    };
+                    self.saw(call.kind(), &key, version(&metadata));
+                }
+                None
+            }
+            None => {
+                let version = version(&metadata);
+                self.saw(call.kind(), &call.key().sibling(&metadata.name), version);
+                version
+            }
+        }
     }
 
     /// Returns whether anything is recorded.
@@ -78,6 +134,8 @@ impl RunRecorder {
             let mut write = Write::new(call.operation().as_str(), call.kind().kind.clone(), call.key().to_string());
             write.subresource = call.subresource().map(Into::into);
             write.dry_run = call.is_dry_run();
+            let versions = self.versions().map(|versions| versions.lock());
+            write.read_version = versions.and_then(|versions| versions.get(call.kind())?.get(call.key()).copied());
             write
         });
         Sent { recorder: self.clone(), started, what: index.map_or(What::Nothing, What::Write) }
@@ -127,6 +185,7 @@ impl Sent {
         let Some(inner) = &self.recorder.0 else { return };
         let duration = Some(inner.clock.monotonic().saturating_sub(self.started));
         let error = answer.as_ref().err().map(|error| shown(&call.kind().kind, error));
+        let version = if call.is_dry_run() { None } else { self.recorder.saw_answer(call, answer) };
         if error.is_some() && call.kind().kind == SECRET {
             inner.notes.lock().hides_errors = true;
         }
@@ -146,6 +205,7 @@ impl Sent {
                         write.object = named(call.key(), answer).to_string();
                     }
                     (write.status, write.error, write.duration) = (status, error, duration);
+                    write.version = version;
                 }
             }
             What::Read(query) => {
@@ -178,16 +238,31 @@ fn found(call: &Call, answer: &ApiResponse) -> u32 {
     list.map_or(0, |list| u32::try_from(list.items.len()).unwrap_or(u32::MAX))
 }
 
+/// The part of a response that has versions.
+#[derive(Deserialize)]
+struct Objects {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: Metadata,
+    items: Option<Vec<Object>>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    namespace: String,
+    resource_version: String,
+}
+
 /// Returns the key with the name generated by the API server.
 fn named(key: &ObjectKey, answer: &ApiResponse) -> ObjectKey {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        name: String,
-    }
     let object = serde_json::from_str::<Object>(&answer.text);
     object.map_or_else(|_| key.clone(), |object| key.sibling(&object.metadata.name))
 }

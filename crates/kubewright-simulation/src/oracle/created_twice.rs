@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kubewright_cluster::faults::ApiRequest;
 
-use super::{Calm, Oracle, Seen};
+use super::{Answer, Calm, Oracle, Seen};
 
 /// Finds more objects at one time than in the run without faults.
 pub(super) struct CreatedTwice(Arc<Calm>);
@@ -20,8 +20,8 @@ impl Oracle for CreatedTwice {
         "created-twice"
     }
 
-    fn executed(&mut self, _: &ApiRequest, code: u16, seen: &Seen<'_>) -> Vec<String> {
-        if code != 201 {
+    fn executed(&mut self, _: &ApiRequest, answer: Answer, seen: &Seen<'_>) -> Vec<String> {
+        if answer.code != 201 {
             return Vec::new();
         }
         let expected = |role| self.0.most.get(role).copied().unwrap_or_default();

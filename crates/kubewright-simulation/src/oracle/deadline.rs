@@ -13,7 +13,7 @@ impl Oracle for Deadline {
         "deadline"
     }
 
-    fn reconciled(&mut self, trace: &Trace, _: &Seen<'_>) -> Vec<String> {
+    fn reconciled(&mut self, _: u64, trace: &Trace, _: &Seen<'_>) -> Vec<String> {
         match &trace.end {
             End::TimedOut { limit } => {
                 vec![format!("a reconcile of {} {} takes longer than {limit:?}", trace.kind, trace.object)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use kubewright_apiserver::Change;
 use kubewright_cluster::faults::{ApiRequest, Verb};
 
-use super::{Oracle, Own, Seen};
+use super::{Answer, Oracle, Own, Seen};
 use crate::world::text;
 
 /// How many owners are followed.
@@ -57,8 +57,8 @@ impl Oracle for DeletedOthers {
         Vec::new()
     }
 
-    fn executed(&mut self, request: &ApiRequest, code: u16, seen: &Seen<'_>) -> Vec<String> {
-        if request.verb != Verb::Delete || code >= 300 || request.resource == "leases" {
+    fn executed(&mut self, request: &ApiRequest, answer: Answer, seen: &Seen<'_>) -> Vec<String> {
+        if request.verb != Verb::Delete || answer.code >= 300 || request.resource == "leases" {
             return Vec::new();
         }
         let (namespace, name) =

@@ -7,7 +7,7 @@ use std::{
 
 use kubewright_cluster::faults::ApiRequest;
 
-use super::{Oracle, Seen};
+use super::{Answer, Oracle, Seen};
 use crate::history::Request;
 
 /// The time in which requests are counted.
@@ -51,9 +51,9 @@ impl Oracle for HotLoop {
         vec![format!("{} {} {} more than {MOST} times in a minute", request.verb, request.resource, request.object)]
     }
 
-    fn executed(&mut self, _: &ApiRequest, code: u16, seen: &Seen<'_>) -> Vec<String> {
+    fn executed(&mut self, _: &ApiRequest, answer: Answer, seen: &Seen<'_>) -> Vec<String> {
         match seen.created.churned() {
-            Some(role) if code == 201 && !self.has_found => {
+            Some(role) if answer.code == 201 && !self.has_found => {
                 self.has_found = true;
                 vec![format!("{role} are created again and again within ten minutes")]
             }

@@ -10,6 +10,7 @@
 //! | `rights` | a request that the generated roles don't allow |
 //! | `deleted-others` | a deletion of an object that the operator hasn't created, and that none of its objects owns |
 //! | `status` | an `observedGeneration` that is newer than the object, or older at rest |
+//! | `stale-write` | a write that was decided from a state of the object before the operator's own last write: it takes back what that one has changed, or that one was of an earlier run for the same object |
 //! | `doubled-events` | the same normal event within ten seconds; only without faults |
 //! | `deadline` | a reconcile that exceeds the timeout of its controller; only if nothing holds up its requests |
 //! | `created-twice` | more children at one time than in the run without faults |
@@ -33,6 +34,7 @@ mod objects;
 mod orphaned;
 mod quiet;
 mod rights;
+mod stale_write;
 mod status;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
@@ -79,6 +81,15 @@ pub(crate) struct Seen<'a> {
     pub(crate) world: &'a World,
 }
 
+/// What the API server has made of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// The status code.
+    pub(crate) code: u16,
+    /// The version of the object, if the write has changed it.
+    pub(crate) version: Option<u64>,
+}
+
 /// An oracle for one run. Each method returns what is wrong.
 pub(crate) trait Oracle: Send {
     /// Returns the name by which it is left out.
@@ -94,8 +105,8 @@ pub(crate) trait Oracle: Send {
         Vec::new()
     }
 
-    /// Looks at a request that the API server has executed or refused, with the status code.
-    fn executed(&mut self, _request: &ApiRequest, _code: u16, _seen: &Seen<'_>) -> Vec<String> {
+    /// Looks at a request that the API server has executed or refused.
+    fn executed(&mut self, _request: &ApiRequest, _answer: Answer, _seen: &Seen<'_>) -> Vec<String> {
         Vec::new()
     }
 
@@ -104,8 +115,8 @@ pub(crate) trait Oracle: Send {
         Vec::new()
     }
 
-    /// Looks at a reconcile that has ended.
-    fn reconciled(&mut self, _trace: &Trace, _seen: &Seen<'_>) -> Vec<String> {
+    /// Looks at a reconcile of a process that has ended.
+    fn reconciled(&mut self, _process: u64, _trace: &Trace, _seen: &Seen<'_>) -> Vec<String> {
         Vec::new()
     }
 
@@ -144,6 +155,7 @@ pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
         Box::new(hot_loop::HotLoop::default()),
         Box::new(rights::Rights::new(rules)),
         Box::new(deleted_others::DeletedOthers::new(own.clone())),
+        Box::new(stale_write::StaleWrite::default()),
         Box::new(status::Status::new(own)),
     ];
     if has_no_fault {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use kubewright_apimachinery::description::Rule;
 use kubewright_cluster::faults::ApiRequest;
 
-use super::{Oracle, Seen};
+use super::{Answer, Oracle, Seen};
 
 /// Finds requests that the roles which `kubewright manifests` generates don't allow. On a real cluster they are refused. Leases and the objects
 /// of the runtime's own features have roles of their own.
@@ -25,7 +25,7 @@ impl Oracle for Rights {
         "rights"
     }
 
-    fn executed(&mut self, request: &ApiRequest, _: u16, _: &Seen<'_>) -> Vec<String> {
+    fn executed(&mut self, request: &ApiRequest, _: Answer, _: &Seen<'_>) -> Vec<String> {
         let verb = format!("{:?}", request.verb).to_lowercase();
         let allows = |rule: &Rule| {
             let is_named = rule.names.is_empty() || request.name.as_ref().is_some_and(|name| rule.names.contains(name));

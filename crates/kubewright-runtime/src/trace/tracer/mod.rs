@@ -61,6 +61,8 @@ pub(crate) struct Tracer {
     /// The number of ended runs of all controllers.
     ended: Arc<AtomicU64>,
     info: Box<dyn ControllerInfo>,
+    /// Whether the runs note the versions of objects.
+    has_versions: bool,
     state: Mutex<State>,
 }
 
@@ -119,7 +121,17 @@ impl Tracer {
             overflowed: false,
             ring: Ring::new(limits),
         };
-        Self { controller: controller.into(), kind, group, workers, ended, info, state: Mutex::new(state) }
+        let (controller, has_versions) = (controller.into(), false);
+        Self { controller, kind, group, workers, ended, info, has_versions, state: Mutex::new(state) }
+    }
+
+    /// Sets whether the runs note the versions of objects.
+    pub(super) fn with_versions(self, has_versions: bool) -> Self {
+        Self { has_versions, ..self }
+    }
+
+    pub(crate) fn has_versions(&self) -> bool {
+        self.has_versions
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
