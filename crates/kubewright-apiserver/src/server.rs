@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -48,6 +49,9 @@ use crate::{
 /// The `User-Agent` of in-process clients.
 const USER_AGENT: &str = "kubewright";
 
+/// The default interval of bookmarks.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The embedded API server. Clones share one server. It spawns no tasks: each request runs in its caller's task.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
@@ -69,6 +73,7 @@ pub struct ApiServerBuilder {
     credentials: Option<ClientCredentials>,
     metrics: Option<Arc<dyn ResourceMetrics>>,
     webhook_transport: Option<Arc<dyn WebhookTransport>>,
+    bookmark_interval: Option<Duration>,
 }
 
 /// What a server keeps in its data directory beside the objects.
@@ -140,6 +145,13 @@ impl ApiServerBuilder {
     /// Serves `metrics.k8s.io`, which `kubectl top` reads, with measurements of a source. By default, the group isn't served.
     pub fn resource_metrics(mut self, source: Arc<dyn ResourceMetrics>) -> Self {
         self.metrics = Some(source);
+        self
+    }
+
+    /// Sets the interval at which a watch that asks for bookmarks gets one. Defaults to a minute, as in Kubernetes. A watch that ends in time gets
+    /// one then, too.
+    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
+        self.bookmark_interval = Some(interval);
         self
     }
 
@@ -271,6 +283,7 @@ impl ApiServerBuilder {
             admission,
             webhook_client,
             actions: self.actions,
+            bookmark_interval: self.bookmark_interval.unwrap_or(BOOKMARK_INTERVAL),
             proxy_resolver: builtin::proxy_backend,
             openapi: OpenApi::default(),
             flow_control: FlowControl::default(),

@@ -1,6 +1,6 @@
 //! The state shared by all requests.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 
@@ -39,6 +39,8 @@ pub(crate) struct State {
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,
+    /// The interval of a watch's bookmarks.
+    pub(crate) bookmark_interval: Duration,
     pub(crate) proxy_resolver: ProxyResolver,
     pub(crate) openapi: OpenApi,
     pub(crate) flow_control: FlowControl,

@@ -202,6 +202,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the interval at which watches get bookmarks; see [`ApiServerBuilder::bookmark_interval`].
+    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
+        self.api = self.api.bookmark_interval(interval);
+        self
+    }
+
     /// Calls all webhooks through a transport within the process; see [`ApiServerBuilder::webhook_transport`].
     pub fn webhook_transport(mut self, transport: Arc<dyn WebhookTransport>) -> Self {
         self.api = self.api.webhook_transport(transport);

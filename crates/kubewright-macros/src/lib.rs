@@ -95,7 +95,7 @@ pub fn apply_configuration(input: TokenStream) -> TokenStream {
 /// | `replicas = 2` | the number of replicas, which elect a leader if there are several |
 /// | `upgrade = path` | the function that adds the version before: it runs until the first `until`, or a fault replaces it earlier |
 /// | `webhooks = none` | the operator's webhooks and conversions aren't called. By default, `call` |
-/// | `unconditional` | the conditions hold also if pods fail, the clock jumps, or the user creates objects again |
+/// | `unconditional` | the conditions hold also if pods fail, the clock jumps, the user creates objects again or changes a status, or two processes work at the same time |
 /// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
 ///
 /// The test is `simulation` in a module with the name of the function. So `cargo test simulation` runs all scenarios of a project, and

@@ -37,6 +37,10 @@ pub(crate) struct Behind {
 pub(crate) enum Control {
     /// The process of this number has died.
     Died(u64),
+    /// Another process is started beside the one of this number, which is killed when both have worked for a while.
+    Overlap(u64),
+    /// The process of this number is killed, and not started again.
+    Retire(u64),
     /// The replica of this number has to be started, unless it runs.
     Start(usize),
     /// All processes are killed, and none is started until further notice.

@@ -107,6 +107,8 @@ impl Connection {
         match fault {
             Some(ProcessFault::Killed) => self.die().await,
             Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
+            Some(ProcessFault::Overlapped) => self.outside.control(Control::Overlap(self.process)),
+            Some(ProcessFault::ServerUnavailable) => self.state.begin_outage(),
             Some(ProcessFault::TakenOver) => {
                 self.state.delay_takeover();
                 self.die().await;
@@ -142,7 +144,8 @@ impl Connection {
         fault: Option<WriteFault>,
         number: u64,
     ) -> Result<Response<ResponseBody>, BoxError> {
-        let refusal = fault.and_then(WriteFault::refusal);
+        let outage = if self.state.is_in_outage() { Some(WriteFault::Unavailable) } else { fault };
+        let refusal = outage.and_then(WriteFault::refusal);
         if let Some(refusal) = if refusal.is_none() { self.of_the_world(about, request.uri()).await } else { refusal } {
             return refuse(refusal).await;
         }
@@ -257,6 +260,9 @@ impl Connection {
         let Ok(event) = serde_json::from_slice::<WatchEvent>(&line) else { return Some((line, false)) };
         // Bookmarks, of which an idle operator receives most, tell it nothing.
         let is_bookmark = event.event == "BOOKMARK";
+        if self.state.is_in_outage() {
+            return None;
+        }
         let fault = if is_bookmark { None } else { self.state.arrives() };
         match fault {
             Some(EventFault::Delayed) => {
@@ -271,7 +277,7 @@ impl Connection {
                 let _ = timeout(OVERTAKING, self.state.overtaken(request)).await;
                 self.alive().await;
             }
-            None => {}
+            Some(EventFault::Doubled) | None => {}
         }
         if let Some(late) = self.state.late() {
             sleep(late).await;
@@ -282,7 +288,13 @@ impl Connection {
         }
         let Metadata { namespace, name, version } = event.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-        self.state.record(Entry::Event { request, event: event.event, kind: event.object.kind, object, version });
+        let entry = Entry::Event { request, event: event.event, kind: event.object.kind, object, version };
+        if fault == Some(EventFault::Doubled) {
+            self.state.record(entry.clone());
+            self.state.record(entry);
+            return Some(([&*line, &*line].concat().into(), false));
+        }
+        self.state.record(entry);
         Some((line, false))
     }
 }

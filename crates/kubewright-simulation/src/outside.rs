@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, TypeMeta},
     core::GroupVersionKind,
 };
 use kubewright_apimachinery::clock::{Clock, VirtualClock};
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     control::{Behind, Control, Target},
-    fault::{FAILING, FULL, Fault, NODELESS, RestartFault, UNREADY, UserFault, WorldFault},
+    fault::{FAILING, FINALIZER, FULL, Fault, HELD, NODELESS, RestartFault, UNREADY, UserFault, WorldFault},
     oracle::Own,
     state::State,
     world::{NAMESPACE, World, text},
@@ -31,6 +31,8 @@ use crate::{
 const GONE: Duration = Duration::from_secs(600);
 /// The interval at which pods and objects are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// The interval at which it is looked whether a held object is deleted, until the end of the run.
+const GLANCE: Duration = Duration::from_secs(15);
 /// The name of the quota that is full.
 const QUOTA: &str = "simulation";
 /// Kinds that the cluster itself has to create, or that nobody counts.
@@ -96,6 +98,13 @@ impl Outside {
             Fault::World(WorldFault::WebhookUnavailable) => self.state.begin_webhook_outage(),
             Fault::User(UserFault::Edited) => self.edit().await,
             Fault::User(UserFault::Recreated) => self.recreate().await,
+            Fault::User(UserFault::StatusWiped) => self.set_status(|_| Value::Null).await,
+            Fault::User(UserFault::StatusWrong) => self.set_status(wrong).await,
+            Fault::User(UserFault::Held) => self.hold(self.state.targets()).await,
+            Fault::User(UserFault::ChildrenHeld) => {
+                let children = self.children(&self.state.targets()).await;
+                self.hold(children).await;
+            }
             _ => {}
         }
     }
@@ -240,6 +249,74 @@ impl Outside {
         }
     }
 
+    /// Replaces the status of the objects of the latest step, if they have one.
+    async fn set_status(&self, change: impl Fn(Value) -> Value) {
+        for target in self.state.targets() {
+            let api = target.api(self.client.clone());
+            let Ok(object) = api.get(&target.name).await else { continue };
+            let status = object.data["status"].clone();
+            // A merge patch keeps what it doesn't name, so the status goes first.
+            for status in [Value::Null, change(status)] {
+                let patch = Patch::Merge(json!({"status": status}));
+                let _ = api.patch_status(&target.name, &PatchParams::default(), &patch).await;
+                if status.is_null() && object.data["status"].is_null() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Returns the objects whose controller is one of these.
+    async fn children(&self, owners: &[Target]) -> Vec<Target> {
+        let mut uids = Vec::new();
+        for owner in owners {
+            let owner = owner.api(self.client.clone()).get(&owner.name).await;
+            uids.extend(owner.ok().and_then(|owner| owner.uid()));
+        }
+        let is_child = |object: &&Arc<Value>| {
+            let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+            owners.iter().any(|owner| owner["controller"] == true && uids.iter().any(|uid| owner["uid"] == **uid))
+        };
+        let children: Vec<_> = self.state.read(|world| world.all().filter(is_child).cloned().collect());
+        children.iter().filter_map(|child| self.target(child)).collect()
+    }
+
+    /// Returns where an object of the cluster is found.
+    fn target(&self, object: &Value) -> Option<Target> {
+        let types = TypeMeta {
+            api_version: object["apiVersion"].as_str()?.to_owned(),
+            kind: object["kind"].as_str()?.to_owned(),
+        };
+        let kind = GroupVersionKind::try_from(types).ok()?;
+        let entries = self.cluster.api().registry().all();
+        let entry = entries.iter().find(|entry| *entry.group == *kind.group && *entry.kind == *kind.kind)?;
+        let namespace = Some(text(object, "namespace").to_owned()).filter(|namespace| !namespace.is_empty());
+        let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+        Some(Target { resource, namespace, name: text(object, "name").to_owned() })
+    }
+
+    /// Adds a finalizer to objects, and removes it some time after they are deleted.
+    async fn hold(self: &Arc<Self>, targets: Vec<Target>) {
+        for target in targets {
+            let api = target.api(self.client.clone());
+            let Ok(object) = api.get(&target.name).await else { continue };
+            let mut finalizers = object.metadata.finalizers.unwrap_or_default();
+            finalizers.push(FINALIZER.to_owned());
+            let version = object.metadata.resource_version;
+            let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}});
+            // One that is being deleted can't be held any more.
+            let _ = api.patch(&target.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            let name = target.name;
+            self.spawn(async move {
+                while api.get(&name).await.is_ok_and(|object| object.metadata.deletion_timestamp.is_none()) {
+                    sleep(GLANCE).await;
+                }
+                sleep(HELD).await;
+                release(&api, &name).await;
+            });
+        }
+    }
+
     async fn recreate(self: &Arc<Self>) {
         for target in self.state.targets() {
             let api = target.api(self.client.clone());
@@ -260,6 +337,45 @@ impl Outside {
                 }
             });
         }
+    }
+}
+
+/// Removes the finalizer of another client, if an object has it.
+async fn release(api: &Api<DynamicObject>, name: &str) {
+    loop {
+        let Ok(object) = api.get(name).await else { return };
+        let mut finalizers = object.metadata.finalizers.unwrap_or_default();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            return;
+        }
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        let version = object.metadata.resource_version;
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}});
+        // A conflict is tried again.
+        if api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.is_err() {
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Returns a status with other numbers and conditions.
+fn wrong(status: Value) -> Value {
+    match status {
+        Value::Object(fields) => {
+            let change = |(name, value): (String, Value)| {
+                let value = match (name.as_str(), &value) {
+                    ("observedGeneration", _) => value,
+                    ("status", Value::String(text)) if text == "True" => "False".into(),
+                    ("status", Value::String(text)) if text == "False" => "True".into(),
+                    _ => wrong(value),
+                };
+                (name, value)
+            };
+            Value::Object(fields.into_iter().map(change).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(wrong).collect()),
+        Value::Number(number) => number.as_i64().map_or(Value::Number(number), |number| (number + 1).into()),
+        other => other,
     }
 }
 

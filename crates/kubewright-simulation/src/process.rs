@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     control::{Behind, Control},
+    fault::OVERLAP,
     history::Entry,
     network::Connection,
     oracle::{Finding, Own},
@@ -65,6 +66,8 @@ struct Processes {
     launcher: Launcher,
     /// By replica.
     running: Vec<Option<Process>>,
+    /// Processes beside which another one works.
+    retiring: Vec<Process>,
     started: u64,
     is_stopped: bool,
     behind: Option<Behind>,
@@ -76,7 +79,8 @@ pub(crate) async fn supervise(launcher: Launcher, mut control: mpsc::UnboundedRe
     let state = launcher.state.clone();
     let running = (0..launcher.replicas).map(|_| None).collect();
     let tasks = JoinSet::new();
-    let mut processes = Processes { launcher, running, started: 0, is_stopped: false, behind: None, tasks };
+    let retiring = Vec::new();
+    let mut processes = Processes { launcher, running, retiring, started: 0, is_stopped: false, behind: None, tasks };
     processes.start_all();
     loop {
         tokio::select! {
@@ -97,7 +101,10 @@ impl Processes {
                     self.kill(replica, "dies");
                     self.start_later(replica);
                 }
+                self.retire(number);
             }
+            Control::Overlap(number) => self.overlap(number),
+            Control::Retire(number) => self.retire(number),
             Control::Start(replica) => self.start(replica),
             Control::Stop => {
                 self.is_stopped = true;
@@ -128,6 +135,27 @@ impl Processes {
         self.running[replica] = Some(self.launcher.start((replica, number), self.behind, &mut self.tasks));
     }
 
+    /// Starts a process beside another one, which is killed when both have worked for a while.
+    fn overlap(&mut self, number: u64) {
+        let is_it = |process: &Process| process.number == number;
+        let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(is_it)) else { return };
+        self.retiring.extend(self.running[replica].take());
+        self.start(replica);
+        let outside = self.launcher.outside.clone();
+        self.launcher.outside.spawn(async move {
+            sleep(OVERLAP).await;
+            outside.control(Control::Retire(number));
+        });
+    }
+
+    /// Kills a process beside which another one works.
+    fn retire(&mut self, number: u64) {
+        if let Some(at) = self.retiring.iter().position(|process| process.number == number) {
+            let process = self.retiring.remove(at);
+            self.end(&process, "is stopped");
+        }
+    }
+
     fn start_later(&self, replica: usize) {
         let outside = self.launcher.outside.clone();
         let later = async move {
@@ -139,15 +167,22 @@ impl Processes {
 
     fn kill_all(&mut self, what: &str) {
         (0..self.running.len()).for_each(|replica| self.kill(replica, what));
+        for process in std::mem::take(&mut self.retiring) {
+            self.end(&process, what);
+        }
     }
 
     /// Ends a process, as SIGKILL does.
     fn kill(&mut self, replica: usize, what: &str) {
         if let Some(process) = self.running[replica].take() {
-            process.is_dead.store(true, Ordering::Relaxed);
-            process.task.abort();
-            self.launcher.state.record(Entry::Process { process: process.number, what: what.into() });
+            self.end(&process, what);
         }
+    }
+
+    fn end(&self, process: &Process, what: &str) {
+        process.is_dead.store(true, Ordering::Relaxed);
+        process.task.abort();
+        self.launcher.state.record(Entry::Process { process: process.number, what: what.into() });
     }
 
     /// Follows a process that has ended by itself.

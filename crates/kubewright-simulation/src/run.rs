@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 
 use crate::{
     described::{DescribeError, Described},
-    fault::{Fault, WorldFault},
     logs,
     oracle::{self, Calm, Expected},
     outcome::Outcome,
@@ -37,6 +36,8 @@ const SETTLE: Duration = Duration::from_secs(1800);
 /// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
 /// later.
 const SETTLE_WORLD: Duration = Duration::from_secs(2 * 3600);
+/// The interval of bookmarks. Watches end earlier, with a bookmark.
+const BOOKMARKS: Duration = Duration::from_secs(600);
 /// How long nothing may be written then.
 const QUIET: Duration = Duration::from_secs(3600);
 
@@ -101,8 +102,8 @@ async fn execute(
 ) -> Result<Outcome, SimulationError> {
     let clock = VirtualClock::starting_at(START.parse().map_err(SimulationError::Clock)?);
     let webhooks = Arc::new(Webhooks::default());
-    let builder =
-        Cluster::builder().pods(scenario.options.pods).clock(clock.clone()).webhook_transport(webhooks.clone());
+    let builder = Cluster::builder().pods(scenario.options.pods).clock(clock.clone());
+    let builder = builder.webhook_transport(webhooks.clone()).bookmark_interval(BOOKMARKS);
     let cluster = builder.random(Random::seeded(schedule.seed)).start().await.map_err(SimulationError::Cluster)?;
     let server = cluster.client();
     let options = &scenario.options;
@@ -116,7 +117,8 @@ async fn execute(
     let feed = cluster.api().feed();
     let signal = feed.signal();
     let mut oracles = oracle::all(Expected {
-        calm: calm.filter(|_| schedule.is_comparable()),
+        calm: calm.filter(|_| schedule.ends_alike(options.unconditional)),
+        is_comparable: schedule.is_comparable(options.unconditional),
         own: own.clone(),
         rules: described.rules.clone(),
         has_no_fault: schedule.injections.is_empty(),
@@ -206,9 +208,7 @@ async fn play(scenario: &Scenario, schedule: &Schedule, sim: &Sim, state: &State
         state.follow();
         return;
     }
-    let of_world = |fault: Fault| matches!(fault, Fault::World(fault) if fault != WorldFault::PodEvicted);
-    let is_longer = schedule.injections.iter().any(|injection| of_world(injection.fault));
-    sim.advance(if is_longer { SETTLE + SETTLE_WORLD } else { SETTLE }).await;
+    sim.advance(if schedule.is_longer() { SETTLE + SETTLE_WORLD } else { SETTLE }).await;
     state.check_finally();
     state.ask(|oracle, seen| oracle.at_rest(seen));
     sim.advance(QUIET).await;

@@ -114,9 +114,10 @@ impl Scenario {
         self
     }
 
-    /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), and if the
-    /// [user](crate::fault::UserFault) deletes an object and creates it again. Otherwise only the [oracles](crate::oracle) that need no word from
-    /// the author look at such runs.
+    /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), if the [user](crate::fault::UserFault) deletes an
+    /// object and creates it again or changes its status, if finalizers hold its children, and if two processes work at the same time; and that what
+    /// the operator has created doesn't depend on a status. Otherwise only the [oracles](crate::oracle) that need no word from the author look at
+    /// such runs.
     pub fn unconditional(mut self) -> Self {
         self.options.unconditional = true;
         self

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Fault, UserFault};
+use crate::fault::{Fault, UserFault, WorldFault};
 
 /// The faults of a run, with the seed of its random numbers. The same schedule makes the same run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +82,22 @@ impl FromStr for Schedule {
 
 impl Schedule {
     /// Returns whether the run can be compared with one without faults.
-    pub(crate) fn is_comparable(&self) -> bool {
-        self.injections.iter().all(|injection| injection.fault.is_comparable())
+    pub(crate) fn is_comparable(&self, unconditional: bool) -> bool {
+        self.injections.iter().all(|injection| injection.fault.is_comparable(unconditional))
+    }
+
+    /// Returns whether the end of the run can be compared with that of one without faults.
+    pub(crate) fn ends_alike(&self, unconditional: bool) -> bool {
+        self.injections.iter().all(|injection| injection.fault.ends_alike(unconditional))
+    }
+
+    /// Returns whether the run has to be longer, because something outside of the operator goes on for a while.
+    pub(crate) fn is_longer(&self) -> bool {
+        self.injections.iter().any(|injection| match injection.fault {
+            Fault::World(fault) => fault != WorldFault::PodEvicted,
+            Fault::User(fault) => fault.holds(),
+            _ => false,
+        })
     }
 
     /// Returns whether no fault holds up the operator's requests.
@@ -110,7 +124,9 @@ impl Injection {
             Fault::Write(_) => matches!(self.point, Point::Write(_)),
             Fault::Event(_) => matches!(self.point, Point::Event(_)),
             Fault::Process(_) => matches!(self.point, Point::Request(_)),
-            Fault::Restart(_) | Fault::User(UserFault::OperatorDown) => matches!(self.point, Point::Step(_)),
+            Fault::Restart(_) | Fault::User(UserFault::OperatorDown | UserFault::DeletedInForeground) => {
+                matches!(self.point, Point::Step(_))
+            }
             Fault::World(_) | Fault::User(_) => matches!(self.point, Point::Step(_) | Point::Write(_)),
         }
     }

@@ -148,7 +148,7 @@ impl Sim {
 
     /// Applies a manifest of one or more documents, as `kubectl apply --server-side` does.
     pub async fn apply(&self, manifest: &str) {
-        let apply = async || {
+        let apply = async |_| {
             let applied = self.outside.cluster.apply_yaml(manifest).await.map_err(|error| format!("apply: {error}"))?;
             Ok(applied.iter().filter_map(|object| self.target(object)).collect())
         };
@@ -159,7 +159,7 @@ impl Sim {
     pub async fn create<K: Object>(&self, object: &K) {
         let kind = K::kind(&());
         let name = object.meta().name.as_deref().or(object.meta().generate_name.as_deref()).unwrap_or_default();
-        let create = async || {
+        let create = async |_| {
             let created = match dynamic(object) {
                 Ok(body) => target::<K>(object.meta()).api(self.client()).create(&PostParams::default(), &body).await,
                 Err(error) => Err(kube::Error::SerdeError(error)),
@@ -173,7 +173,7 @@ impl Sim {
     /// Merges a patch into an object of the namespace `default`, as `kubectl patch --type merge` does.
     pub async fn edit<K: Object>(&self, name: &str, patch: Value) {
         let (what, target) = (format!("edits {} {name}: {patch}", K::kind(&())), named::<K>(name));
-        let edit = async || {
+        let edit = async |_| {
             let edited = target.api(self.client()).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
             edited.map(|_| vec![target.clone()]).map_err(|error| format!("edit {name}: {error}"))
         };
@@ -183,7 +183,7 @@ impl Sim {
     /// Merges a patch into the status of an object of the namespace `default`.
     pub async fn edit_status<K: Object>(&self, name: &str, status: Value) {
         let (what, target) = (format!("edits the status of {} {name}: {status}", K::kind(&())), named::<K>(name));
-        let edit = async || {
+        let edit = async |_| {
             let (api, patch) = (target.api(self.client()), Patch::Merge(json!({"status": status})));
             let edited = api.patch_status(name, &PatchParams::default(), &patch).await;
             edited.map(|_| vec![target.clone()]).map_err(|error| format!("edit the status of {name}: {error}"))
@@ -193,8 +193,12 @@ impl Sim {
 
     /// Deletes an object of the namespace `default`, as `kubectl delete --wait=false` does.
     pub async fn delete<K: Object>(&self, name: &str) {
-        let delete = async || {
-            let deleted = named::<K>(name).api(self.client()).delete(name, &DeleteParams::default()).await;
+        let delete = async |fault| {
+            let params = match fault {
+                Some(Fault::User(UserFault::DeletedInForeground)) => DeleteParams::foreground(),
+                _ => DeleteParams::default(),
+            };
+            let deleted = named::<K>(name).api(self.client()).delete(name, &params).await;
             // Nothing is done to an object that the user wants to be gone.
             deleted.map(|_| Vec::new()).map_err(|error| format!("delete {name}: {error}"))
         };
@@ -212,7 +216,7 @@ impl Sim {
     }
 
     async fn end_pod(&self, name: &str, code: i32) {
-        let end = async || {
+        let end = async |_| {
             let ended = self.outside.cluster.finish_pod(NAMESPACE, name, code).await;
             ended.map(|()| self.state.targets()).map_err(|error| format!("end {name}: {error}"))
         };
@@ -221,7 +225,7 @@ impl Sim {
 
     /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written. It is repeated if a webhook didn't
     /// answer.
-    async fn step(&self, what: String, step: impl AsyncFn() -> Result<Vec<Target>, String>) {
+    async fn step(&self, what: String, step: impl AsyncFn(Option<Fault>) -> Result<Vec<Target>, String>) {
         let Some((fault, version)) = self.state.step(what) else { return };
         let mut is_down = fault == Some(Fault::User(UserFault::OperatorDown));
         let is_other = !is_down;
@@ -232,7 +236,7 @@ impl Sim {
         }
         let end = self.state.elapsed() + PATIENCE;
         loop {
-            match step().await {
+            match step(fault).await {
                 Ok(targets) => break self.state.touch(targets),
                 Err(error) if is_unanswered(&error) && self.state.elapsed() < end => {
                     if std::mem::take(&mut is_down) {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     control::Target,
     coverage::Coverage,
-    fault::{BEHIND, EventFault, Fault, ProcessFault, UNAVAILABLE},
+    fault::{BEHIND, EventFault, Fault, OUTAGE, ProcessFault, UNAVAILABLE},
     history::{Entry, History, Request},
     logs,
     oracle::{Answer, Created, Finding, Oracle, Seen},
@@ -88,6 +88,8 @@ struct Inner {
     has_upgraded: bool,
     /// Until when the events of replicas are late, in virtual time since the start.
     late_until: Duration,
+    /// Until when the API server answers no request, in virtual time since the start.
+    outage_until: Duration,
     /// Until when a webhook is unavailable, in virtual time since the start.
     webhook_unavailable_until: Duration,
     /// Whether the namespace of the user is being deleted, or is gone.
@@ -98,6 +100,8 @@ struct Inner {
     arrived: Arc<Notify>,
     /// Notified when the user can't go on, which isn't a finding.
     gave_up: Arc<Notify>,
+    /// Whether the user couldn't go on.
+    has_given_up: bool,
     is_stopped: bool,
     /// Notified when the run has to end.
     stopped: Arc<Notify>,
@@ -136,11 +140,13 @@ impl State {
             version,
             has_upgraded: false,
             late_until: Duration::ZERO,
+            outage_until: Duration::ZERO,
             webhook_unavailable_until: Duration::ZERO,
             has_no_namespace: false,
             last_arrival: None,
             arrived: Arc::default(),
             gave_up: Arc::default(),
+            has_given_up: false,
             is_stopped: false,
             stopped: Arc::default(),
         };
@@ -285,6 +291,15 @@ impl State {
         self.inner.lock().late_until.checked_sub(self.clock.monotonic()).filter(|left| !left.is_zero())
     }
 
+    /// Lets the API server answer no request for five minutes.
+    pub(crate) fn begin_outage(&self) {
+        self.inner.lock().outage_until = self.clock.monotonic() + OUTAGE;
+    }
+
+    pub(crate) fn is_in_outage(&self) -> bool {
+        self.clock.monotonic() < self.inner.lock().outage_until
+    }
+
     /// Makes a webhook unavailable for ten minutes.
     pub(crate) fn begin_webhook_outage(&self) {
         self.inner.lock().webhook_unavailable_until = self.clock.monotonic() + UNAVAILABLE;
@@ -330,7 +345,9 @@ impl State {
 
     /// Ends the steps of the user, but not the run.
     pub(crate) fn give_up(&self) {
-        self.inner.lock().gave_up.notify_one();
+        let mut inner = self.inner.lock();
+        inner.has_given_up = true;
+        inner.gave_up.notify_one();
     }
 
     /// Completes when the user can't go on.
@@ -539,7 +556,8 @@ impl Inner {
     fn ask(&mut self, at: Duration, ask: impl Fn(&mut dyn Oracle, &Seen<'_>) -> Vec<String>) {
         let mut oracles = std::mem::take(&mut self.oracles);
         for oracle in &mut oracles {
-            let seen = Seen { at, created: &self.created, world: &self.world };
+            let is_unavailable = at < self.outage_until;
+            let seen = Seen { at, created: &self.created, world: &self.world, is_unavailable };
             for message in ask(oracle.as_mut(), &seen) {
                 self.found(at, Finding::new(oracle.name(), message));
                 if oracle.ends_run() {
@@ -552,7 +570,9 @@ impl Inner {
     }
 
     fn counts(&self, oracle: &str) -> bool {
-        self.keeps_conditions || !OF_SCENARIO.contains(&oracle)
+        // What the user didn't end may go on, such as a schedule that wasn't suspended.
+        let is_at_rest = oracle != "quiet" || !self.has_given_up;
+        is_at_rest && (self.keeps_conditions || !OF_SCENARIO.contains(&oracle))
     }
 
     fn found(&mut self, at: Duration, finding: Finding) {

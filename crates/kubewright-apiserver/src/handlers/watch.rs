@@ -31,8 +31,6 @@ use crate::{
     websocket::{self, Content},
 };
 
-/// The interval of bookmarks.
-const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// The minimum duration of watches without `timeoutSeconds`. They end after up to twice this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// The maximum number of events that are read from the log at once.
@@ -81,7 +79,7 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
         cursor: store.cursor(&storage, start),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         ends_at: monotonic + timeout,
-        bookmark_at: monotonic + BOOKMARK_INTERVAL,
+        bookmark_at: monotonic + call.state.bookmark_interval,
         selection,
         ready: failure.into_iter().map(|status| Pending::Failure(Box::new(status))).collect(),
         columns_sent: false,
@@ -234,7 +232,7 @@ impl Watcher {
             return confirms.then(|| self.bookmark(self.cursor.revision(), false));
         }
         if self.bookmarks && now >= self.bookmark_at {
-            self.bookmark_at = now + BOOKMARK_INTERVAL;
+            self.bookmark_at = now + self.call.state.bookmark_interval;
             if confirms {
                 return Some(self.bookmark(self.cursor.revision(), false));
             }

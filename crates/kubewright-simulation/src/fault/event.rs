@@ -24,13 +24,15 @@ pub enum EventFault {
     Expired,
     /// The process dies before it receives the event, and is started again.
     Died,
+    /// The event arrives twice.
+    Doubled,
     /// The event, and those after it on the same watch, arrive after the next event of another watch, at most ten seconds later.
     Overtaken,
 }
 
 impl EventFault {
     /// All faults at events.
-    pub const ALL: [Self; 5] = [Self::Delayed, Self::Died, Self::Expired, Self::Cut, Self::Overtaken];
+    pub const ALL: [Self; 6] = [Self::Delayed, Self::Died, Self::Expired, Self::Cut, Self::Overtaken, Self::Doubled];
 }
 
 impl fmt::Display for EventFault {
@@ -40,6 +42,7 @@ impl fmt::Display for EventFault {
             Self::Cut => "the watch ends before it",
             Self::Expired => "the watch ends with 410 Expired before it",
             Self::Died => "the operator dies before it",
+            Self::Doubled => "it arrives twice",
             Self::Overtaken => "the next event of another watch arrives first",
         })
     }

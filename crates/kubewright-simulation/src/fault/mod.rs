@@ -17,9 +17,9 @@ pub use self::{
 };
 pub(crate) use self::{
     event::{DELAY, OVERTAKING},
-    process::{BEHIND, PAUSE},
+    process::{BEHIND, OUTAGE, OVERLAP, PAUSE},
     restart::LAG,
-    user::DOWN,
+    user::{DOWN, FINALIZER, HELD},
     world::{FAILING, FULL, NODELESS, UNAVAILABLE, UNREADY},
     write::{Refusal, TERMINATING, WEBHOOK_UNAVAILABLE},
 };
@@ -45,18 +45,39 @@ pub enum Fault {
 
 impl Fault {
     /// Returns whether the operator has to do the same with the fault as without: it is one of the operator or its connection, and what
-    /// was created can be compared with a run without faults.
-    pub(crate) fn is_comparable(self) -> bool {
-        matches!(self, Self::Write(_) | Self::Event(_) | Self::Process(_))
+    /// was created can be compared with a run without faults. `unconditional` says that it remembers nothing in a status.
+    pub(crate) fn is_comparable(self, unconditional: bool) -> bool {
+        match self {
+            Self::Write(_) | Self::Event(_) => true,
+            Self::Process(fault) => fault != ProcessFault::Overlapped,
+            Self::User(UserFault::StatusWiped | UserFault::StatusWrong) => unconditional,
+            Self::Restart(_) | Self::World(_) | Self::User(_) => false,
+        }
+    }
+
+    /// Returns whether the same objects have to be there at the end as without the fault, though there may be more for a time.
+    pub(crate) fn ends_alike(self, unconditional: bool) -> bool {
+        match self {
+            Self::User(UserFault::Held | UserFault::DeletedInForeground) => true,
+            Self::User(UserFault::ChildrenHeld) | Self::Process(ProcessFault::Overlapped) => unconditional,
+            _ => self.is_comparable(unconditional),
+        }
     }
 
     /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author. `has_webhooks` says
     /// whether the operator has webhooks; then it is one of its own that is unavailable.
     pub(crate) fn keeps_conditions(self, has_webhooks: bool) -> bool {
-        if self == Self::World(WorldFault::WebhookUnavailable) {
-            return has_webhooks;
+        match self {
+            Self::World(fault) => has_webhooks && fault == WorldFault::WebhookUnavailable,
+            Self::User(fault) => {
+                matches!(
+                    fault,
+                    UserFault::OperatorDown | UserFault::Edited | UserFault::Held | UserFault::DeletedInForeground
+                )
+            }
+            Self::Process(fault) => fault != ProcessFault::Overlapped,
+            Self::Write(_) | Self::Event(_) | Self::Restart(_) => true,
         }
-        !matches!(self, Self::World(_) | Self::User(UserFault::Recreated))
     }
 
     /// Returns what the fault is done to.

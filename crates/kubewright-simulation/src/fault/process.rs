@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 /// How long a paused process stands still: longer than the deadlines and leases that are common.
 pub(crate) const PAUSE: Duration = Duration::from_secs(300);
 
+/// How long two processes work at the same time.
+pub(crate) const OVERLAP: Duration = Duration::from_secs(300);
+
+/// How long the API server answers no request.
+pub(crate) const OUTAGE: Duration = Duration::from_secs(300);
+
 /// How long the cache of a replica that takes over is behind: longer than a lease.
 pub(crate) const BEHIND: Duration = Duration::from_secs(30);
 
@@ -20,6 +26,11 @@ pub enum ProcessFault {
     /// For five minutes, nothing that the process sends reaches the API server, and it receives nothing; then it continues, as after a
     /// suspension of its machine. Its own timers go on meanwhile.
     Paused,
+    /// Two processes work at the same time, as in a rolling update of an operator without leader election: another one is started, and this one is
+    /// killed five minutes later. Only with one replica.
+    Overlapped,
+    /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next event.
+    ServerUnavailable,
     /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
     /// arrive half a minute late. Only with several replicas.
     TakenOver,
@@ -30,7 +41,8 @@ pub enum ProcessFault {
 
 impl ProcessFault {
     /// All faults of processes.
-    pub const ALL: [Self; 4] = [Self::Upgraded, Self::TakenOver, Self::Paused, Self::Killed];
+    pub const ALL: [Self; 6] =
+        [Self::Upgraded, Self::TakenOver, Self::Overlapped, Self::ServerUnavailable, Self::Paused, Self::Killed];
 }
 
 impl fmt::Display for ProcessFault {
@@ -38,6 +50,8 @@ impl fmt::Display for ProcessFault {
         f.write_str(match self {
             Self::Killed => "the operator is killed before it",
             Self::Paused => "the operator is paused for five minutes before it",
+            Self::Overlapped => "another process is started before it, and both work at the same time",
+            Self::ServerUnavailable => "the API server answers 503 to it, and to all requests for five minutes",
             Self::TakenOver => "the operator is killed before it, and a replica whose cache is behind takes over",
             Self::Upgraded => "the operator is killed before it, and its new version is started",
         })

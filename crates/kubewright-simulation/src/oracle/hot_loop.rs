@@ -14,13 +14,16 @@ use crate::history::Request;
 const WINDOW: Duration = Duration::from_secs(60);
 /// The number of equal requests in this time that is too many. A back-off that begins with 5 ms and doubles allows 14.
 const MOST: usize = 200;
+/// The number of equal requests in an outage of the API server, of five minutes, that is too many. Four children at a time with this back-off are 64.
+const MOST_IN_OUTAGE: usize = 100;
 
 /// Finds more than 200 requests with the same verb for the same object within a minute. Creations with generated names are not
 /// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
-/// ten minutes, they are replaced as fast as they go.
+/// ten minutes, they are replaced as fast as they go. In an outage of the API server, of five minutes, more than 100 equal requests of any kind are found.
 #[derive(Default)]
 pub(super) struct HotLoop {
     recent: BTreeMap<(String, String, String), VecDeque<Duration>>,
+    in_outage: BTreeMap<(String, String, String), usize>,
     has_found: bool,
 }
 
@@ -34,11 +37,21 @@ impl Oracle for HotLoop {
     }
 
     fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
+        let key = (request.verb.clone(), request.resource.clone(), request.object.clone());
+        if seen.is_unavailable && request.resource != "leases" && !self.has_found {
+            let count = self.in_outage.entry(key.clone()).or_default();
+            *count += 1;
+            if *count > MOST_IN_OUTAGE {
+                self.has_found = true;
+                let Request { verb, resource, object, .. } = request;
+                let requests = format!("{verb} {resource} {object} more than {MOST_IN_OUTAGE} times");
+                return vec![format!("{requests} in five minutes in which the API server answers 503")];
+            }
+        }
         let is_counted = !self.has_found && request.object.contains(|c| c != '/') && request.verb != "watch";
         if !is_counted || (request.verb == "create" && request.object.ends_with('-')) || request.resource == "leases" {
             return Vec::new();
         }
-        let key = (request.verb.clone(), request.resource.clone(), request.object.clone());
         let recent = self.recent.entry(key).or_default();
         recent.push_back(seen.at);
         while recent.front().is_some_and(|first| seen.at.saturating_sub(*first) > WINDOW) {

@@ -47,7 +47,7 @@ impl Plan {
     pub(super) fn of(calm: &Outcome, options: &Options) -> Self {
         let has_pods =
             calm.history.records().iter().any(|it| matches!(&it.entry, Entry::Change { kind, .. } if kind == "Pod"));
-        let (mut places, mut events) = (Vec::new(), 0);
+        let (mut places, mut events, mut deletions) = (Vec::new(), 0, Vec::new());
         let mut add =
             |point, faults: Vec<Fault>, object: &str| places.push(Place { point, faults, object: object.into() });
         for record in calm.history.records() {
@@ -58,6 +58,7 @@ impl Plan {
                     }
                     add(Point::Request(request.number), at_request(request.write.is_some(), options), "");
                 }
+                Entry::Step(what) => deletions.push(what.starts_with("deletes ")),
                 // Bookmarks aren't counted, here and when the schedule runs.
                 Entry::Event { event, object, .. } if event != "BOOKMARK" => {
                     add(Point::Event(events), EventFault::ALL.map(Fault::Event).to_vec(), object);
@@ -66,7 +67,10 @@ impl Plan {
                 _ => {}
             }
         }
-        (0..calm.steps).for_each(|nth| add(Point::Step(nth), at_step(has_pods), ""));
+        // No step is left out in this run.
+        for (nth, is_deletion) in deletions.into_iter().enumerate() {
+            add(Point::Step(nth), at_step(has_pods, is_deletion), "");
+        }
         Self(places)
     }
 
@@ -121,7 +125,9 @@ pub(super) fn below(random: &Random, limit: usize) -> usize {
 
 fn at_write(has_pods: bool) -> Vec<Fault> {
     let mut faults = WriteFault::ALL.map(Fault::Write).to_vec();
-    faults.extend([UserFault::Recreated, UserFault::Edited].map(Fault::User));
+    faults.extend(
+        [UserFault::Recreated, UserFault::Edited, UserFault::StatusWiped, UserFault::StatusWrong].map(Fault::User),
+    );
     faults.extend([WorldFault::QuotaFull, WorldFault::WebhookUnavailable].map(Fault::World));
     faults.extend(has_pods.then_some(Fault::World(WorldFault::PodEvicted)));
     faults
@@ -132,15 +138,24 @@ fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
         // The process is killed before each write anyway, by a fault of writes.
         ProcessFault::Killed => !is_write,
         ProcessFault::Paused => true,
+        // Two at each write are enough: what is only read, the other process reads too.
+        ProcessFault::Overlapped => is_write && options.replicas == 1,
+        ProcessFault::ServerUnavailable => is_write,
         ProcessFault::TakenOver => options.replicas > 1,
         ProcessFault::Upgraded => options.old.is_some(),
     };
     ProcessFault::ALL.into_iter().filter(is_possible).map(Fault::Process).collect()
 }
 
-fn at_step(has_pods: bool) -> Vec<Fault> {
+fn at_step(has_pods: bool, is_deletion: bool) -> Vec<Fault> {
     let mut faults = RestartFault::ALL.map(Fault::Restart).to_vec();
-    faults.extend(UserFault::ALL.map(Fault::User));
+    // Nothing is done to an object that is gone, and only a deletion has a policy.
+    let is_possible = |fault: &UserFault| match fault {
+        UserFault::OperatorDown => true,
+        UserFault::DeletedInForeground => is_deletion,
+        _ => !is_deletion,
+    };
+    faults.extend(UserFault::ALL.into_iter().filter(is_possible).map(Fault::User));
     faults.extend(WorldFault::ALL.into_iter().filter(|fault| has_pods || !fault.is_of_pods()).map(Fault::World));
     faults
 }
@@ -151,7 +166,7 @@ fn rank(fault: Fault) -> u8 {
         Fault::Write(WriteFault::DiedAfter) => 0,
         Fault::Write(WriteFault::DiedBefore) => 1,
         Fault::Restart(_) | Fault::User(UserFault::OperatorDown) => 2,
-        Fault::Process(ProcessFault::Upgraded | ProcessFault::TakenOver) => 3,
+        Fault::Process(ProcessFault::Upgraded | ProcessFault::TakenOver | ProcessFault::Overlapped) => 3,
         Fault::World(WorldFault::ClockBack | WorldFault::PodsFail) => 4,
         Fault::Write(WriteFault::Lost | WriteFault::AnswerLost) => 5,
         Fault::Event(_) => 6,

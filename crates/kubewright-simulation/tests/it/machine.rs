@@ -29,6 +29,8 @@ pub(crate) enum Behavior {
     Panics,
     Spins,
     WritesAgain,
+    /// Reads from the API server, and tries again every second until it answers.
+    Insists,
     /// Uses the system's clock.
     Diverges,
 }
@@ -51,8 +53,11 @@ impl Reconciler<Machine> for Operator {
                     ctx.set_status(MachineStatus { instance: Some(period.to_string()) }).await?;
                     Ok(Action::requeue_after(std::time::Duration::from_secs(600)))
                 }
-                Behavior::Forgets | Behavior::Mended | Behavior::Diverges => Ok(Action::await_change()),
+                _ => Ok(Action::await_change()),
             };
+        }
+        if self.0 == Behavior::Insists && ctx.live().get::<Machine>(ctx.key()).await.is_err() {
+            return Ok(Action::requeue_after(std::time::Duration::from_secs(1)));
         }
         let instance = match self.0 {
             Behavior::Forgets => {
@@ -77,6 +82,15 @@ impl Reconciler<Machine> for Operator {
 
 pub(crate) fn register(manager: Manager, behavior: Behavior) -> Manager {
     manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator(behavior)).owns::<ConfigMap>())
+}
+
+/// The instance is noted; then the machine gets a label, and is deleted.
+pub(crate) async fn notes_labels_and_deletes(sim: &Sim) {
+    notes_its_instance(sim).await;
+    sim.edit::<Machine>("build", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    sim.advance(std::time::Duration::from_secs(60)).await;
+    sim.delete::<Machine>("build").await;
+    sim.finally("it is gone", |world| world.list::<Machine>().is_empty());
 }
 
 pub(crate) async fn notes_its_instance(sim: &Sim) {
@@ -166,11 +180,12 @@ fn a_mended_operator_is_not_blamed() {
     let search = scenario.search(&Budget::default()).unwrap();
     let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
     assert_eq!(story, None);
-    // At each write the user may edit or recreate the object, a quota may be full and a webhook unavailable; at each step there are the
-    // restarts, the user, the clock, the quota, the webhook and the namespace.
-    let of_writes = search.writes * (WriteFault::ALL.len() + 4);
-    let of_requests = 2 * search.requests - search.writes;
-    let of_steps = search.steps * (RestartFault::ALL.len() + UserFault::ALL.len() + 5);
+    // At each write the user may edit or recreate the object or change its status, a quota may be full and a webhook unavailable; at each step
+    // there are the restarts, the user (but for the policy of a deletion), the clock, the quota, the webhook and the namespace.
+    let of_writes = search.writes * (WriteFault::ALL.len() + 6);
+    // Kills, and pauses; at a write it isn't killed, but two processes overlap, or the API server is away.
+    let of_requests = 2 * search.requests + search.writes;
+    let of_steps = search.steps * (RestartFault::ALL.len() + UserFault::ALL.len() - 1 + 5);
     let single = of_writes + search.events * EventFault::ALL.len() + of_requests + of_steps;
     assert!(search.is_complete && search.writes >= 2 && search.events >= 2 && search.runs == 2 + single);
     let several = scenario.search(&Budget::default().runs(search.runs + 30).combinations()).unwrap();

@@ -4,6 +4,7 @@ mod browser;
 mod determinism;
 mod machine;
 mod outside;
+mod overlap;
 
 mod podset;
 mod process;
