@@ -1,6 +1,6 @@
-//! Searches for each bug, and runs its mended operator. Prints the table of README.md, or writes it there.
+//! Searches for each bug, and runs its fixed operator. Prints the table of README.md, or writes it there.
 //!
-//! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each mended operator makes this many runs, by default ten
+//! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each fixed operator makes this many runs, by default ten
 //! thousand; with 0, none. `--write` replaces the table in README.md by all rows.
 
 #![allow(clippy::print_stdout, reason = "it is for a terminal")]
@@ -18,13 +18,13 @@ const HEAD: &str = "| bug | pattern | found as | faults after shrinking | runs |
 fn main() -> Result<(), Box<dyn Error>> {
     let (flags, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|it| it == "--write");
     let mut arguments = arguments.into_iter();
-    let mended = arguments.next().map_or(Ok(10_000), |runs| runs.parse())?;
+    let fixed = arguments.next().map_or(Ok(10_000), |runs| runs.parse())?;
     let parts: Vec<_> = arguments.collect();
     let mut table = vec![HEAD.to_owned(), "|---|---|---|---|--:|--:|--:|---|".to_owned()];
     table.iter().for_each(|line| println!("{line}"));
     let is_wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
     for bug in BUGS.iter().filter(|bug| is_wanted(bug.name())) {
-        table.push(row(bug, mended)?);
+        table.push(row(bug, fixed)?);
         println!("{}", table[table.len() - 1]);
     }
     if !flags.is_empty() {
@@ -37,12 +37,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the row of a bug.
-fn row(bug: &Bug, mended: usize) -> Result<String, Box<dyn Error>> {
+fn row(bug: &Bug, fixed: usize) -> Result<String, Box<dyn Error>> {
     let before = seconds();
     let search = bug.simulation(false).search(&Budget::default().runs(MOST))?;
     let seconds = seconds() - before;
-    let alarms = if mended > 0 {
-        let blamed = bug.simulation(true).search(&Budget::default().runs(mended).combinations().failures(mended))?;
+    let alarms = if fixed > 0 {
+        let blamed = bug.simulation(true).search(&Budget::default().runs(fixed).combinations().failures(fixed))?;
         for failure in &blamed.failures {
             println!("<!-- {}: {:?} with {} -->", bug.name(), failure.outcome.findings, failure.schedule);
         }

@@ -4,7 +4,7 @@
 //! started by hand with the same label, as one does to debug, counts and may be deleted. Kubernetes had it with ReplicaSets that
 //! had overlapping selectors, until controllers were told apart by owner references.
 //!
-//! The mended operator finds its children by the UID of their controller.
+//! The fixed operator finds its children by the UID of their controller.
 
 use kube::core::Expression;
 
@@ -23,7 +23,7 @@ pub(crate) struct WorkerSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Worker> for Operator {
@@ -31,7 +31,7 @@ impl Reconciler<Worker> for Operator {
 
     async fn reconcile(&self, worker: &Worker, ctx: &Context<Worker>) -> Result<Action, ClientError> {
         let name = worker.name_any();
-        let pods = if self.mended {
+        let pods = if self.fixed {
             ctx.children::<Pod>()?
         } else {
             ctx.list::<Pod>(&Selector::from(Expression::Equal("app".into(), name.clone())))?
@@ -51,8 +51,8 @@ impl Reconciler<Worker> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Worker>().controller(Controller::<Worker>::new(Operator { mended }).owns::<Pod>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Worker>().controller(Controller::<Worker>::new(Operator { fixed }).owns::<Pod>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

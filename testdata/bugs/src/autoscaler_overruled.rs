@@ -3,7 +3,7 @@
 //! The operator writes the number of replicas of its deployment in each run. An autoscaler, or a user who scales, sets another one;
 //! the operator sees the change and takes it back.
 //!
-//! The mended operator leaves the field out when scaling is left to others.
+//! The fixed operator leaves the field out when scaling is left to others.
 
 use k8s_openapi::{
     api::{apps::v1::{Deployment, DeploymentSpec}, core::v1::PodTemplateSpec},
@@ -26,7 +26,7 @@ pub(crate) struct ServiceSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Service> for Operator {
@@ -39,7 +39,7 @@ impl Reconciler<Service> for Operator {
             spec: pod(ObjectMeta::default(), &service.spec.image).spec,
         };
         let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
-        let replicas = Some(1).filter(|_| !(service.spec.autoscaling && self.mended));
+        let replicas = Some(1).filter(|_| !(service.spec.autoscaling && self.fixed));
         let spec = DeploymentSpec { replicas, selector, template, ..DeploymentSpec::default() };
         let child = Deployment { metadata: named(&service.name_any()), spec: Some(spec), status: None };
         ctx.apply_child(child).force().await?;
@@ -47,8 +47,8 @@ impl Reconciler<Service> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Service>().controller(Controller::<Service>::new(Operator { mended }).owns::<Deployment>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Service>().controller(Controller::<Service>::new(Operator { fixed }).owns::<Deployment>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

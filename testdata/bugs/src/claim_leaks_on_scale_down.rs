@@ -3,7 +3,7 @@
 //! To scale down, the operator deletes the last pod, and then the claim with the same name. It finds the claims by the pods. If it
 //! dies in between, there is no pod any more that leads to the claim, and the volume is paid for until somebody notices.
 //!
-//! The mended operator looks at the claims themselves.
+//! The fixed operator looks at the claims themselves.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct StoreSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Store> for Operator {
@@ -42,19 +42,19 @@ impl Reconciler<Store> for Operator {
         }
         for pod in pods.iter().filter(|pod| !wanted.contains(&pod.name_any())) {
             ctx.delete(pod.as_ref()).any_version().await?;
-            if let Some(claim) = claims.iter().find(|claim| claim.name_any() == pod.name_any()).filter(|_| !self.mended) {
+            if let Some(claim) = claims.iter().find(|claim| claim.name_any() == pod.name_any()).filter(|_| !self.fixed) {
                 ctx.delete(claim.as_ref()).any_version().await?;
             }
         }
-        for claim in claims.iter().filter(|claim| self.mended && !wanted.contains(&claim.name_any())) {
+        for claim in claims.iter().filter(|claim| self.fixed && !wanted.contains(&claim.name_any())) {
             ctx.delete(claim.as_ref()).any_version().await?;
         }
         Ok(Action::await_change())
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Store>::new(Operator { mended }).owns::<Pod>().owns::<PersistentVolumeClaim>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Store>::new(Operator { fixed }).owns::<Pod>().owns::<PersistentVolumeClaim>();
     manager.kind::<Store>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The operator deletes an account in another namespace when its object is deleted, and doesn't look at the answer. A refused or
 //! lost request leaves the account behind, and with the finalizer goes the last reminder of it.
 //!
-//! The mended operator returns the error. The finalizer stays until a later run has succeeded.
+//! The fixed operator returns the error. The finalizer stays until a later run has succeeded.
 
 use crate::kit::*;
 
@@ -19,7 +19,7 @@ pub(crate) struct AccountSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 fn entry_of(account: &Account) -> ObjectKey {
@@ -42,15 +42,15 @@ impl Reconciler<Account> for Operator {
 
     async fn cleanup(&self, account: &Account, ctx: &Context<Account>) -> Result<Action, ClientError> {
         let deleted = ctx.client().kind::<ConfigMap>().delete(&entry_of(account)).await;
-        if self.mended {
+        if self.fixed {
             deleted?;
         }
         Ok(Action::await_change())
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Account>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Account>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Account>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! To remove a user from a broker, the operator needs the broker's credentials from a secret. Somebody deletes both, or their
 //! namespace, and the secret is gone first. The cleanup fails for ever, and the object and its namespace stay in deletion.
 //!
-//! The mended operator has nothing to clean up where it has no access any more.
+//! The fixed operator has nothing to clean up where it has no access any more.
 
 use crate::kit::*;
 
@@ -28,7 +28,7 @@ enum Error {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
@@ -52,15 +52,15 @@ impl Reconciler<User> for Operator {
 
     async fn cleanup(&self, user: &User, ctx: &Context<User>) -> Result<Action, Error> {
         match self.credentials(user, ctx).await {
-            Err(Error::NoSecret(_)) if self.mended => Ok(Action::await_change()),
+            Err(Error::NoSecret(_)) if self.fixed => Ok(Action::await_change()),
             answer => answer.map(|_| Action::await_change()),
         }
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let rule = PolicyRule::of::<Secret>([Verb::Get]);
-    let controller = Controller::<User>::new(Operator { mended }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
+    let controller = Controller::<User>::new(Operator { fixed }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
     manager.kind::<User>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The operator computes how long a lease has run, as an unsigned number. After a correction of the clock, or on another node, the
 //! start is in the future, and the conversion fails: the run panics, again and again, until the time has come.
 //!
-//! The mended operator takes a negative duration for zero.
+//! The fixed operator takes a negative duration for zero.
 
 use jiff::Timestamp;
 
@@ -27,13 +27,13 @@ pub(crate) struct LoanStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
     fn elapsed(&self, started: i64, now: Timestamp) -> u64 {
         let elapsed = u64::try_from(now.as_second() - started);
-        if self.mended { elapsed.unwrap_or(0) } else { elapsed.expect("the start is in the past") }
+        if self.fixed { elapsed.unwrap_or(0) } else { elapsed.expect("the start is in the past") }
     }
 }
 
@@ -57,8 +57,8 @@ impl Reconciler<Loan> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Loan>().controller(Controller::<Loan>::new(Operator { mended }))
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Loan>().controller(Controller::<Loan>::new(Operator { fixed }))
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

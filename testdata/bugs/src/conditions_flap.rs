@@ -3,7 +3,7 @@
 //! At the start of each run the operator says that it is progressing, and at its end that it is ready. Both are changes of the
 //! status, so that each run causes the next one, and whoever waits for `Ready` sees it come and go.
 //!
-//! The mended operator reports what it has observed, once, at the end.
+//! The fixed operator reports what it has observed, once, at the end.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -27,7 +27,7 @@ pub(crate) struct GatewayStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
@@ -43,7 +43,7 @@ impl Reconciler<Gateway> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, gateway: &Gateway, ctx: &Context<Gateway>) -> Result<Action, ClientError> {
-        if !self.mended {
+        if !self.fixed {
             self.report(gateway, false, ctx).await?;
         }
         ctx.apply_child(config_map(named(&gateway.name_any()), "listen", &gateway.spec.listen)).await?;
@@ -52,8 +52,8 @@ impl Reconciler<Gateway> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Gateway>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Gateway>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Gateway>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! One controller of the program sets the level of a config map by the spec, the other one raises it for debugging; both force what
 //! they want. Each write wakes the other one.
 //!
-//! The mended program has one controller for the field, and the other one reports what it wishes.
+//! The fixed program has one controller for the field, and the other one reports what it wishes.
 
 use crate::kit::*;
 
@@ -21,7 +21,7 @@ pub(crate) struct LoggerSpec {
 
 struct Operator {
     debugs: bool,
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Logger> for Operator {
@@ -29,7 +29,7 @@ impl Reconciler<Logger> for Operator {
 
     async fn reconcile(&self, logger: &Logger, ctx: &Context<Logger>) -> Result<Action, ClientError> {
         let wished = if logger.spec.debug { "debug" } else { &logger.spec.level };
-        let (level, is_mine) = match (self.mended, self.debugs) {
+        let (level, is_mine) = match (self.fixed, self.debugs) {
             (true, debugs) => (wished, !debugs),
             (false, true) => ("debug", logger.spec.debug),
             (false, false) => (&*logger.spec.level, true),
@@ -42,9 +42,9 @@ impl Reconciler<Logger> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let controller = |name: &str, debugs: bool| {
-        Controller::<Logger>::new(Operator { debugs, mended }).name(name).owns::<ConfigMap>()
+        Controller::<Logger>::new(Operator { debugs, fixed }).name(name).owns::<ConfigMap>()
     };
     manager.kind::<Logger>().controller(controller("logger", false)).controller(controller("debugger", true))
 }

@@ -3,7 +3,7 @@
 //! The operator takes an address from a pool for each object, and gives it back when it is told that the object is gone. Objects
 //! that are deleted while the operator isn't running are gone without a word, and their addresses are never given back.
 //!
-//! The mended operator holds its objects by a finalizer until the address is back.
+//! The fixed operator holds its objects by a finalizer until the address is back.
 
 use crate::kit::*;
 
@@ -56,8 +56,8 @@ fn add<const MENDED: bool>(manager: Manager) -> Manager {
     manager.kind::<Address>().controller(Controller::<Address>::new(Operator::<MENDED>).owns::<ConfigMap>())
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    if mended { add::<true>(manager) } else { add::<false>(manager) }
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    if fixed { add::<true>(manager) } else { add::<false>(manager) }
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -4,7 +4,7 @@
 //! run to run. It compares the text with what is there, finds a difference, and writes; the write wakes it again. With pod
 //! templates each write restarts the pods.
 //!
-//! The mended operator sorts them. (The buggy one shuffles with the runtime's random source, in the way in which maps with random
+//! The fixed operator sorts them. (The buggy one shuffles with the runtime's random source, in the way in which maps with random
 //! keys do, so that a run can be repeated.)
 
 use crate::kit::*;
@@ -22,7 +22,7 @@ pub(crate) struct ServerSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Server> for Operator {
@@ -30,7 +30,7 @@ impl Reconciler<Server> for Operator {
 
     async fn reconcile(&self, server: &Server, ctx: &Context<Server>) -> Result<Action, ClientError> {
         let mut lines: Vec<_> = server.spec.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        if !self.mended {
+        if !self.fixed {
             lines.sort_by_cached_key(|_| ctx.random().u64());
         }
         let (name, text) = (format!("{}-env", server.name_any()), lines.join("\n"));
@@ -42,8 +42,8 @@ impl Reconciler<Server> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Server>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Server>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Server>().controller(controller)
 }
 

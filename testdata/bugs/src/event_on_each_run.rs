@@ -3,7 +3,7 @@
 //! The operator records that it has synchronized its object, each time, with a note that differs. Events are objects: they take
 //! place in etcd, and the one that matters isn't found among them.
 //!
-//! The mended operator records a change.
+//! The fixed operator records a change.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct DashboardSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Dashboard> for Operator {
@@ -32,15 +32,15 @@ impl Reconciler<Dashboard> for Operator {
         if differs {
             ctx.apply_child(config_map(named(&dashboard.name_any()), "title", &dashboard.spec.title)).await?;
         }
-        if differs || !self.mended {
+        if differs || !self.fixed {
             ctx.record(Event::normal("Synchronized", format!("{} is up to date at {}", dashboard.spec.title, ctx.now())));
         }
         Ok(Action::requeue_after(Duration::from_secs(120)))
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Dashboard>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Dashboard>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Dashboard>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The operator creates a config map, and is content if the API server says that it exists. It may be a user's, of another content;
 //! and when the operator's object is deleted, the cleanup deletes the user's config map.
 //!
-//! The mended operator makes its child a child, and takes no other for it.
+//! The fixed operator makes its child a child, and takes no other for it.
 
 use crate::kit::*;
 
@@ -19,7 +19,7 @@ pub(crate) struct ThemeSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Theme> for Operator {
@@ -29,17 +29,17 @@ impl Reconciler<Theme> for Operator {
 
     async fn reconcile(&self, theme: &Theme, ctx: &Context<Theme>) -> Result<Action, ClientError> {
         let map = config_map(named(&format!("{}-theme", theme.name_any())), "color", &theme.spec.color);
-        let created = if self.mended { ctx.get_or_create_child(map).await } else { ctx.create(&map).await };
+        let created = if self.fixed { ctx.get_or_create_child(map).await } else { ctx.create(&map).await };
         match created {
             // A user has to rename one of them; the status would say so.
             Err(ClientError::NameTaken { .. }) => Ok(Action::await_change()),
-            Err(error) if error.is_already_exists() && !self.mended => Ok(Action::await_change()),
+            Err(error) if error.is_already_exists() && !self.fixed => Ok(Action::await_change()),
             answer => answer.map(|_| Action::await_change()),
         }
     }
 
     async fn cleanup(&self, theme: &Theme, ctx: &Context<Theme>) -> Result<Action, ClientError> {
-        if !self.mended {
+        if !self.fixed {
             let key = ctx.key().sibling(&format!("{}-theme", theme.name_any()));
             ctx.client().kind::<ConfigMap>().delete(&key).await?;
         }
@@ -47,8 +47,8 @@ impl Reconciler<Theme> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Theme>().controller(Controller::<Theme>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Theme>().controller(Controller::<Theme>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator deletes a pod that has failed, and creates it again in the same run. A pod that can't run is then created hundreds of
 //! times in a minute. Kubernetes had it with ReplicaSets whose pods the kubelet refused.
 //!
-//! The mended operator waits before each replacement twice as long as before the one before it.
+//! The fixed operator waits before each replacement twice as long as before the one before it.
 
 use kubewright::create_backoff::{CreateBackoff, Decision};
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ pub(crate) struct DaemonSpec {
 
 #[derive(Default)]
 struct Operator {
-    mended: bool,
+    fixed: bool,
     backoff: Mutex<BTreeMap<ObjectKey, CreateBackoff>>,
 }
 
@@ -34,7 +34,7 @@ impl Operator {
         let mut backoff = self.backoff.lock();
         let backoff = backoff.entry(ctx.key().clone()).or_default();
         match backoff.decide(daemon.metadata.generation, 1, ctx.monotonic()) {
-            Decision::Slow(wait) | Decision::Refused(wait, _) if self.mended => Some(wait),
+            Decision::Slow(wait) | Decision::Refused(wait, _) if self.fixed => Some(wait),
             _ => None,
         }
     }
@@ -68,8 +68,8 @@ impl Reconciler<Daemon> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let operator = Operator { mended, ..Operator::default() };
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let operator = Operator { fixed, ..Operator::default() };
     manager.kind::<Daemon>().controller(Controller::<Daemon>::new(operator).owns::<Pod>())
 }
 

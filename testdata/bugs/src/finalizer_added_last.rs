@@ -3,7 +3,7 @@
 //! The operator registers a device in another namespace, and then adds its finalizer. If it dies in between, and the device is
 //! deleted before it is back, nothing holds the device until the registration is withdrawn.
 //!
-//! The mended operator adds the finalizer first. (With `Reconciler::FINALIZER` the runtime does; operators that need finalizers
+//! The fixed operator adds the finalizer first. (With `Reconciler::FINALIZER` the runtime does; operators that need finalizers
 //! on some objects only do it by hand.)
 
 use crate::kit::*;
@@ -20,7 +20,7 @@ pub(crate) struct DeviceSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 const FINALIZER: &str = "bugs.kubewright.dev/registration";
@@ -44,7 +44,7 @@ impl Reconciler<Device> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, device: &Device, ctx: &Context<Device>) -> Result<Action, ClientError> {
-        if self.mended {
+        if self.fixed {
             ctx.add_finalizer(device, FINALIZER).await?;
             self.register(device, ctx).await?;
         } else {
@@ -63,9 +63,9 @@ impl Reconciler<Device> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let rule = PolicyRule::of::<Device>([Verb::Patch]);
-    let controller = Controller::<Device>::new(Operator { mended }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
+    let controller = Controller::<Device>::new(Operator { fixed }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
     manager.kind::<Device>().controller(controller)
 }
 

@@ -4,7 +4,7 @@
 //! its finalizer off, and then deletes the record. If it dies in between, the bucket is gone, nobody will look at it again, and
 //! the record stays for ever.
 //!
-//! The mended operator deletes the record first. The runtime takes the finalizer off when the cleanup has succeeded.
+//! The fixed operator deletes the record first. The runtime takes the finalizer off when the cleanup has succeeded.
 
 use crate::kit::*;
 
@@ -21,7 +21,7 @@ pub(crate) struct BucketSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 const FINALIZER: &str = "bugs.kubewright.dev/bucket";
@@ -45,7 +45,7 @@ impl Reconciler<Bucket> for Operator {
     }
 
     async fn cleanup(&self, bucket: &Bucket, ctx: &Context<Bucket>) -> Result<Action, ClientError> {
-        if !self.mended {
+        if !self.fixed {
             ctx.remove_finalizer(bucket, FINALIZER).await?;
         }
         ctx.client().kind::<ConfigMap>().delete(&record(bucket)).await?;
@@ -53,8 +53,8 @@ impl Reconciler<Bucket> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Bucket>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Bucket>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Bucket>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! When its cleanup is done, the operator sets the list of finalizers to empty. Another controller, here a backup, has its own
 //! finalizer on the object, and finds it gone before it has done its work.
 //!
-//! The mended operator leaves it to the runtime, which removes the one name.
+//! The fixed operator leaves it to the runtime, which removes the one name.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct MailboxSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 const BACKUP: &str = "example.com/backup";
@@ -36,7 +36,7 @@ impl Reconciler<Mailbox> for Operator {
     }
 
     async fn cleanup(&self, _: &Mailbox, ctx: &Context<Mailbox>) -> Result<Action, ClientError> {
-        if !self.mended {
+        if !self.fixed {
             let patch = Patch::Merge(json!({"metadata": {"finalizers": []}}));
             match ctx.patch::<Mailbox, _>(ctx.key(), &patch).await {
                 Err(error) if !error.is_not_found() => return Err(error),
@@ -47,8 +47,8 @@ impl Reconciler<Mailbox> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Mailbox>().controller(Controller::<Mailbox>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Mailbox>().controller(Controller::<Mailbox>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -4,7 +4,7 @@
 //! the answer is lost, nobody knows of the pod, and the next run creates a second one. So do controllers of clouds, with what
 //! costs money. Sieve calls the pattern "intermediate state".
 //!
-//! The mended operator derives the name from its object, so that a second creation meets the first.
+//! The fixed operator derives the name from its object, so that a second creation meets the first.
 
 use crate::kit::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct MachineStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Machine> for Operator {
@@ -36,7 +36,7 @@ impl Reconciler<Machine> for Operator {
         if machine.status.as_ref().is_some_and(|status| status.instance.is_some()) {
             return Ok(Action::await_change());
         }
-        let instance = if self.mended {
+        let instance = if self.fixed {
             ctx.get_or_create_child(pod(named(&machine.name_any()), &machine.spec.image)).await?
         } else {
             ctx.create_child(pod(generated(&format!("{}-", machine.name_any())), &machine.spec.image)).await?
@@ -46,8 +46,8 @@ impl Reconciler<Machine> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator { mended }).owns::<Pod>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator { fixed }).owns::<Pod>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator skips an object whose `observedGeneration` is its generation, and writes that field before it changes the child.
 //! If it dies in between, or if the change fails, the child keeps the old state: every later run believes that it is done.
 //!
-//! The mended operator writes the status last.
+//! The fixed operator writes the status last.
 
 use crate::kit::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct ProxyStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Proxy> for Operator {
@@ -38,7 +38,7 @@ impl Reconciler<Proxy> for Operator {
             return Ok(Action::await_change());
         }
         let child = config_map(named(&format!("{}-proxy", proxy.name_any())), "upstream", &proxy.spec.upstream);
-        if self.mended {
+        if self.fixed {
             ctx.apply_child(child).await?;
             ctx.set_status(status).await?;
         } else {
@@ -49,8 +49,8 @@ impl Reconciler<Proxy> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Proxy>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Proxy>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Proxy>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The operator starts a report at half past two, local time. It looks at the clock on the wall, and notes for which minute it has
 //! started one. In the night in which summer time ends there are two such minutes, and two reports; in spring there is none.
 //!
-//! The mended operator has one report for each local date, when half past two has passed.
+//! The fixed operator has one report for each local date, when half past two has passed.
 
 use jiff::tz::TimeZone;
 
@@ -24,7 +24,7 @@ pub(crate) struct ReportSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Report> for Operator {
@@ -36,8 +36,8 @@ impl Reconciler<Report> for Operator {
         let local = now.to_zoned(zone).datetime();
         let (minutes, date) = (i32::from(local.hour()) * 60 + i32::from(local.minute()), local.date().to_string());
         let name = format!("{}-{date}", report.name_any());
-        let name = if self.mended { name } else { format!("{name}-{}", now.as_second() / 300) };
-        let is_due = if self.mended { minutes >= 150 } else { (150..155).contains(&minutes) };
+        let name = if self.fixed { name } else { format!("{name}-{}", now.as_second() / 300) };
+        let is_due = if self.fixed { minutes >= 150 } else { (150..155).contains(&minutes) };
         if is_due && ctx.get::<ConfigMap>(&ctx.key().sibling(&name))?.is_none() {
             ctx.get_or_create_child(config_map(named(&name), "date", &date)).await?;
         }
@@ -45,8 +45,8 @@ impl Reconciler<Report> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Report>().controller(Controller::<Report>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Report>().controller(Controller::<Report>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

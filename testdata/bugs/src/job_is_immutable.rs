@@ -3,7 +3,7 @@
 //! The operator runs a job with the image of its spec, and applies it again when the image changes. The template of a job can't be
 //! changed: each attempt is refused, and the new version never runs.
 //!
-//! The mended operator names the job after what it runs, and deletes jobs of other images.
+//! The fixed operator names the job after what it runs, and deletes jobs of other images.
 
 use k8s_openapi::api::{batch::v1::{Job, JobSpec}, core::v1::PodTemplateSpec};
 use kubewright::name::shorten;
@@ -23,7 +23,7 @@ pub(crate) struct MigrationSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Migration> for Operator {
@@ -31,7 +31,7 @@ impl Reconciler<Migration> for Operator {
 
     async fn reconcile(&self, migration: &Migration, ctx: &Context<Migration>) -> Result<Action, ClientError> {
         let (name, image) = (migration.name_any(), &migration.spec.image);
-        let name = if self.mended { shorten(&format!("{name}-{image}"), 60) } else { name };
+        let name = if self.fixed { shorten(&format!("{name}-{image}"), 60) } else { name };
         let mut spec = pod(ObjectMeta::default(), image).spec.unwrap_or_default();
         spec.restart_policy = Some("Never".into());
         let template = PodTemplateSpec { metadata: None, spec: Some(spec) };
@@ -46,8 +46,8 @@ impl Reconciler<Migration> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Migration>().controller(Controller::<Migration>::new(Operator { mended }).owns::<Job>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Migration>().controller(Controller::<Migration>::new(Operator { fixed }).owns::<Job>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator names a grant after user and role, with a dash between them, which both may contain: `ops-read` for `all` and `ops`
 //! for `read-all` are the same name. The second grant overwrites the first, or is never made.
 //!
-//! The mended operator joins them by a character that neither contains.
+//! The fixed operator joins them by a character that neither contains.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct GrantSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Grant> for Operator {
@@ -28,7 +28,7 @@ impl Reconciler<Grant> for Operator {
 
     async fn reconcile(&self, grant: &Grant, ctx: &Context<Grant>) -> Result<Action, ClientError> {
         let GrantSpec { role, user } = &grant.spec;
-        let separator = if self.mended { '.' } else { '-' };
+        let separator = if self.fixed { '.' } else { '-' };
         let name = format!("grant-{role}{separator}{user}");
         match ctx.get_or_create_child(config_map(named(&name), "user", user)).await {
             // Another grant says the same already.
@@ -38,8 +38,8 @@ impl Reconciler<Grant> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Grant>().controller(Controller::<Grant>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Grant>().controller(Controller::<Grant>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator generates a signing key if its cache has no secret. A restarted operator may be served a list from before the
 //! secret was created; it then generates another key over the one in use, and all that was signed is invalid.
 //!
-//! The mended operator creates the secret, which the API server refuses if it is there.
+//! The fixed operator creates the secret, which the API server refuses if it is there.
 
 use parking_lot::Mutex;
 
@@ -21,7 +21,7 @@ pub(crate) struct IssuerSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Issuer> for Operator {
@@ -32,7 +32,7 @@ impl Reconciler<Issuer> for Operator {
         if ctx.get::<Secret>(&ctx.key().sibling(&name))?.is_none() {
             let string_data = Some([("key".to_owned(), ctx.random().suffix(12))].into());
             let secret = Secret { metadata: named(&name), string_data, ..Secret::default() };
-            if self.mended {
+            if self.fixed {
                 ctx.get_or_create_child(secret).await?;
             } else {
                 ctx.apply_child(secret).force().await?;
@@ -42,8 +42,8 @@ impl Reconciler<Issuer> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Issuer>::new(Operator { mended }).owns::<Secret>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Issuer>::new(Operator { fixed }).owns::<Secret>();
     manager.kind::<Issuer>().controller(controller)
 }
 

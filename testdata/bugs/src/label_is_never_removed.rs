@@ -3,7 +3,7 @@
 //! The operator merges the labels of its spec into its child. A label that a user takes out again isn't in the patch, so it stays.
 //! Acto looks for it by taking each change of a spec back.
 //!
-//! The mended operator applies the whole set, by which the API server knows what to remove.
+//! The fixed operator applies the whole set, by which the API server knows what to remove.
 
 use crate::kit::*;
 
@@ -19,7 +19,7 @@ pub(crate) struct CatalogSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Catalog> for Operator {
@@ -31,7 +31,7 @@ impl Reconciler<Catalog> for Operator {
         let metadata = ObjectMeta { labels: Some(labels.clone()), ..named(key.name()) };
         let child = config_map(metadata, "entries", "0");
         match ctx.get::<ConfigMap>(&key)? {
-            Some(_) if !self.mended => {
+            Some(_) if !self.fixed => {
                 ctx.patch::<ConfigMap, _>(&key, &Patch::Merge(json!({"metadata": {"labels": labels}}))).await?;
             }
             _ => drop(ctx.apply_child(child).await?),
@@ -40,8 +40,8 @@ impl Reconciler<Catalog> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Catalog>().controller(Controller::<Catalog>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Catalog>().controller(Controller::<Catalog>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -1,7 +1,7 @@
-//! Small operators with one bug each, as studies and issue trackers describe them, and beside each the mended one.
+//! Small operators with one bug each, as studies and issue trackers describe them, and beside each the fixed one.
 //!
 //! Each module is an operator with a kind of its own. Its documentation says what happens in production, and [`Bug::sources`] where
-//! it did. `register` makes both operators from the same code; what differs depends on `mended`. `scenario` plays the user.
+//! it did. `register` makes both operators from the same code; what differs depends on `fixed`. `scenario` plays the user.
 //!
 //! The bugs are those that the runtime can't prevent: it has barriers for an operator's own writes, preconditions and owner
 //! references, but an author may go around them, or trust what the cache shows of others.
@@ -26,7 +26,7 @@ pub struct Bug {
     /// Adds the operator with the bug to a manager.
     pub buggy: fn(Manager) -> Manager,
     /// Adds the operator without the bug to a manager.
-    pub mended: fn(Manager) -> Manager,
+    pub fixed: fn(Manager) -> Manager,
     /// The version before, where the bug is one of an upgrade.
     pub old: Option<fn(Manager) -> Manager>,
     /// The number of replicas, with leader election if there are several.
@@ -41,9 +41,9 @@ impl Bug {
         self.module.rsplit("::").next().unwrap_or_default()
     }
 
-    /// Returns the scenario with the operator that has the bug, or with the mended one.
-    pub fn simulation(&self, mended: bool) -> Scenario {
-        let (operator, user) = (if mended { self.mended } else { self.buggy }, self.scenario);
+    /// Returns the scenario with the operator that has the bug, or with the fixed one.
+    pub fn simulation(&self, fixed: bool) -> Scenario {
+        let (operator, user) = (if fixed { self.fixed } else { self.buggy }, self.scenario);
         let scenario = Scenario::new(self.name(), operator, async move |sim: &Sim| user(sim).await);
         let scenario = scenario.replicas(self.replicas);
         self.old.map_or_else(|| scenario.clone(), |old| scenario.clone().upgrade(old))
@@ -67,7 +67,7 @@ macro_rules! bug {
             pattern: $pattern,
             sources: &[$($source),*],
             buggy: |manager| register(manager, false),
-            mended: |manager| register(manager, true),
+            fixed: |manager| register(manager, true),
             old: $old,
             replicas: $replicas,
             scenario: |sim| Box::pin(scenario(sim)),

@@ -4,7 +4,7 @@
 //! whole list. Two members that do so at the same time both add to the list without the other, and the second write takes the
 //! first one back.
 //!
-//! The mended operator writes the version that it has read, and tries again after a conflict.
+//! The fixed operator writes the version that it has read, and tries again after a conflict.
 
 use crate::kit::*;
 
@@ -21,7 +21,7 @@ pub(crate) struct MemberSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Member> for Operator {
@@ -38,7 +38,7 @@ impl Reconciler<Member> for Operator {
             return Ok(Action::await_change());
         }
         members.push(&name);
-        let version = club.metadata.resource_version.clone().filter(|_| self.mended);
+        let version = club.metadata.resource_version.clone().filter(|_| self.fixed);
         let data = json!({"members": members.join(",")});
         let mut patch = json!({"metadata": {}, "data": data});
         if let Some(version) = version {
@@ -49,8 +49,8 @@ impl Reconciler<Member> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Member>::new(Operator { mended }).owns::<ConfigMap>().concurrency(4);
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Member>::new(Operator { fixed }).owns::<ConfigMap>().concurrency(4);
     manager.kind::<Member>().controller(controller)
 }
 

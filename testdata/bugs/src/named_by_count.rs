@@ -3,7 +3,7 @@
 //! The operator names the next replica after the number of those that exist. When the first of three is deleted, there are two, and
 //! the next one would be called as the third, which exists. Every creation is refused, and the gap stays.
 //!
-//! The mended operator looks for the names that are missing.
+//! The fixed operator looks for the names that are missing.
 
 use crate::kit::*;
 
@@ -19,7 +19,7 @@ pub(crate) struct CacheSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Cache> for Operator {
@@ -27,10 +27,10 @@ impl Reconciler<Cache> for Operator {
 
     async fn reconcile(&self, cache: &Cache, ctx: &Context<Cache>) -> Result<Action, ClientError> {
         let children = ctx.children::<ConfigMap>()?;
-        let from = if self.mended { 0 } else { children.len() };
+        let from = if self.fixed { 0 } else { children.len() };
         for index in from..cache.spec.replicas {
             let name = format!("{}-{index}", cache.name_any());
-            if !(self.mended && children.iter().any(|child| child.name_any() == name)) {
+            if !(self.fixed && children.iter().any(|child| child.name_any() == name)) {
                 ctx.create_child(config_map(named(&name), "index", &index.to_string())).await?;
             }
         }
@@ -38,8 +38,8 @@ impl Reconciler<Cache> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Cache>().controller(Controller::<Cache>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Cache>().controller(Controller::<Cache>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator writes each tenant's settings into one namespace, under the tenant's name. Tenants of two namespaces that are
 //! called the same overwrite each other's settings. With cluster-scoped children, such as ClusterRoleBindings, it is common.
 //!
-//! The mended operator has the namespace in the name, with a separator that a namespace can't contain.
+//! The fixed operator has the namespace in the name, with a separator that a namespace can't contain.
 
 use crate::kit::*;
 
@@ -20,14 +20,14 @@ pub(crate) struct TenantSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Tenant> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, tenant: &Tenant, ctx: &Context<Tenant>) -> Result<Action, ClientError> {
-        let name = if self.mended {
+        let name = if self.fixed {
             format!("tenant.{}.{}", tenant.namespace().unwrap_or_default(), tenant.name_any())
         } else {
             format!("tenant.{}", tenant.name_any())
@@ -38,8 +38,8 @@ impl Reconciler<Tenant> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Tenant>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Tenant>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Tenant>().controller(controller)
 }
 

@@ -4,7 +4,7 @@
 //! it. An owner reference has no namespace: the garbage collector looks for the owner beside the copy, doesn't find it, and
 //! deletes the copy. It was made again, or not, and clusters worked for days until the controller manager was restarted.
 //!
-//! The mended operator deletes the copy in its cleanup.
+//! The fixed operator deletes the copy in its cleanup.
 
 use kube::Resource;
 
@@ -23,7 +23,7 @@ pub(crate) struct ShareSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 fn copy_of(share: &Share) -> ObjectKey {
@@ -38,7 +38,7 @@ impl Reconciler<Share> for Operator {
     async fn reconcile(&self, share: &Share, ctx: &Context<Share>) -> Result<Action, ClientError> {
         let key = copy_of(share);
         if ctx.get::<ConfigMap>(&key)?.is_none() && is_current(share, ctx).await? {
-            let owner_references = share.controller_owner_ref(&()).filter(|_| !self.mended).map(|owner| vec![owner]);
+            let owner_references = share.controller_owner_ref(&()).filter(|_| !self.fixed).map(|owner| vec![owner]);
             let namespace = key.namespace().map(Into::into);
             let metadata = ObjectMeta { owner_references, namespace, ..named(key.name()) };
             ctx.create(&config_map(metadata, "from", &share.name_any())).await?;
@@ -52,8 +52,8 @@ impl Reconciler<Share> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Share>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Share>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Share>().controller(controller.watches(|map: &ConfigMap, shares| {
         let all = shares.list(None, &Selector::default());
         all.iter().filter(|share| copy_of(share) == ObjectKey::of(map)).map(|share| ObjectKey::of(share.as_ref())).collect()

@@ -4,7 +4,7 @@
 //! again, the new object's child gets the UID of the old one. The garbage collector deletes the child, since its owner is gone,
 //! and the operator creates it again.
 //!
-//! The mended operator takes the reference from the object that it reconciles.
+//! The fixed operator takes the reference from the object that it reconciles.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
@@ -26,14 +26,14 @@ pub(crate) struct SiteSpec {
 
 #[derive(Default)]
 struct Operator {
-    mended: bool,
+    fixed: bool,
     owners: Mutex<BTreeMap<String, OwnerReference>>,
 }
 
 impl Operator {
     fn owner(&self, site: &Site, key: &ObjectKey) -> Option<OwnerReference> {
         let owner = site.controller_owner_ref(&())?;
-        if self.mended { Some(owner) } else { Some(self.owners.lock().entry(key.to_string()).or_insert(owner).clone()) }
+        if self.fixed { Some(owner) } else { Some(self.owners.lock().entry(key.to_string()).or_insert(owner).clone()) }
     }
 }
 
@@ -51,8 +51,8 @@ impl Reconciler<Site> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let operator = Operator { mended, ..Operator::default() };
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let operator = Operator { fixed, ..Operator::default() };
     manager.kind::<Site>().controller(Controller::<Site>::new(operator).owns::<ConfigMap>())
 }
 

@@ -3,7 +3,7 @@
 //! The operator assigns its object's entries to shards. With no shards, which the schema allows and with which one pauses it, the
 //! remainder of the division by zero is a panic. Acto generates such values from the schema.
 //!
-//! The mended operator has nothing to do then.
+//! The fixed operator has nothing to do then.
 
 use crate::kit::*;
 
@@ -21,7 +21,7 @@ pub(crate) struct IndexSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Index> for Operator {
@@ -29,7 +29,7 @@ impl Reconciler<Index> for Operator {
 
     async fn reconcile(&self, index: &Index, ctx: &Context<Index>) -> Result<Action, ClientError> {
         let IndexSpec { shards, entries } = &index.spec;
-        if *shards == 0 && self.mended {
+        if *shards == 0 && self.fixed {
             return Ok(Action::await_change());
         }
         let assigned: Vec<_> = entries.iter().enumerate().map(|(at, it)| format!("{}={it}", at % shards)).collect();
@@ -38,8 +38,8 @@ impl Reconciler<Index> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Index>().controller(Controller::<Index>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Index>().controller(Controller::<Index>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

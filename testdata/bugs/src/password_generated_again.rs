@@ -4,7 +4,7 @@
 //! status that this is done. If it dies before the note, the next run generates another password over the first one. The
 //! database has the first, its clients the second.
 //!
-//! The mended operator creates the secret or takes the one that is there.
+//! The fixed operator creates the secret or takes the one that is there.
 
 use crate::kit::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct DatabaseStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Database> for Operator {
@@ -40,7 +40,7 @@ impl Reconciler<Database> for Operator {
         let string_data = Some([("password".to_owned(), ctx.random().suffix(12))].into());
         let secret = Secret { metadata: named(&format!("{name}-password")), string_data, ..Secret::default() };
         let secret =
-            if self.mended { ctx.get_or_create_child(secret).await? } else { ctx.apply_child(secret).force().await? };
+            if self.fixed { ctx.get_or_create_child(secret).await? } else { ctx.apply_child(secret).force().await? };
         let password = secret.data.and_then(|mut data| data.remove("password")).unwrap_or_default();
         // Stands for the database, which keeps the password of its first start.
         let volume = config_map(named(&format!("{name}-volume")), "password", &String::from_utf8_lossy(&password.0));
@@ -50,8 +50,8 @@ impl Reconciler<Database> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Database>::new(Operator { mended }).owns::<Secret>().owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Database>::new(Operator { fixed }).owns::<Secret>().owns::<ConfigMap>();
     manager.kind::<Database>().controller(controller)
 }
 

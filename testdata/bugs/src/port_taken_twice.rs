@@ -3,7 +3,7 @@
 //! The operator gives each object the lowest port that no other object has in its status, as its cache shows them. What has just been
 //! given to another object isn't in the cache yet, so both get the same port.
 //!
-//! The mended operator takes a port by creating an object that bears its number, which succeeds once.
+//! The fixed operator takes a port by creating an object that bears its number, which succeeds once.
 
 use crate::kit::*;
 
@@ -25,7 +25,7 @@ pub(crate) struct EndpointStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
@@ -33,7 +33,7 @@ impl Operator {
         let others = ctx.list::<Endpoint>(&Selector::default())?;
         let taken: Vec<_> = others.iter().filter_map(|other| other.status.as_ref()?.port).collect();
         let mut free = (30_000..30_100).filter(|port| !taken.contains(port));
-        if !self.mended {
+        if !self.fixed {
             return Ok(free.next());
         }
         for port in free {
@@ -62,8 +62,8 @@ impl Reconciler<Endpoint> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Endpoint>::new(Operator { mended }).owns::<ConfigMap>().concurrency(4);
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Endpoint>::new(Operator { fixed }).owns::<ConfigMap>().concurrency(4);
     manager.kind::<Endpoint>().controller(controller)
 }
 

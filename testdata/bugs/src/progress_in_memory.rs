@@ -3,7 +3,7 @@
 //! The operator starts an initialization for each object, and remembers for which it has. A restart, or another leader, remembers
 //! nothing, and initializes again what is in use.
 //!
-//! The mended operator looks for what an initialization leaves.
+//! The fixed operator looks for what an initialization leaves.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(crate) struct VolumeSpec {
 
 #[derive(Default)]
 struct Operator {
-    mended: bool,
+    fixed: bool,
     formatted: Mutex<BTreeSet<Option<String>>>,
 }
 
@@ -31,7 +31,7 @@ impl Reconciler<Volume> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, volume: &Volume, ctx: &Context<Volume>) -> Result<Action, ClientError> {
-        if self.mended {
+        if self.fixed {
             let name = format!("format-{}", volume.name_any());
             if ctx.get::<Pod>(&ctx.key().sibling(&name))?.is_none() {
                 ctx.get_or_create_child(pod(named(&name), "mkfs")).await?;
@@ -44,8 +44,8 @@ impl Reconciler<Volume> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let operator = Operator { mended, ..Operator::default() };
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let operator = Operator { fixed, ..Operator::default() };
     manager.kind::<Volume>().controller(Controller::<Volume>::new(operator).owns::<Pod>())
 }
 

@@ -5,7 +5,7 @@
 //! finalizer have it with objects that are deleted in the foreground. In a namespace that is being deleted, the creation is
 //! refused instead, and the finalizer stays for ever.
 //!
-//! The mended operator only deletes in its cleanup.
+//! The fixed operator only deletes in its cleanup.
 
 use kube::Resource;
 
@@ -25,7 +25,7 @@ pub(crate) struct QueueSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
@@ -57,7 +57,7 @@ impl Reconciler<Queue> for Operator {
     }
 
     async fn cleanup(&self, queue: &Queue, ctx: &Context<Queue>) -> Result<Action, ClientError> {
-        if !self.mended {
+        if !self.fixed {
             self.create(queue, ctx).await?;
         }
         let children = ctx.children::<ConfigMap>()?;
@@ -65,12 +65,12 @@ impl Reconciler<Queue> for Operator {
             ctx.delete(child.as_ref()).any_version().await?;
         }
         let wait = Action::requeue_after(Duration::from_secs(5));
-        Ok(if children.is_empty() && self.mended { Action::await_change() } else { wait })
+        Ok(if children.is_empty() && self.fixed { Action::await_change() } else { wait })
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Queue>().controller(Controller::<Queue>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Queue>().controller(Controller::<Queue>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

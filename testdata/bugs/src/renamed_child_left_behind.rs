@@ -3,7 +3,7 @@
 //! The spec says how the secret is called that the operator makes. When a user changes it, the operator makes the new one, and the
 //! old one stays, with credentials that nobody thinks of. Acto reported it for MongoDB's operator twice.
 //!
-//! The mended operator deletes children that the spec doesn't name.
+//! The fixed operator deletes children that the spec doesn't name.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct CredentialSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Credential> for Operator {
@@ -31,7 +31,7 @@ impl Reconciler<Credential> for Operator {
         if ctx.get::<Secret>(&ctx.key().sibling(name))?.is_none() {
             ctx.get_or_create_child(Secret { metadata: named(name), ..Secret::default() }).await?;
         }
-        for secret in ctx.children::<Secret>()?.iter().filter(|secret| self.mended && secret.name_any() != *name) {
+        for secret in ctx.children::<Secret>()?.iter().filter(|secret| self.fixed && secret.name_any() != *name) {
             if is_current(credential, ctx).await? {
                 ctx.delete(secret.as_ref()).any_version().await?;
             }
@@ -40,8 +40,8 @@ impl Reconciler<Credential> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Credential>().controller(Controller::<Credential>::new(Operator { mended }).owns::<Secret>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Credential>().controller(Controller::<Credential>::new(Operator { fixed }).owns::<Secret>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -4,7 +4,7 @@
 //! reports it and asks to run again at once, without a delay and past the queue's backoff. It then fills the log and takes the
 //! API server's time until a user corrects the spec.
 //!
-//! The mended operator returns the error, and leaves the pace to the queue.
+//! The fixed operator returns the error, and leaves the pace to the queue.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct RunnerSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Runner> for Operator {
@@ -31,14 +31,14 @@ impl Reconciler<Runner> for Operator {
             return Ok(Action::await_change());
         }
         match ctx.get_or_create_child(pod(named(&runner.name_any()), &runner.spec.image)).await {
-            Err(error) if error.refusal().is_some() && !self.mended => Ok(Action::requeue_after(Duration::ZERO)),
+            Err(error) if error.refusal().is_some() && !self.fixed => Ok(Action::requeue_after(Duration::ZERO)),
             answer => answer.map(|_| Action::await_change()),
         }
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Runner>().controller(Controller::<Runner>::new(Operator { mended }).owns::<Pod>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Runner>().controller(Controller::<Runner>::new(Operator { fixed }).owns::<Pod>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

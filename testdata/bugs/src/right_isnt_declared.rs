@@ -3,7 +3,7 @@
 //! The operator reads the nodes to decide how many replicas it needs. Its author's test cluster lets it do everything. In production
 //! its role is generated from what it declares, and the request is refused.
 //!
-//! The mended operator declares the rule.
+//! The fixed operator declares the rule.
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -34,10 +34,10 @@ impl Reconciler<Spread> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let controller = Controller::<Spread>::new(Operator).owns::<ConfigMap>();
     let rule = PolicyRule::of::<Node>([Verb::List]);
-    let controller = if mended { controller.rbac(|role| role.allow(rule)) } else { controller };
+    let controller = if fixed { controller.rbac(|role| role.allow(rule)) } else { controller };
     manager.kind::<Spread>().controller(controller)
 }
 

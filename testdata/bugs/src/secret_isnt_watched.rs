@@ -3,7 +3,7 @@
 //! The operator reads a secret that its object names. If there is none, it reports that, and waits for a change; but nothing wakes
 //! it when the secret is created. Users then edit the object, or restart the operator.
 //!
-//! The mended operator watches the secret that it has read.
+//! The fixed operator watches the secret that it has read.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct MailerSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Mailer> for Operator {
@@ -28,7 +28,7 @@ impl Reconciler<Mailer> for Operator {
 
     async fn reconcile(&self, mailer: &Mailer, ctx: &Context<Mailer>) -> Result<Action, ClientError> {
         let key = ctx.key().sibling(&mailer.spec.secret);
-        let is_there = if self.mended {
+        let is_there = if self.fixed {
             matches!(ctx.watch_object::<Secret>(&key), Ok(Some(_)))
         } else {
             ctx.live().get::<Secret>(&key).await?.is_some()
@@ -40,9 +40,9 @@ impl Reconciler<Mailer> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let rule = PolicyRule::of::<Secret>([Verb::Get, Verb::List, Verb::Watch]);
-    let controller = Controller::<Mailer>::new(Operator { mended }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
+    let controller = Controller::<Mailer>::new(Operator { fixed }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
     manager.kind::<Mailer>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The operator makes an account that all objects of the namespace share, owned by the object that came first. When that is
 //! deleted, the garbage collector takes the account with it, and the others stop working.
 //!
-//! The mended operator adds each object to the owners; the account goes with the last one.
+//! The fixed operator adds each object to the owners; the account goes with the last one.
 
 use kubewright::owner::{has_owner, set_owner_reference};
 
@@ -21,7 +21,7 @@ pub(crate) struct SessionSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Session> for Operator {
@@ -31,7 +31,7 @@ impl Reconciler<Session> for Operator {
         let key = ctx.key().sibling("session-account");
         let uid = session.metadata.uid.clone().unwrap_or_default();
         let known = ctx.get::<ConfigMap>(&key)?;
-        if known.as_ref().is_some_and(|known| has_owner(known.as_ref(), &uid) || !self.mended) {
+        if known.as_ref().is_some_and(|known| has_owner(known.as_ref(), &uid) || !self.fixed) {
             return Ok(Action::await_change());
         }
         if !is_current(session, ctx).await? {
@@ -51,9 +51,9 @@ impl Reconciler<Session> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let rule = PolicyRule::of::<ConfigMap>([Verb::Update]);
-    let controller = Controller::<Session>::new(Operator { mended }).owns_for_every_owner::<ConfigMap>();
+    let controller = Controller::<Session>::new(Operator { fixed }).owns_for_every_owner::<ConfigMap>();
     manager.kind::<Session>().controller(controller.rbac(|role| role.allow(rule)))
 }
 

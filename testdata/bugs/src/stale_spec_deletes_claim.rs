@@ -4,7 +4,7 @@
 //! before the user's last edit, and then deletes the claim that was made after it, with the data. Kubernetes had this with
 //! StatefulSets and nodes first (kubernetes/kubernetes#59848); Sieve (OSDI '22, "stale state") found it in seven operators.
 //!
-//! The mended operator asks the API server whether its object is still as it was read, and deletes the claim only if that is the
+//! The fixed operator asks the API server whether its object is still as it was read, and deletes the claim only if that is the
 //! one it has read.
 
 use crate::kit::*;
@@ -22,7 +22,7 @@ pub(crate) struct ArchiveSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Archive> for Operator {
@@ -37,7 +37,7 @@ impl Reconciler<Archive> for Operator {
             }
             return Ok(Action::await_change());
         };
-        if !archive.spec.storage && self.mended {
+        if !archive.spec.storage && self.fixed {
             if is_current(archive, ctx).await? {
                 ctx.delete(known.as_ref()).any_version().await?;
             }
@@ -48,8 +48,8 @@ impl Reconciler<Archive> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Archive>::new(Operator { mended }).owns::<PersistentVolumeClaim>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Archive>::new(Operator { fixed }).owns::<PersistentVolumeClaim>();
     manager.kind::<Archive>().controller(controller)
 }
 

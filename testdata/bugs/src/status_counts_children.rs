@@ -4,7 +4,7 @@
 //! conventions ask that the status can be rebuilt by observation, since it may be lost: by a crash before it is written, or by a
 //! backup that is restored without it. Then all members are created once more.
 //!
-//! The mended operator counts what exists, and gives the members names of which each exists once.
+//! The fixed operator counts what exists, and gives the members names of which each exists once.
 
 use crate::kit::*;
 
@@ -25,14 +25,14 @@ pub(crate) struct PoolStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Pool> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, pool: &Pool, ctx: &Context<Pool>) -> Result<Action, ClientError> {
-        if self.mended {
+        if self.fixed {
             for index in 0..pool.spec.members {
                 let name = format!("{}-{index}", pool.name_any());
                 if ctx.get::<Pod>(&ctx.key().sibling(&name))?.is_none() {
@@ -50,8 +50,8 @@ impl Reconciler<Pool> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Pool>().controller(Controller::<Pool>::new(Operator { mended }).owns::<Pod>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Pool>().controller(Controller::<Pool>::new(Operator { fixed }).owns::<Pod>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator looks at its object every minute, and writes into the status when it has looked. Each look is a write, which wakes
 //! all who watch the kind, itself included. With a shorter interval, or a time of higher resolution, it never stops.
 //!
-//! The mended operator writes the time of the last change.
+//! The fixed operator writes the time of the last change.
 
 use crate::kit::*;
 
@@ -26,7 +26,7 @@ pub(crate) struct MonitorStatus {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Monitor> for Operator {
@@ -34,15 +34,15 @@ impl Reconciler<Monitor> for Operator {
 
     async fn reconcile(&self, monitor: &Monitor, ctx: &Context<Monitor>) -> Result<Action, ClientError> {
         let known = monitor.status.as_ref().is_some_and(|status| status.target == monitor.spec.target);
-        if !(known && self.mended) {
+        if !(known && self.fixed) {
             ctx.set_status(MonitorStatus { target: monitor.spec.target.clone(), time: ctx.now().to_string() }).await?;
         }
         Ok(Action::requeue_after(Duration::from_secs(60)))
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Monitor>().controller(Controller::<Monitor>::new(Operator { mended }))
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Monitor>().controller(Controller::<Monitor>::new(Operator { fixed }))
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

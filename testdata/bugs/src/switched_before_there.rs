@@ -3,7 +3,7 @@
 //! On a change of the version the operator points the route to the new release, and then creates the release. In between, for ever
 //! if the creation is refused, the route leads nowhere.
 //!
-//! The mended operator creates the release first, and deletes the old one last.
+//! The fixed operator creates the release first, and deletes the old one last.
 
 use crate::kit::*;
 
@@ -19,7 +19,7 @@ pub(crate) struct ReleaseSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Operator {
@@ -34,19 +34,19 @@ impl Reconciler<Release> for Operator {
 
     async fn reconcile(&self, release: &Release, ctx: &Context<Release>) -> Result<Action, ClientError> {
         let name = format!("{}-{}", release.name_any(), release.spec.version);
-        if !self.mended {
+        if !self.fixed {
             self.switch(release, &name, ctx).await?;
         }
         ctx.apply_child(config_map(named(&name), "version", &release.spec.version)).await?;
-        if self.mended {
+        if self.fixed {
             self.switch(release, &name, ctx).await?;
         }
         Ok(Action::await_change())
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    manager.kind::<Release>().controller(Controller::<Release>::new(Operator { mended }).owns::<ConfigMap>())
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    manager.kind::<Release>().controller(Controller::<Release>::new(Operator { fixed }).owns::<ConfigMap>())
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

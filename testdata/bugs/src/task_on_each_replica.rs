@@ -4,7 +4,7 @@
 //! lease; the task runs on each replica, and each meter is billed as often as there are replicas. In controller-runtime it takes
 //! a method that says so.
 //!
-//! The mended task runs on the leader, and names the bill after its meter.
+//! The fixed task runs on the leader, and names the bill after its meter.
 
 use kube::api::ListParams;
 use kubewright::{client::Client, manager::Runnable};
@@ -24,24 +24,24 @@ pub(crate) struct MeterSpec {
 }
 
 /// Bills the meters that have no bill. Errors are left to the next call.
-async fn bill(client: kube::Client, mended: bool) -> Result<(), ClientError> {
+async fn bill(client: kube::Client, fixed: bool) -> Result<(), ClientError> {
     let client = Client::new(client).field_owner("billing").namespace("default");
     let (meters, bills) = (client.kind::<Meter>(), client.kind::<ConfigMap>());
     let known = bills.list(&ListParams::default()).await?;
     for meter in meters.list(&ListParams::default()).await? {
         let name = meter.name_any();
         if known.iter().all(|bill| entry(bill, "meter") != name) {
-            let metadata = if mended { named(&format!("bill-{name}")) } else { generated(&format!("bill-{name}-")) };
+            let metadata = if fixed { named(&format!("bill-{name}")) } else { generated(&format!("bill-{name}-")) };
             bills.create(&config_map(metadata, "meter", &name)).await?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let task = Runnable::new("billing", async move |context| {
         while context.cancelled.run_until_cancelled(sleep(Duration::from_secs(60))).await.is_some() {
-            let _ = bill(context.client.clone(), mended).await;
+            let _ = bill(context.client.clone(), fixed).await;
         }
         Ok(())
     });
@@ -49,7 +49,7 @@ pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
         PolicyRule::of::<ConfigMap>([Verb::List, Verb::Create]),
         PolicyRule::of::<Meter>([Verb::List]),
     ];
-    let task = rules.into_iter().fold(task.needs_leader(mended), Runnable::policy_rule);
+    let task = rules.into_iter().fold(task.needs_leader(fixed), Runnable::policy_rule);
     manager.kind::<Meter>().runnable(task)
 }
 

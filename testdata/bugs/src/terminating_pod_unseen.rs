@@ -4,7 +4,7 @@
 //! looks, because it was restarted or its events came late, it never sees the timestamp, and the claim stays. Sieve calls the
 //! pattern "unobserved state".
 //!
-//! The mended operator acts by what is there: a claim whose pod isn't wanted.
+//! The fixed operator acts by what is there: a claim whose pod isn't wanted.
 
 use crate::kit::*;
 
@@ -20,7 +20,7 @@ pub(crate) struct RingSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Ring> for Operator {
@@ -43,7 +43,7 @@ impl Reconciler<Ring> for Operator {
         for claim in claims.iter().filter(|claim| !wanted.contains(&claim.name_any())) {
             let pod = pods.iter().find(|pod| pod.name_any() == claim.name_any());
             let is_leaving = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
-            if (is_leaving || self.mended) && is_current(ring, ctx).await? {
+            if (is_leaving || self.fixed) && is_current(ring, ctx).await? {
                 ctx.delete(claim.as_ref()).any_version().await?;
             }
         }
@@ -51,8 +51,8 @@ impl Reconciler<Ring> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Ring>::new(Operator { mended }).owns::<Pod>().owns::<PersistentVolumeClaim>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Ring>::new(Operator { fixed }).owns::<Pod>().owns::<PersistentVolumeClaim>();
     manager.kind::<Ring>().controller(controller)
 }
 

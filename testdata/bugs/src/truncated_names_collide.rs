@@ -3,7 +3,7 @@
 //! A name may have 253 characters, but a label's value and the name of a Service only 63. The operator cuts the name of its child
 //! off there. Two objects whose names begin alike then want the same child: the second one never gets it.
 //!
-//! The mended operator shortens with a hash of the whole name.
+//! The fixed operator shortens with a hash of the whole name.
 
 use kubewright::name::shorten;
 
@@ -22,7 +22,7 @@ pub(crate) struct PipelineSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Pipeline> for Operator {
@@ -30,7 +30,7 @@ impl Reconciler<Pipeline> for Operator {
 
     async fn reconcile(&self, pipeline: &Pipeline, ctx: &Context<Pipeline>) -> Result<Action, ClientError> {
         let name = pipeline.name_any();
-        let name = if self.mended { shorten(&name, 63) } else { name.chars().take(63).collect() };
+        let name = if self.fixed { shorten(&name, 63) } else { name.chars().take(63).collect() };
         match ctx.get_or_create_child(config_map(named(&name), "steps", &pipeline.spec.steps.to_string())).await {
             // It is somebody else's, and no retry will change that.
             Err(ClientError::NameTaken { .. }) => Ok(Action::await_change()),
@@ -39,8 +39,8 @@ impl Reconciler<Pipeline> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    let controller = Controller::<Pipeline>::new(Operator { mended }).owns::<ConfigMap>();
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    let controller = Controller::<Pipeline>::new(Operator { fixed }).owns::<ConfigMap>();
     manager.kind::<Pipeline>().controller(controller)
 }
 

@@ -3,7 +3,7 @@
 //! The new version of the operator has another label in the selector of its deployment. The selector of a deployment is immutable:
 //! after the upgrade every update is refused, and no change of the spec arrives any more.
 //!
-//! The mended operator keeps the selector of a deployment that exists.
+//! The fixed operator keeps the selector of a deployment that exists.
 
 use k8s_openapi::{
     api::{apps::v1::{Deployment, DeploymentSpec}, core::v1::PodTemplateSpec},
@@ -26,14 +26,14 @@ pub(crate) struct ConsoleSpec {
 
 struct Operator {
     key: &'static str,
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Console> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, console: &Console, ctx: &Context<Console>) -> Result<Action, ClientError> {
-        let known = ctx.get::<Deployment>(ctx.key())?.filter(|_| self.mended);
+        let known = ctx.get::<Deployment>(ctx.key())?.filter(|_| self.fixed);
         let known = known.and_then(|known| known.spec.as_ref()?.selector.match_labels.clone());
         let labels = known.unwrap_or_else(|| [(self.key.to_owned(), console.name_any())].into());
         let template = PodTemplateSpec {
@@ -53,11 +53,11 @@ fn add(manager: Manager, operator: Operator) -> Manager {
 }
 
 pub(crate) fn old(manager: Manager) -> Manager {
-    add(manager, Operator { key: "app", mended: false })
+    add(manager, Operator { key: "app", fixed: false })
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    add(manager, Operator { key: "app.kubernetes.io/instance", mended })
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    add(manager, Operator { key: "app.kubernetes.io/instance", fixed })
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The new version of the operator calls its child otherwise. It creates the child under the new name, and doesn't know the old
 //! name any more: both run.
 //!
-//! The mended operator deletes children that it doesn't want, whatever they are called.
+//! The fixed operator deletes children that it doesn't want, whatever they are called.
 
 use crate::kit::*;
 
@@ -21,7 +21,7 @@ pub(crate) struct AgentSpec {
 
 struct Operator {
     suffix: &'static str,
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Agent> for Operator {
@@ -32,7 +32,7 @@ impl Reconciler<Agent> for Operator {
         if ctx.get::<Pod>(&ctx.key().sibling(&name))?.is_none() {
             ctx.get_or_create_child(pod(named(&name), &agent.spec.image)).await?;
         }
-        for pod in ctx.children::<Pod>()?.iter().filter(|pod| self.mended && pod.name_any() != name) {
+        for pod in ctx.children::<Pod>()?.iter().filter(|pod| self.fixed && pod.name_any() != name) {
             ctx.delete(pod.as_ref()).any_version().await?;
         }
         Ok(Action::await_change())
@@ -44,11 +44,11 @@ fn add(manager: Manager, operator: Operator) -> Manager {
 }
 
 pub(crate) fn old(manager: Manager) -> Manager {
-    add(manager, Operator { suffix: "tunnel", mended: false })
+    add(manager, Operator { suffix: "tunnel", fixed: false })
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
-    add(manager, Operator { suffix: "router", mended })
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
+    add(manager, Operator { suffix: "router", fixed })
 }
 
 pub(crate) async fn scenario(sim: &Sim) {

@@ -3,7 +3,7 @@
 //! The operator needs a secret that a user provides, and looks for it every ten seconds within one run. The run holds its worker:
 //! objects whose secrets exist aren't served while one is missing somewhere.
 //!
-//! The mended operator watches the secret, and ends the run.
+//! The fixed operator watches the secret, and ends the run.
 
 use tokio::time::sleep;
 
@@ -22,7 +22,7 @@ pub(crate) struct ConnectorSpec {
 }
 
 struct Operator {
-    mended: bool,
+    fixed: bool,
 }
 
 impl Reconciler<Connector> for Operator {
@@ -30,7 +30,7 @@ impl Reconciler<Connector> for Operator {
 
     async fn reconcile(&self, connector: &Connector, ctx: &Context<Connector>) -> Result<Action, ClientError> {
         let key = ctx.key().sibling(&connector.spec.secret);
-        if self.mended {
+        if self.fixed {
             if !matches!(ctx.watch_object::<Secret>(&key), Ok(Some(_))) {
                 return Ok(Action::await_change());
             }
@@ -44,10 +44,10 @@ impl Reconciler<Connector> for Operator {
     }
 }
 
-pub(crate) fn register(manager: Manager, mended: bool) -> Manager {
+pub(crate) fn register(manager: Manager, fixed: bool) -> Manager {
     let rule = PolicyRule::of::<Secret>([Verb::Get, Verb::List, Verb::Watch]);
     let controller =
-        Controller::<Connector>::new(Operator { mended }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
+        Controller::<Connector>::new(Operator { fixed }).owns::<ConfigMap>().rbac(|role| role.allow(rule));
     manager.kind::<Connector>().controller(controller)
 }
 

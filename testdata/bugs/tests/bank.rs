@@ -1,6 +1,6 @@
-//! Each bug is found, and the mended operator isn't blamed.
+//! Each bug is found, and the fixed operator isn't blamed.
 //!
-//! With the environment variable `KUBEWRIGHT_EXHAUSTIVE`, as in `cargo xtask test --all`, the mended operators make sixteen runs, some with several
+//! With the environment variable `KUBEWRIGHT_EXHAUSTIVE`, as in `cargo xtask test --all`, the fixed operators make sixteen runs, some with several
 //! faults; without it, eight. Both run with the faults that show the bug, too.
 
 use bug_bank::BUGS;
@@ -17,15 +17,15 @@ fn check(name: &str) {
     let failure = search.failures.first().unwrap_or_else(|| panic!("the bug isn't found in {} runs", search.runs));
     assert!(failure.schedule.injections.len() <= MOST_FAULTS, "{}", failure.schedule);
 
-    let mended = bug.simulation(true);
+    let fixed = bug.simulation(true);
     let mut settings = Settings::default();
     settings.replay = Some(failure.schedule.clone());
-    let replayed = settings.search(&mended).unwrap();
+    let replayed = settings.search(&fixed).unwrap();
     assert_eq!(replayed.failures.first().map(|it| story::text(name, it)), None, "with the faults that show the bug");
     let is_exhaustive = std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty());
     let budget = if is_exhaustive { Budget::default().runs(16).combinations() } else { Budget::default().runs(8) };
-    let blamed = mended.search(&budget).unwrap();
-    assert_eq!(blamed.failures.first().map(|it| story::text(name, it)), None, "the mended operator");
+    let blamed = fixed.search(&budget).unwrap();
+    assert_eq!(blamed.failures.first().map(|it| story::text(name, it)), None, "the fixed operator");
 }
 
 /// What the oracle of writes from an older state finds needs no condition of the author.

@@ -326,7 +326,7 @@ async fn a_folder_brings_clusters_in_and_rubbish_is_left_out() {
     let running = run(manager.runnable(clusters.kubeconfig_folder(folder.path())));
     until("there is a cluster", || async { clusters.names() == ["south", "west"] }).await;
     write("rubbish.yaml", &kubeconfig(&json!({"token": "t"})));
-    until("a mended file is a cluster", || async { clusters.names() == ["rubbish", "south", "west"] }).await;
+    until("a fixed file is a cluster", || async { clusters.names() == ["rubbish", "south", "west"] }).await;
     std::fs::remove_file(folder.path().join("south.yaml")).expect("removed");
     until("a removed file is none", || async { clusters.names() == ["rubbish", "west"] }).await;
     west.create_fleet("a", 1).await;

@@ -56,7 +56,7 @@ fn check(scenario: &Scenario, seeds: u64) {
 
 #[test]
 fn each_seed_makes_one_history() {
-    let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Mended), notes_its_instance);
+    let scenario = Scenario::new("notes", |manager| register(manager, Behavior::Fixed), notes_its_instance);
     check(&scenario, seeds(20, 1000));
 }
 

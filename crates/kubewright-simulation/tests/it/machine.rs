@@ -25,7 +25,7 @@ struct MachineStatus {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Behavior {
     Forgets,
-    Mended,
+    Fixed,
     Panics,
     Spins,
     WritesAgain,
@@ -175,10 +175,10 @@ fn a_failure_is_shrunk_to_the_steps_that_it_needs() {
 }
 
 #[test]
-fn a_mended_operator_is_not_blamed() {
-    let scenario = Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance);
+fn a_fixed_operator_is_not_blamed() {
+    let scenario = Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_its_instance);
     let search = scenario.search(&Budget::default()).unwrap();
-    let story = search.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
+    let story = search.failures.first().map(|failure| kubewright_simulation::story::text("fixed", failure));
     assert_eq!(story, None);
     // At each write the user may edit or recreate the object or change its status, a quota may be full and a webhook unavailable; at each step
     // there are the restarts, the user (but for the policy of a deletion), the clock, the quota, the webhook and the namespace.
@@ -189,7 +189,7 @@ fn a_mended_operator_is_not_blamed() {
     let single = of_writes + search.events * EventFault::ALL.len() + of_requests + of_steps;
     assert!(search.is_complete && search.writes >= 2 && search.events >= 2 && search.runs == 2 + single);
     let several = scenario.search(&Budget::default().runs(search.runs + 30).combinations()).unwrap();
-    let story = several.failures.first().map(|failure| kubewright_simulation::story::text("mended", failure));
+    let story = several.failures.first().map(|failure| kubewright_simulation::story::text("fixed", failure));
     assert_eq!(story, None);
     assert_eq!(several.runs, search.runs + 30);
     scenario.test();
@@ -197,7 +197,7 @@ fn a_mended_operator_is_not_blamed() {
 
 #[test]
 fn faults_of_events_happen_as_told() {
-    let scenario = Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance);
+    let scenario = Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_its_instance);
     let count = |outcome: &Outcome, part: &str| {
         outcome.history.records().iter().filter(|record| record.to_string().contains(part)).count()
     };
@@ -256,7 +256,7 @@ fn conditions_are_checked() {
     let run = |user: for<'a> fn(&'a Sim) -> Boxed<'a>| {
         let scenario = Scenario::new(
             "conditions",
-            |manager| register(manager, Behavior::Mended),
+            |manager| register(manager, Behavior::Fixed),
             async move |sim: &Sim| user(sim).await,
         );
         let findings = scenario.run(&Schedule::calm(0)).unwrap().findings;

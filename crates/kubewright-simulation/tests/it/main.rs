@@ -1,4 +1,4 @@
-//! Tests of the simulator: on a small operator with a bug, on the mended one, and on PodSet.
+//! Tests of the simulator: on a small operator with a bug, on the fixed one, and on PodSet.
 
 mod browser;
 mod determinism;

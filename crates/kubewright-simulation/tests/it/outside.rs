@@ -12,8 +12,8 @@ use crate::{
     podset,
 };
 
-fn mended() -> Scenario {
-    Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_its_instance)
+fn fixed() -> Scenario {
+    Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_its_instance)
 }
 
 /// Runs a scenario with one fault, which must happen.
@@ -31,7 +31,7 @@ fn count(outcome: &Outcome, part: &str) -> usize {
 
 #[test]
 fn the_operator_is_down_during_a_step() {
-    let outcome = run(&mended(), Point::Step(0), Fault::User(UserFault::OperatorDown));
+    let outcome = run(&fixed(), Point::Step(0), Fault::User(UserFault::OperatorDown));
     let position = |part: &str| outcome.history.records().iter().position(|it| it.to_string().contains(part)).unwrap();
     assert!(position("process 0 is stopped") < position("Machine default/build: Added"));
     assert!(position("Machine default/build: Added") < position("process 1 starts"));
@@ -39,9 +39,9 @@ fn the_operator_is_down_during_a_step() {
 
 #[test]
 fn the_user_edits_and_recreates_the_object_of_a_step() {
-    let outcome = run(&mended(), Point::Step(0), Fault::User(UserFault::Recreated));
+    let outcome = run(&fixed(), Point::Step(0), Fault::User(UserFault::Recreated));
     assert_eq!(count(&outcome, "API server  Machine default/build: Added"), 2);
-    let outcome = run(&mended(), Point::Write(1), Fault::User(UserFault::Edited));
+    let outcome = run(&fixed(), Point::Write(1), Fault::User(UserFault::Edited));
     let is_edited = outcome.history.records().iter().any(|record| match &record.entry {
         Entry::Change { kind, object, .. } => kind == "Machine" && object.to_string().contains("edited-by"),
         _ => false,
@@ -52,7 +52,7 @@ fn the_user_edits_and_recreates_the_object_of_a_step() {
 #[test]
 fn a_restarted_operator_sees_an_older_state() {
     for fault in RestartFault::ALL {
-        let outcome = run(&mended(), Point::Step(0), Fault::Restart(fault));
+        let outcome = run(&fixed(), Point::Step(0), Fault::Restart(fault));
         assert_eq!(count(&outcome, "process 0 is restarted"), 1);
         // The events that its first lists lack arrive a minute later.
         let restart =
@@ -67,7 +67,7 @@ fn the_clock_jumps() {
     for (fault, hours) in [(WorldFault::ClockAhead, 1), (WorldFault::ClockBack, -1)] {
         let scenario = Scenario::new(
             "time",
-            |manager| register(manager, Behavior::Mended),
+            |manager| register(manager, Behavior::Fixed),
             async move |sim: &kubewright_simulation::Sim| {
                 notes_its_instance(sim).await;
                 let before = sim.now();
@@ -118,13 +118,13 @@ fn pods_fail_are_evicted_and_are_not_ready() {
 
 #[test]
 fn a_replica_takes_over_with_an_older_cache() {
-    let outcome = run(&mended().replicas(2), Point::Request(8), Fault::Process(ProcessFault::TakenOver));
+    let outcome = run(&fixed().replicas(2), Point::Request(8), Fault::Process(ProcessFault::TakenOver));
     assert_eq!(count(&outcome, "starts"), 3);
 }
 
 #[test]
 fn an_operator_is_upgraded_after_the_first_wait_or_at_a_request() {
-    let scenario = mended().upgrade(|manager| register(manager, Behavior::Mended));
+    let scenario = fixed().upgrade(|manager| register(manager, Behavior::Fixed));
     let calm = scenario.run(&Schedule::calm(0)).unwrap();
     assert_eq!((count(&calm, "process 0 is restarted"), count(&calm, "process 1 starts")), (1, 1));
     let outcome = run(&scenario, Point::Request(4), Fault::Process(ProcessFault::Upgraded));
@@ -133,7 +133,7 @@ fn an_operator_is_upgraded_after_the_first_wait_or_at_a_request() {
 
 #[test]
 fn an_event_of_another_watch_overtakes() {
-    run(&mended(), Point::Event(1), Fault::Event(EventFault::Overtaken));
+    run(&fixed(), Point::Event(1), Fault::Event(EventFault::Overtaken));
 }
 
 /// Returns the virtual time of the first record that contains a text, in seconds since the fault.
@@ -147,19 +147,19 @@ fn seconds_until(outcome: &Outcome, text: &str) -> Option<u64> {
 #[test]
 fn a_quota_is_full_and_a_webhook_unavailable_for_ten_minutes() {
     for (fault, code) in [(WorldFault::QuotaFull, 403), (WorldFault::WebhookUnavailable, 500)] {
-        let outcome = run(&mended(), Point::Step(0), Fault::World(fault));
+        let outcome = run(&fixed(), Point::Step(0), Fault::World(fault));
         assert!(count(&outcome, &format!("receives {code}")) > 1, "{fault}");
         let created = seconds_until(&outcome, "ConfigMap default/build: Added").unwrap();
         assert!((600..1600).contains(&created), "{fault}: {created} s");
     }
     // The other writes of the user and the cluster aren't affected: the status is written after the object is there.
-    let outcome = run(&mended(), Point::Write(1), Fault::World(WorldFault::QuotaFull));
+    let outcome = run(&fixed(), Point::Write(1), Fault::World(WorldFault::QuotaFull));
     assert_eq!(count(&outcome, "receives 403"), 0);
 }
 
 #[test]
 fn a_namespace_is_deleted_with_all_that_is_in_it() {
-    let outcome = run(&mended(), Point::Step(0), Fault::World(WorldFault::NamespaceDeleted));
+    let outcome = run(&fixed(), Point::Step(0), Fault::World(WorldFault::NamespaceDeleted));
     assert_eq!(count(&outcome, "Machine default/build: Deleted"), 1);
     let [added, deleted] =
         ["Added", "Deleted"].map(|change| count(&outcome, &format!("ConfigMap default/build: {change}")));

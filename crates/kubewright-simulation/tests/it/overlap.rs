@@ -8,8 +8,8 @@ use kubewright_simulation::{
 
 use crate::machine::{Behavior, notes_its_instance, notes_labels_and_deletes, register};
 
-fn mended() -> Scenario {
-    Scenario::new("mended", |manager| register(manager, Behavior::Mended), notes_labels_and_deletes)
+fn fixed() -> Scenario {
+    Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_labels_and_deletes)
 }
 
 /// Runs a scenario with one fault, compared with a run without it.
@@ -22,10 +22,10 @@ fn findings(scenario: &Scenario, point: Point, fault: Fault) -> Vec<String> {
     findings.map(|finding| finding.to_string()).collect()
 }
 
-/// Runs the mended operator with one fault, for which it isn't blamed.
+/// Runs the fixed operator with one fault, for which it isn't blamed.
 fn run(point: Point, fault: Fault) -> Outcome {
-    assert_eq!(findings(&mended(), point, fault), [""; 0], "{fault}");
-    mended().run(&Schedule::calm(0).with(point, fault)).unwrap()
+    assert_eq!(findings(&fixed(), point, fault), [""; 0], "{fault}");
+    fixed().run(&Schedule::calm(0).with(point, fault)).unwrap()
 }
 
 /// Returns the times of the records that contain a text, in seconds.
@@ -36,7 +36,7 @@ fn times(outcome: &Outcome, text: &str) -> Vec<u64> {
 
 /// Returns the number of the request that makes a write.
 fn request_of_write(nth: usize) -> Point {
-    let calm = mended().run(&Schedule::calm(0)).unwrap();
+    let calm = fixed().run(&Schedule::calm(0)).unwrap();
     let number = calm.history.records().iter().find_map(|record| match &record.entry {
         Entry::Request(request) if request.write == Some(nth) => Some(request.number),
         _ => None,
@@ -46,7 +46,7 @@ fn request_of_write(nth: usize) -> Point {
 
 #[test]
 fn an_event_arrives_twice() {
-    let calm = mended().run(&Schedule::calm(0)).unwrap();
+    let calm = fixed().run(&Schedule::calm(0)).unwrap();
     let events = |outcome: &Outcome| {
         let events = outcome.history.records().iter().filter_map(|record| match &record.entry {
             Entry::Event { event, object, version, .. } if event != "BOOKMARK" => {
@@ -136,6 +136,6 @@ fn children_go_first_in_a_deletion_in_the_foreground() {
     };
     let foreground = Fault::User(UserFault::DeletedInForeground);
     assert_eq!(order(&run(Point::Step(2), foreground)), ["ConfigMap", "Machine"]);
-    let background = mended().run(&Schedule::calm(0)).unwrap();
+    let background = fixed().run(&Schedule::calm(0)).unwrap();
     assert_eq!(order(&background), ["Machine", "ConfigMap"]);
 }

@@ -86,8 +86,8 @@ async fn objects_that_cannot_be_written_are_named_and_keep_their_version() {
     assert_eq!(stored(&scene).await, ["v1", "v2"]);
     // The unfinished list would return the object as it was, so a new list is started.
     let odd: Api<v1::Pane> = scene.api();
-    let mended = Patch::Merge(json!({"spec": {"size": "5x6"}}));
-    odd.patch("odd", &PatchParams::default(), &mended).await.unwrap();
+    let fixed = Patch::Merge(json!({"spec": {"size": "5x6"}}));
+    odd.patch("odd", &PatchParams::default(), &fixed).await.unwrap();
     let faults = Faults::new();
     let _refusal = faults.on(&[Verb::Patch], "panes").named("odd").refuse_with(422, "Invalid", "it is odd");
     let error = migrator.run(&faults.client(&scene.client)).await.unwrap_err();
