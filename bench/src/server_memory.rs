@@ -16,7 +16,7 @@ use crate::{
     sizes::Sizes,
 };
 
-/// The number of environment variables with which a stored pod takes 2.9 KB as JSON.
+/// The number of environment variables with which a stored pod takes 3.4 KB as JSON.
 const VARIABLES: usize = 13;
 /// The time without work before the memory is read.
 const QUIET: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ pub(crate) async fn of_the_command(program: &Path, sizes: &Sizes, clock: SharedC
             unit: "MiB",
             limit: Limit::AtMost(limit),
             details: format!("{length} bytes each as JSON"),
-            method: "Resident memory of `kubewright cluster --api-only` after so many pods of 2.9 KB have been created over TLS, and three \
+            method: "Resident memory of `kubewright cluster --api-only` after so many pods of 3.4 KB have been created over TLS, and three \
                      seconds without work.",
         });
     }
