@@ -1,7 +1,8 @@
 //! Checks the length and depth of an expression before it is parsed.
 //!
 //! The parser, the evaluator and the destructors recurse. The parser limits the nesting of parentheses and similar
-//! constructs, but not chains such as `a + a + a`, whose tree is as deep as the chain is long.
+//! constructs, but not chains such as `a + a + a`, whose tree is as deep as the chain is long, nor conditionals such as
+//! `a ? b : c ? d : e`, each of which is an operand of the one before.
 
 /// The maximum length of an expression in characters, as in cel-go.
 const LENGTH_LIMIT: usize = 100_000;
@@ -9,24 +10,22 @@ const LENGTH_LIMIT: usize = 100_000;
 /// The maximum depth of an expression, as in cel-go.
 const DEPTH_LIMIT: usize = 250;
 
-/// Rejects an expression that is too long or too deep. Returns an upper bound of its depth of parentheses.
+/// Rejects an expression that is too long or too deep. Returns an upper bound of the depth to which the parser recurses.
 pub(super) fn check(text: &str) -> Result<usize, String> {
     let length = text.chars().count();
     if length > LENGTH_LIMIT {
         return Err(format!("expression code point size exceeds limit: size: {length}, limit {LENGTH_LIMIT}"));
     }
-    let Depth { tree, parentheses } = depth(text.as_bytes());
-    if tree > DEPTH_LIMIT {
+    if depth(text.as_bytes()) > DEPTH_LIMIT {
         return Err(format!("expression recursion limit exceeded: {DEPTH_LIMIT}"));
     }
-    Ok(parentheses)
+    Ok(openings(text))
 }
 
-/// Upper bounds of an expression's depth.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Depth {
-    tree: usize,
-    parentheses: usize,
+/// Returns the number of openings of parentheses and conditionals, also of those in strings and comments: after a malformed string, the
+/// parser reads on behind its quote.
+fn openings(text: &str) -> usize {
+    text.bytes().filter(|byte| matches!(byte, b'(' | b'[' | b'{' | b'?')).count()
 }
 
 /// The operators within one pair of parentheses. Each adds a level above its left operand.
@@ -34,18 +33,26 @@ struct Depth {
 struct Level {
     /// Levels since the last `&&`, `||`, `,`, `?` or `:`, whose operands are at the same level.
     chain: usize,
+    /// The conditionals since the last `,`: each may be an operand of the one before.
+    conditionals: usize,
     longest: usize,
 }
 
 impl Level {
     fn add(&mut self, levels: usize) {
         self.chain += levels;
-        self.longest = self.longest.max(self.chain);
+        self.longest = self.longest.max(self.chain + self.conditionals);
+    }
+
+    fn add_conditional(&mut self) {
+        self.chain = 0;
+        self.conditionals += 1;
+        self.longest = self.longest.max(self.conditionals);
     }
 }
 
-fn depth(text: &[u8]) -> Depth {
-    let mut parentheses = 0;
+/// Returns an upper bound of the depth of a well-formed expression.
+fn depth(text: &[u8]) -> usize {
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();
     let mut at = 0;
@@ -59,16 +66,15 @@ fn depth(text: &[u8]) -> Depth {
             b'/' if text.get(at) == Some(&b'/') => {
                 at += text[at..].iter().position(|byte| *byte == b'\n').unwrap_or(text.len() - at);
             }
-            b'(' | b'[' | b'{' => {
-                outer.push(std::mem::take(&mut level));
-                parentheses = parentheses.max(outer.len());
-            }
+            b'(' | b'[' | b'{' => outer.push(std::mem::take(&mut level)),
             b')' | b']' | b'}' => {
                 let inner = level.longest;
                 level = outer.pop().unwrap_or_default();
                 level.add(inner + 1);
             }
-            b',' | b':' | b'?' | b'&' | b'|' => level.chain = 0,
+            b'?' => level.add_conditional(),
+            b',' => (level.chain, level.conditionals) = (0, 0),
+            b':' | b'&' | b'|' => level.chain = 0,
             b'+' | b'-' | b'*' | b'/' | b'%' | b'.' => level.add(1),
             b'<' | b'>' | b'=' | b'!' => {
                 level.add(1);
@@ -81,8 +87,7 @@ fn depth(text: &[u8]) -> Depth {
         }
     }
     // Includes unclosed parentheses, which the parser rejects.
-    let tree = outer.iter().map(|level| level.longest).sum::<usize>() + level.longest;
-    Depth { tree, parentheses }
+    outer.iter().map(|level| level.longest).sum::<usize>() + level.longest
 }
 
 /// Returns whether the operator `in` is at `at`.
@@ -114,23 +119,25 @@ mod tests {
 
     #[test]
     fn operators_and_parentheses_add_levels() {
-        for (text, tree, parentheses) in [
-            ("", 0, 0),
-            ("a", 0, 0),
-            ("a + b * c", 2, 0),
-            ("a.b.c == 1 && d == 2", 3, 0),
-            ("f(a + b, c + d + e) + 1", 4, 1),
-            ("((a + b) + c)", 4, 2),
-            ("'a+b.c+d' + 1", 1, 0),
-            (r"'a\'+b.c+d' + 1", 1, 0),
-            (r"r'a\' + 1 + 2", 2, 0),
-            ("'''a'+'b.c''' + 1", 1, 0),
-            ("1 // a + b + c + d\n + 2", 1, 0),
-            ("a.b(c).d(e)[0]", 5, 1),
-            ("inner in inside && min in [in]", 3, 1),
-            ("(((", 0, 3),
+        for (text, tree) in [
+            ("", 0),
+            ("a", 0),
+            ("a + b * c", 2),
+            ("a.b.c == 1 && d == 2", 3),
+            ("f(a + b, c + d + e) + 1", 4),
+            ("((a + b) + c)", 4),
+            ("'a+b.c+d' + 1", 1),
+            (r"'a\'+b.c+d' + 1", 1),
+            (r"r'a\' + 1 + 2", 2),
+            ("'''a'+'b.c''' + 1", 1),
+            ("1 // a + b + c + d\n + 2", 1),
+            ("a.b(c).d(e)[0]", 5),
+            ("inner in inside && min in [in]", 3),
+            ("(((", 0),
+            ("a ? b : c ? d : e + f", 3),
+            ("[a ? b : c, d ? e : (f ? g : h)]", 4),
         ] {
-            assert_eq!(depth(text.as_bytes()), Depth { tree, parentheses }, "{text}");
+            assert_eq!(depth(text.as_bytes()), tree, "{text}");
         }
     }
 

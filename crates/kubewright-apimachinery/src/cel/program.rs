@@ -17,12 +17,12 @@ use super::{
     policy::Composed,
 };
 
-/// The maximum depth of parentheses of an expression that is parsed on the caller's thread.
+/// The maximum number of parentheses and conditionals of an expression that is parsed on the caller's thread.
 const SHALLOW: usize = 12;
 
-/// The stack size of the thread that parses deeper expressions, in bytes. A debug build of the parser uses about 100 KB
+/// The stack size of the thread that parses deeper expressions, in bytes. A debug build of the parser uses about 120 KB
 /// per level.
-const STACK: usize = 32 * 1024 * 1024;
+const STACK: usize = 48 * 1024 * 1024;
 
 const UNPARSABLE: &str = "the expression cannot be parsed";
 

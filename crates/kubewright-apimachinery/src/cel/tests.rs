@@ -226,13 +226,20 @@ fn the_deepest_expression_needs_little_stack() {
     let chain = vec!["1"; 251].join(" + ");
     let nested = format!("{}1{}", "(1 + ".repeat(90), ")".repeat(90));
     let long = vec!["self.replicas > 0"; 4000].join(" && ");
-    for text in [chain, nested, long] {
+    let conditional = format!("{}1", "self.replicas > 9 ? 0 : ".repeat(90));
+    for text in [chain, nested, long, conditional] {
         let run = move || drop(evaluate(&text).unwrap());
+        std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(run).unwrap().join().unwrap();
+    }
+    // The parser reads on behind the quote of a string without an end.
+    for malformed in [format!("'{}", "a[".repeat(300)), format!("'\\q' + {}'", "(".repeat(300))] {
+        let run = move || assert!(evaluate(&malformed).is_err());
         std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(run).unwrap().join().unwrap();
     }
     check_error(&vec!["1"; 100_000].join("+"), "exceeds limit");
     check_error(&vec!["1"; 10_000].join("+"), "recursion limit exceeded");
     check_error(&vec!["a"; 10_000].join("."), "recursion limit exceeded");
+    check_error(&format!("{}1", "true ? 0 : ".repeat(251)), "recursion limit exceeded");
 }
 
 fn holds(conditions: &[&str]) -> Result<bool, String> {
