@@ -31,8 +31,8 @@ use crate::{
 const GONE: Duration = Duration::from_secs(600);
 /// The interval at which pods and objects are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// The interval at which it is looked whether a held object is deleted, until the end of the run.
-const GLANCE: Duration = Duration::from_secs(15);
+/// The interval of the checks whether an object with the finalizer is being deleted.
+const HOLD_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// The name of the quota that is full.
 const QUOTA: &str = "simulation";
 /// Kinds that the cluster itself has to create, or that nobody counts.
@@ -309,7 +309,7 @@ impl Outside {
             let name = target.name;
             self.spawn(async move {
                 while api.get(&name).await.is_ok_and(|object| object.metadata.deletion_timestamp.is_none()) {
-                    sleep(GLANCE).await;
+                    sleep(HOLD_CHECK_INTERVAL).await;
                 }
                 sleep(HELD).await;
                 release(&api, &name).await;

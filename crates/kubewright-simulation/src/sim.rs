@@ -26,8 +26,8 @@ use crate::{
 /// How long [`Sim::until`] waits, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// How long the user waits to repeat a step that was refused because a webhook didn't answer.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The time until the user repeats a step that was refused because a webhook didn't answer.
+const REPEAT_DELAY: Duration = Duration::from_secs(5);
 
 /// A time in which everything that a step causes has happened, so that faults that belong some time after it happen now.
 const LATER: Duration = Duration::from_secs(300);
@@ -242,7 +242,7 @@ impl Sim {
                     if std::mem::take(&mut is_down) {
                         self.start_again().await;
                     }
-                    self.pass(AGAIN).await;
+                    self.pass(REPEAT_DELAY).await;
                 }
                 Err(error) => self.fail(Finding::new("step", error)).await,
             }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_are_told_in_a_few_words() {
+    fn reviews_have_short_descriptions() {
         let request =
             json!({"operation": "CREATE", "resource": {"resource": "cows"}, "namespace": "default", "name": "elsie"});
         assert_eq!(about(&body(json!({"request": request}))), "CREATE cows default/elsie");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_in_a_few_words() {
+    fn responses_have_short_descriptions() {
         for (response, expected) in [
             (json!({"allowed": true}), "allows"),
             (json!({"allowed": true, "patch": "W10="}), "allows with changes"),

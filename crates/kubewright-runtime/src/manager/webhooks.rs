@@ -35,8 +35,8 @@ impl Manager {
         Self { webhook_server: Some(server), ..self }
     }
 
-    /// Returns the routes of the webhooks and conversions, for tests that send reviews without a connection and a certificate. `None` if
-    /// there are none. The requests aren't counted in the manager's metrics.
+    /// Returns the routes of the webhooks and conversions, or `None` for a manager without any. Tests send reviews to them without a
+    /// connection and a certificate. The metrics of the manager don't count these requests.
     ///
     /// # Errors
     /// If a path is malformed, or used twice.

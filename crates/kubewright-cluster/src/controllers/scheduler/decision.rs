@@ -224,7 +224,7 @@ impl Scheduler {
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
         if waiting.is_preempting || self.state.has(pod) {
-            // It is being bound, or will be decided about when the victims are told.
+            // It is being bound, or its victims are being deleted; the end of either action leads to another decision.
             return None;
         }
         let object = waiting.object.clone();
