@@ -42,7 +42,7 @@ impl KubeletApi {
         }
         Ok(match path {
             "/healthz" => plain(StatusCode::OK, "ok".into()),
-            "/metrics/resource" => metrics(self.stats(&request.object).metrics()),
+            "/metrics/resource" => metrics(self.stats(&request.object).metrics()?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
             "/pods" => document(&self.list()),
             _ => plain(StatusCode::NOT_FOUND, "404 page not found\n".into()),

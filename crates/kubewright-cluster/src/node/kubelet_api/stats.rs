@@ -1,7 +1,12 @@
 //! What the node and its containers have used, in the kubelet's two formats. Pure.
 
-use std::{fmt::Write, sync::Arc};
+use std::sync::Arc;
 
+use kubewright_apimachinery::status::Status;
+use prometheus::{
+    TextEncoder,
+    proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -44,88 +49,88 @@ impl<'a> Stats<'a> {
     }
 
     /// Returns the text of `/metrics/resource`.
-    pub(super) fn metrics(&self) -> String {
-        let mut families: [Family; 8] = [
-            Family::new(
-                "container_cpu_usage_seconds_total",
-                "Cumulative cpu time consumed by the container in core-seconds",
-            ),
-            Family::new("container_memory_working_set_bytes", "Current working set of the container in bytes"),
-            Family::new("container_start_time_seconds", "Start time of the container since unix epoch in seconds"),
-            Family::new("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds"),
-            Family::new("node_memory_working_set_bytes", "Current working set of the node in bytes"),
-            Family::new("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds"),
-            Family::new("pod_memory_working_set_bytes", "Current working set of the pod in bytes"),
-            Family::new(
-                "resource_scrape_error",
-                "1 if there was an error while getting container metrics, 0 otherwise",
-            ),
-        ];
+    ///
+    /// # Errors
+    /// If a metric has no name, which a test excludes.
+    pub(super) fn metrics(&self) -> Result<String, Status> {
+        let mut families = METRICS.map(|(name, help)| family(name, help));
         let [container_cpu, container_memory, start, node_cpu, node_memory, pod_cpu, pod_memory, error] = &mut families;
         if let Some(usage) = &self.usage {
-            node_cpu.cpu("", usage);
-            node_memory.memory("", usage);
+            add_cpu(node_cpu, &[], usage);
+            add_memory(node_memory, &[], usage);
         }
         for (pod, containers) in &self.pods {
-            let of_pod =
-                format!("namespace=\"{}\",pod=\"{}\"", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
+            let of_pod = [("namespace", text(pod, "/metadata/namespace")), ("pod", text(pod, "/metadata/name"))];
             for (name, usage) in containers {
-                let labels = format!("{{container=\"{name}\",{of_pod}}}");
-                container_cpu.cpu(&labels, usage);
-                container_memory.memory(&labels, usage);
+                let labels = [&[("container", &**name)], &of_pod[..]].concat();
+                add_cpu(container_cpu, &labels, usage);
+                add_memory(container_memory, &labels, usage);
                 if let Some(started) = started(pod, name).and_then(|status| time(status, "/state/running/startedAt")) {
-                    start.add(&labels, started.as_second(), None);
+                    add_sample(start, &labels, started.as_second() as f64, 0);
                 }
             }
             if let Some(sum) = sum(containers) {
-                let labels = format!("{{{of_pod}}}");
-                pod_cpu.cpu(&labels, &sum);
-                pod_memory.memory(&labels, &sum);
+                add_cpu(pod_cpu, &of_pod, &sum);
+                add_memory(pod_memory, &of_pod, &sum);
             }
         }
-        error.add("", 0, None);
-        families.into_iter().map(Family::into_text).collect()
+        add_sample(error, &[], 0.0, 0);
+        let families: Vec<_> = families.into_iter().filter(|family| !family.get_metric().is_empty()).collect();
+        let text = TextEncoder::new().encode_to_string(&families);
+        text.map_err(|error| Status::internal(format!("failed to write the metrics of the node: {error}")))
     }
 }
 
-/// The samples of one metric.
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    samples: String,
+/// The metrics of `/metrics/resource` with their descriptions, in the kubelet's order.
+const METRICS: [(&str, &str); 8] = [
+    ("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds"),
+    ("container_memory_working_set_bytes", "Current working set of the container in bytes"),
+    ("container_start_time_seconds", "Start time of the container since unix epoch in seconds"),
+    ("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds"),
+    ("node_memory_working_set_bytes", "Current working set of the node in bytes"),
+    ("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds"),
+    ("pod_memory_working_set_bytes", "Current working set of the pod in bytes"),
+    ("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise"),
+];
+
+/// Returns a metric without samples: a counter if its name says so, otherwise a gauge.
+fn family(name: &str, help: &str) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.into());
+    family.set_help(format!("[STABLE] {help}"));
+    family.set_field_type(if name.ends_with("_total") { MetricType::COUNTER } else { MetricType::GAUGE });
+    family
 }
 
-impl Family {
-    fn new(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, samples: String::new() }
-    }
+fn add_cpu(family: &mut MetricFamily, labels: &[(&str, &str)], usage: &Usage) {
+    add_sample(family, labels, usage.cpu_nanos as f64 / 1e9, usage.at.as_millisecond());
+}
 
-    fn cpu(&mut self, labels: &str, usage: &Usage) {
-        let (seconds, rest) = (usage.cpu_nanos / 1_000_000_000, usage.cpu_nanos % 1_000_000_000);
-        let value = format!("{seconds}.{rest:09}");
-        let value = value.trim_end_matches('0').trim_end_matches('.');
-        self.add(labels, value, Some(usage.at.as_millisecond()));
-    }
+fn add_memory(family: &mut MetricFamily, labels: &[(&str, &str)], usage: &Usage) {
+    add_sample(family, labels, usage.memory as f64, usage.at.as_millisecond());
+}
 
-    fn memory(&mut self, labels: &str, usage: &Usage) {
-        self.add(labels, usage.memory, Some(usage.at.as_millisecond()));
+/// Adds a sample. Its time is in milliseconds since 1970; 0 stands for none.
+fn add_sample(family: &mut MetricFamily, labels: &[(&str, &str)], value: f64, at: i64) {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).into());
+        pair.set_value((*value).into());
+        pair
+    };
+    let mut metric = Metric::default();
+    metric.set_label(labels.iter().map(pair).collect());
+    metric.set_timestamp_ms(at);
+    if family.get_field_type() == MetricType::COUNTER {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        metric.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
     }
-
-    fn add(&mut self, labels: &str, value: impl std::fmt::Display, at: Option<i64>) {
-        let at = at.map(|at| format!(" {at}")).unwrap_or_default();
-        // Text doesn't fail to be written.
-        let _written = writeln!(self.samples, "{}{labels} {value}{at}", self.name);
-    }
-
-    /// Returns the text; empty without samples.
-    fn into_text(self) -> String {
-        let Self { name, help, samples } = self;
-        if samples.is_empty() {
-            return samples;
-        }
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        format!("# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}\n{samples}")
-    }
+    family.mut_metric().push(metric);
 }
 
 fn of_pod(pod: &Value, containers: &[(String, Usage)]) -> Value {
@@ -196,7 +201,7 @@ mod tests {
     fn metrics_of_a_pod_and_its_node() {
         let containers = vec![("main".to_owned(), usage(1_500_000_000, 10)), ("side".to_owned(), usage(20, 5))];
         let node = json!({"metadata": {"name": "n"}});
-        let text = Stats::new(&node, Some(usage(3_000_000_000, 7)), vec![(pod(), containers)]).metrics();
+        let text = Stats::new(&node, Some(usage(3_000_000_000, 7)), vec![(pod(), containers)]).metrics().expect("text");
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let of_pod = r#"namespace="default",pod="web"}"#;
         assert_eq!(
@@ -217,7 +222,7 @@ mod tests {
         let head = "# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds\n\
                     # TYPE node_cpu_usage_seconds_total counter\n";
         assert!(text.contains(head), "{text}");
-        let text = Stats::new(&node, None, Vec::new()).metrics();
+        let text = Stats::new(&node, None, Vec::new()).metrics().expect("text");
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(samples, ["resource_scrape_error 0"]);
     }
