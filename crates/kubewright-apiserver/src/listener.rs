@@ -2,13 +2,14 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, pending},
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -26,8 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::{ClientCertificates, InvalidCertificate, UserInfo},
-    authentication_config,
-    handlers::{self, ServerShutdown},
+    authentication_config, handlers,
     idle::{OpenBody, OpenRequests},
     response::Response,
     state::State,
@@ -252,17 +252,17 @@ impl Shared {
             match accepted {
                 Ok((stream, permit)) => {
                     let shared = self.clone();
-                    let tasks = ConnectionTasks {
+                    let tasks = Arc::new(ConnectionTasks {
                         tracker: self.tasks.clone(),
                         closing: self.shutdown.closing.clone(),
                         abort: self.shutdown.abort.clone(),
-                        permit: Arc::new(permit),
-                    };
+                        _permit: permit,
+                    });
                     self.tasks.spawn(async move {
                         tokio::select! {
                             biased;
                             () = shared.clone().connection(stream, &tasks) => {}
-                            () = shared.shutdown.abort.cancelled() => {}
+                            () = when_woken(shared.shutdown.abort.cancelled()) => {}
                         }
                     });
                 }
@@ -284,7 +284,7 @@ impl Shared {
         Ok((stream, permit))
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream, tasks: &ConnectionTasks) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, tasks: &Arc<ConnectionTasks>) {
         // Responses are small. Without this option, each could wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let stream = match timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
@@ -299,23 +299,29 @@ impl Shared {
             async move { Ok::<_, Infallible>(response.await.map(|body| OpenBody::new(body, open))) }
         });
         let mut builder = auto::Builder::new(TrackedExecutor(self.tasks.clone(), self.shutdown.abort.clone()));
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.idle_timeout);
+        // A connection whose request doesn't arrive is idle. hyper's own time limit costs a timer for each request.
+        builder.http1().header_read_timeout(None);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
-        let stop = async {
+        let stop = when_woken(async {
             tokio::select! {
                 biased;
                 () = self.shutdown.closing.cancelled() => {}
                 () = open.idle_for(self.idle_timeout) => {}
             }
-        };
+        });
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
             () = stop => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                // hyper waits for the rest of a request that has begun to arrive.
+                tokio::select! {
+                    biased;
+                    ended = connection => ended,
+                    () = open.idle_for(self.idle_timeout) => return,
+                }
             }
         };
         if let Err(error) = ended {
@@ -338,11 +344,10 @@ impl Shared {
     fn handle(
         &self,
         identity: &Identity,
-        tasks: &ConnectionTasks,
+        tasks: &Arc<ConnectionTasks>,
         mut request: Request<Incoming>,
     ) -> impl Future<Output = Response> + use<> {
         let state = self.state.clone();
-        request.extensions_mut().insert(ServerShutdown(self.shutdown.closing.clone()));
         request.extensions_mut().insert(tasks.clone());
         match identity {
             Identity::User(user) => {
@@ -354,6 +359,16 @@ impl Shared {
             Identity::None => {}
         }
         handlers::handle(state, request)
+    }
+}
+
+/// Returns a future that polls another one only after it has woken its task. The task of a connection is woken for each
+/// request, and a poll of a token's cancellation locks what all connections share.
+async fn when_woken<F: Future>(future: F) -> F::Output {
+    match FuturesUnordered::from_iter([future]).next().await {
+        Some(output) => output,
+        // There is one future.
+        None => pending().await,
     }
 }
 

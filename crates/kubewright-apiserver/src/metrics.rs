@@ -36,12 +36,13 @@ const COMPONENT: &str = "apiserver";
 /// The labels of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
-    pub(crate) verb: &'static str,
-    pub(crate) group: Arc<str>,
-    pub(crate) version: Arc<str>,
+    // What differs most comes first, since each request is looked up.
     pub(crate) resource: Arc<str>,
+    pub(crate) verb: &'static str,
     /// The subresource; for a non-resource request, the path.
     pub(crate) subresource: &'static str,
+    pub(crate) group: Arc<str>,
+    pub(crate) version: Arc<str>,
     /// `resource`, `namespace`, `cluster`, or empty for a non-resource request.
     pub(crate) scope: &'static str,
     pub(crate) dry_run: bool,

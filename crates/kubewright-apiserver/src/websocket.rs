@@ -56,7 +56,7 @@ enum Framing {
 }
 
 /// The tasks of a connection, in the extensions of its requests. Tasks that outlive the request run here.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ConnectionTasks {
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server begins to shut down.
@@ -64,16 +64,15 @@ pub(crate) struct ConnectionTasks {
     /// Cancelled when all tasks have to end.
     pub(crate) abort: CancellationToken,
     /// The connection counts as open as long as a task of it runs.
-    pub(crate) permit: Arc<OwnedSemaphorePermit>,
+    pub(crate) _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionTasks {
     /// Runs a task until it ends, or until all tasks have to.
-    pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) {
-        let Self { tracker, abort, permit, .. } = self;
-        tracker.spawn(async move {
-            let _permit = permit;
-            let _ended = abort.run_until_cancelled(task).await;
+    pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let tasks = self.clone();
+        self.tracker.spawn(async move {
+            let _ended = tasks.abort.run_until_cancelled(task).await;
         });
     }
 }
@@ -83,7 +82,7 @@ pub(crate) struct Upgrade {
     method: Method,
     headers: HeaderMap,
     upgraded: OnUpgrade,
-    tasks: ConnectionTasks,
+    tasks: Arc<ConnectionTasks>,
 }
 
 /// A handshake that is refused, with the words of `golang.org/x/net/websocket`.
@@ -117,7 +116,7 @@ impl Upgrade {
             method: parts.method.clone(),
             headers: parts.headers.clone(),
             upgraded: parts.extensions.get::<OnUpgrade>()?.clone(),
-            tasks: parts.extensions.get::<ConnectionTasks>()?.clone(),
+            tasks: parts.extensions.get::<Arc<ConnectionTasks>>()?.clone(),
         })
     }
 
@@ -139,7 +138,7 @@ impl Upgrade {
 /// An accepted connection, which becomes a WebSocket when the response has been sent.
 pub(crate) struct PendingSocket {
     upgraded: OnUpgrade,
-    pub(crate) tasks: ConnectionTasks,
+    pub(crate) tasks: Arc<ConnectionTasks>,
     /// The selected subprotocol, empty for none.
     pub(crate) protocol: String,
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode, header, request::Parts};
 use kubewright_apimachinery::status::{Details, Status};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     decode::Format,
@@ -23,10 +22,6 @@ use crate::{
     state::State,
     storage::{Key, Stored},
 };
-
-/// A token in the extensions of a request. It is cancelled when the server shuts down, which ends streams.
-#[derive(Clone, Debug)]
-pub(crate) struct ServerShutdown(pub(crate) CancellationToken);
 
 /// A request for a resource.
 pub(super) struct Call {

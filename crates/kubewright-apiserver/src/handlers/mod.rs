@@ -37,6 +37,7 @@ use http::{Method, Request, request::Parts};
 use http_body_util::BodyExt;
 use kubewright_apimachinery::status::Status;
 
+pub(crate) use self::settle::{settle, settled};
 use self::{
     call::Call,
     decode::MAX_BODY,
@@ -44,10 +45,6 @@ use self::{
     part::Part,
     query::Query,
     route::{Route, Target},
-};
-pub(crate) use self::{
-    call::ServerShutdown,
-    settle::{settle, settled},
 };
 use crate::{
     admission::Warnings,

@@ -16,10 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    call::{Call, ServerShutdown},
-    list, present,
-};
+use super::{call::Call, list, present};
 use crate::{
     body::Body,
     codec,
@@ -28,7 +25,7 @@ use crate::{
     response::{self, Encoding, Representation, Response},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
-    websocket::{self, Content},
+    websocket::{self, ConnectionTasks, Content},
 };
 
 /// The minimum duration of watches without `timeoutSeconds`. They end after up to twice this time.
@@ -72,7 +69,8 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
         (None, version)
     };
     let (monotonic, encoding) = (call.state.clock.monotonic(), call.accept.encoding);
-    let closing = call.parts.extensions.get::<ServerShutdown>().map(|closing| closing.0.clone()).unwrap_or_default();
+    let tasks = call.parts.extensions.get::<Arc<ConnectionTasks>>();
+    let closing = tasks.map(|tasks| tasks.closing.clone()).unwrap_or_default();
     let watcher = Watcher {
         served: call.state.registry.changes(),
         initial,

@@ -7,6 +7,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -94,7 +95,7 @@ pub(crate) async fn forward(request: ProxyRequest, backend: &Backend) -> Result<
 pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> Result<Response, Status> {
     let ProxyRequest { mut parts, body, target, prefix } = request;
     let upgrade = upgrade_protocol(&parts.headers);
-    let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<ConnectionTasks>());
+    let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<Arc<ConnectionTasks>>());
     parts.uri = target
         .parse::<PathAndQuery>()
         .map(Uri::from)
@@ -126,7 +127,7 @@ pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> 
         let (Some(backend), Some((client, tasks)), Some(protocol)) = (backend, client, upgrade) else {
             return Err(unavailable("invalid upgrade response: the request can't be upgraded"));
         };
-        spawn_tunnel(tasks, client, backend, (!ended).then_some(connection));
+        spawn_tunnel(&tasks, client, backend, (!ended).then_some(connection));
         clean(&mut parts.headers);
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, protocol);
@@ -240,14 +241,13 @@ fn rewrite_location(headers: &mut HeaderMap, prefix: &str, host: Option<&HeaderV
 
 /// Copies bytes between the client and the backend until one of them closes its connection.
 fn spawn_tunnel(
-    tasks: ConnectionTasks,
+    tasks: &Arc<ConnectionTasks>,
     client: OnUpgrade,
     backend: OnUpgrade,
     connection: Option<BoxFuture<'static, ()>>,
 ) {
-    let ConnectionTasks { tracker, closing, abort: _, permit } = tasks;
-    tracker.spawn(async move {
-        let _permit = permit;
+    let closing = tasks.closing.clone();
+    tasks.spawn(async move {
         let tunnel = async {
             let connection = OptionFuture::from(connection);
             let (upgraded, _) = tokio::join!(async { tokio::try_join!(client, backend) }, connection);
@@ -261,11 +261,7 @@ fn spawn_tunnel(
                 tracing::debug!(%error, "a proxied connection failed");
             }
         };
-        tokio::select! {
-            biased;
-            () = tunnel => {}
-            () = closing.cancelled() => {}
-        }
+        let _ended = closing.run_until_cancelled(tunnel).await;
     });
 }
 

@@ -5,32 +5,32 @@ use std::sync::Arc;
 use kubewright_apimachinery::watch;
 use parking_lot::RwLock;
 
-use super::resource::Resource;
+use super::{entries::Entries, resource::Resource};
 
 /// The custom resources that are currently served. Readers get a consistent snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct CustomResources {
-    entries: RwLock<Arc<Vec<Arc<Resource>>>>,
+    entries: RwLock<Arc<Entries>>,
     changed: watch::Sender<()>,
 }
 
 impl CustomResources {
     /// Returns a snapshot of all entries.
-    pub(crate) fn all(&self) -> Arc<Vec<Arc<Resource>>> {
+    pub(crate) fn entries(&self) -> Arc<Entries> {
         self.entries.read().clone()
     }
 
     /// Returns the first matching entry.
     pub(crate) fn find(&self, matches: impl Fn(&Resource) -> bool) -> Option<Arc<Resource>> {
-        self.all().iter().find(|entry| matches(entry)).cloned()
+        self.entries().all().iter().find(|entry| matches(entry)).cloned()
     }
 
     /// Atomically replaces all entries of a stored resource (`group/plural`). An empty list stops serving it.
     pub(crate) fn replace(&self, storage: &str, entries: Vec<Resource>) {
         let mut present = self.entries.write();
-        let all = Arc::make_mut(&mut present);
-        all.retain(|entry| &*entry.storage != storage);
-        all.extend(entries.into_iter().map(Arc::new));
+        let others = present.all().iter().filter(|entry| &*entry.storage != storage).cloned();
+        let all: Vec<_> = others.chain(entries.into_iter().map(Arc::new)).collect();
+        *present = Arc::new(all.into());
         drop(present);
         self.changed.send_replace(());
     }

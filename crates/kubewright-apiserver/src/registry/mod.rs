@@ -3,6 +3,7 @@
 
 pub mod builtin;
 pub(crate) mod custom;
+mod entries;
 pub(crate) mod lifecycle;
 pub(crate) mod resource;
 pub(crate) mod schema;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::watch;
 
+use self::entries::Entries;
 pub(crate) use self::{custom::CustomResources, lifecycle::USER_METADATA};
 pub use self::{
     lifecycle::{Dependents, Lifecycle},
@@ -27,24 +29,26 @@ pub use crate::conversion::Versions;
 /// All resources that are currently served: the built-in ones, which never change, and the custom ones.
 #[derive(Debug, Default)]
 pub struct Registry {
-    builtin: Vec<Arc<Resource>>,
+    builtin: Entries,
     custom: Arc<CustomResources>,
 }
 
 impl Registry {
     /// Creates a registry of built-in resources, and of custom ones that may change.
     pub(crate) fn new(builtin: Vec<Resource>, custom: Arc<CustomResources>) -> Self {
-        Self { builtin: builtin.into_iter().map(Arc::new).collect(), custom }
+        let builtin: Vec<_> = builtin.into_iter().map(Arc::new).collect();
+        Self { builtin: builtin.into(), custom }
     }
 
     /// Returns a snapshot of all entries, built-in ones first.
     pub fn all(&self) -> Vec<Arc<Resource>> {
-        self.builtin.iter().chain(&*self.custom.all()).cloned().collect()
+        self.builtin.all().iter().chain(self.custom.entries().all()).cloned().collect()
     }
 
     /// Returns the entry served at `/apis/{group}/{version}/{plural}`.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.first(|entry| &*entry.group == group && &*entry.version == version && &*entry.plural == plural)
+        let builtin = self.builtin.find(group, version, plural).cloned();
+        builtin.or_else(|| self.custom.entries().find(group, version, plural).cloned())
     }
 
     /// Returns an entry of a kind, in any version.
@@ -54,12 +58,12 @@ impl Registry {
 
     /// Returns whether a group has built-in resources.
     pub(crate) fn has_builtin_group(&self, group: &str) -> bool {
-        self.builtin.iter().any(|entry| &*entry.group == group)
+        self.builtin.all().iter().any(|entry| &*entry.group == group)
     }
 
     /// Returns the first matching entry. Built-in entries precede custom ones.
     pub(crate) fn first(&self, matches: impl Fn(&Resource) -> bool) -> Option<Arc<Resource>> {
-        self.builtin.iter().find(|entry| matches(entry)).cloned().or_else(|| self.custom.find(matches))
+        self.builtin.all().iter().find(|entry| matches(entry)).cloned().or_else(|| self.custom.find(matches))
     }
 
     /// Returns the current entry at the path of an older one, or `None` if it is no longer served.

@@ -147,7 +147,7 @@ impl Stored {
         let make = || {
             // Growing step by step would copy the text repeatedly.
             let mut text = Vec::with_capacity(64 + self.size.text);
-            text.extend_from_slice(&frame_start(self.change));
+            text.extend_from_slice(frame_start(self.change).as_bytes());
             if let Some(value) = &*self.value.read() {
                 object_type::write(value, &mut text);
             }
@@ -165,8 +165,13 @@ impl Stored {
     }
 }
 
-fn frame_start(change: ChangeKind) -> Vec<u8> {
-    format!(r#"{{"type":"{}","object":"#, change.as_str()).into_bytes()
+/// Returns the text of a watch event before its object.
+fn frame_start(change: ChangeKind) -> &'static str {
+    match change {
+        ChangeKind::Added => r#"{"type":"ADDED","object":"#,
+        ChangeKind::Modified => r#"{"type":"MODIFIED","object":"#,
+        ChangeKind::Deleted => r#"{"type":"DELETED","object":"#,
+    }
 }
 
 /// Returns a watch event of any type with an object's JSON text.

@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     raw::{RawResponse, send, send_as},
-    start,
+    start, wire,
 };
 
 const MERGE: &str = "Content-Type: application/merge-patch+json";
@@ -218,6 +218,21 @@ async fn idle_connections_are_closed() {
     timeout(Duration::from_secs(10), &mut first.closed).await.expect("an idle connection is closed").unwrap();
     // It no longer counts against the limit.
     drop(Http2::connect(&listener).await);
+    listener.shutdown().await;
+}
+
+#[tokio::test]
+async fn connections_with_incomplete_requests_are_closed() {
+    let (api, _) = start();
+    let mut options = ListenOptions::default();
+    options.idle_timeout = Duration::from_secs(1);
+    let listener = api.listen(options).await.unwrap();
+    let mut stream = wire::connect(&listener).await;
+    stream.write_all(b"GET /version HTTP/1.1\r\nhost: localhost\r\nx-part: ").await.unwrap();
+    let mut received = Vec::new();
+    let end = timeout(Duration::from_secs(10), stream.read_to_end(&mut received)).await;
+    assert!(end.is_ok(), "the connection is still open");
+    assert!(received.is_empty(), "{}", String::from_utf8_lossy(&received));
     listener.shutdown().await;
 }
 

@@ -5,7 +5,7 @@
 mod frame;
 mod headers;
 
-use std::{collections::BTreeMap, pin::pin};
+use std::{collections::BTreeMap, pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
@@ -32,7 +32,7 @@ const MAX_STREAMS: usize = 1000;
 /// A request to continue as SPDY/3.1.
 pub(super) struct SpdyUpgrade {
     upgraded: OnUpgrade,
-    pub(super) tasks: ConnectionTasks,
+    pub(super) tasks: Arc<ConnectionTasks>,
     /// The selected subprotocol.
     pub(super) protocol: &'static str,
 }
@@ -57,7 +57,7 @@ impl SpdyUpgrade {
         })?;
         Ok(Self {
             upgraded: parts.extensions.get::<OnUpgrade>().ok_or_else(missing)?.clone(),
-            tasks: parts.extensions.get::<ConnectionTasks>().ok_or_else(missing)?.clone(),
+            tasks: parts.extensions.get::<Arc<ConnectionTasks>>().ok_or_else(missing)?.clone(),
             protocol,
         })
     }
