@@ -1,6 +1,6 @@
 //! `kubewright cluster` beside the same command of another build: the same requests of the same client to both, in turns.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
     creates::pod,
-    kubernetes::{PODS, Rates, median, requests},
+    kubernetes::{self, PODS, median},
     load::Target,
     process,
     report::{Limit, Outcome},
@@ -17,9 +17,20 @@ use crate::{
 };
 
 const METHOD: &str = "`kubewright cluster --pods simulate` of this build and of another one, as processes of their own on the same two cores; one \
-    is idle while the other is measured, in turns. The requests and the client are those of `beside-kubernetes`, but no scheduler looks at the pods, \
+    is idle while the other is measured, in turns, and no controller works when the gets begin. The requests and the client are those of `beside-kubernetes`, but no scheduler looks at the pods, \
     and they have no token of a service account. The figure is the quotient of \
     the medians of three rounds.";
+
+/// The time without work after which a server counts as idle.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The numbers of requests that a server answers per second, by round.
+#[derive(Default)]
+struct Series {
+    config_map_creates: Vec<f64>,
+    pod_creates: Vec<f64>,
+    gets: Vec<f64>,
+}
 
 /// Measures both commands in turns.
 pub(crate) async fn compared(
@@ -37,25 +48,30 @@ pub(crate) async fn compared(
     let mut pod = serde_json::to_value(pod()).context("write a pod")?;
     pod["spec"]["schedulerName"] = "another".into();
     pod["spec"]["automountServiceAccountToken"] = false.into();
-    let mut rates: [Vec<Rates>; 2] = Default::default();
+    let mut series: [Series; 2] = Default::default();
     for round in 0..sizes.rounds {
         let mut order = [0, 1];
         order.rotate_left(round % 2);
         for server in order {
-            let target = &servers[server].1;
-            rates[server].push(requests(target, pod.clone(), round, sizes.compared, clock).await?);
+            let (cluster, target) = &mut servers[server];
+            let creates = kubernetes::creates(target, pod.clone(), round, sizes.compared, clock).await?;
+            process::rest(cluster, QUIET).await?;
+            series[server].gets.push(kubernetes::gets(target, sizes.compared, clock).await?);
+            series[server].config_map_creates.push(creates.config_maps);
+            series[server].pod_creates.push(creates.pods);
             target.send(Method::DELETE, &format!("{PODS}?gracePeriodSeconds=0"), Bytes::new()).await?;
+            process::rest(cluster, QUIET).await?;
         }
     }
-    let outcome = |name, rate: fn(&Rates) -> f64| {
-        let [ours, theirs] = [0, 1].map(|server: usize| median(rates[server].iter().map(rate).collect()));
+    let outcome = |name, rates: fn(&Series) -> &Vec<f64>| {
+        let [ours, theirs] = [0, 1].map(|server: usize| median(rates(&series[server]).clone()));
         let details = format!("{ours:.0} a second; the other build {theirs:.0} a second");
         Outcome { name, figure: ours / theirs, unit: "times", limit: Limit::AtLeast(1.0), details, method: METHOD }
     };
     let outcomes = vec![
-        outcome("baseline-config-map-creates", |rates| rates.config_map_creates),
-        outcome("baseline-pod-creates", |rates| rates.pod_creates),
-        outcome("baseline-gets", |rates| rates.gets),
+        outcome("baseline-config-map-creates", |series| &series.config_map_creates),
+        outcome("baseline-pod-creates", |series| &series.pod_creates),
+        outcome("baseline-gets", |series| &series.gets),
     ];
     for (cluster, _) in servers {
         cluster.end()?;

@@ -31,6 +31,8 @@ use crate::{
 const TOKEN: &str = "benchmark";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const ROUNDS: usize = 3;
+/// How often each pod is read.
+const GETS: usize = 10;
 /// The timeout for kube-apiserver to become ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -78,10 +80,10 @@ impl Contest<'_> {
     async fn round(&self, round: usize, target: &Target, series: &mut Series) -> Result<()> {
         let clock = &self.clock;
         let pod = serde_json::to_value(pod()).context("write a pod")?;
-        let rates = requests(target, pod, round, self.sizes.compared, clock).await?;
-        series.config_map_creates.push(rates.config_map_creates);
-        series.pod_creates.push(rates.pod_creates);
-        series.gets.push(rates.gets);
+        let rates = creates(target, pod, round, self.sizes.compared, clock).await?;
+        series.config_map_creates.push(rates.config_maps);
+        series.pod_creates.push(rates.pods);
+        series.gets.push(gets(target, self.sizes.compared, clock).await?);
 
         let begun = clock.monotonic();
         target.send(Method::GET, PODS, Bytes::new()).await.context("list the pods")?;
@@ -96,21 +98,20 @@ impl Contest<'_> {
     }
 }
 
-/// The numbers of requests that a server answers per second.
-pub(crate) struct Rates {
-    pub(crate) config_map_creates: f64,
-    pub(crate) pod_creates: f64,
-    pub(crate) gets: f64,
+/// The numbers of objects that a server creates per second.
+pub(crate) struct Creates {
+    pub(crate) config_maps: f64,
+    pub(crate) pods: f64,
 }
 
-/// Creates so many ConfigMaps and pods like the given one, and gets each of the pods, from concurrent callers. The pods of the round before must be deleted.
-pub(crate) async fn requests(
+/// Creates so many ConfigMaps and pods like the given one, from concurrent callers. The pods of the round before must be deleted.
+pub(crate) async fn creates(
     target: &Target,
     mut pod: Value,
     round: usize,
     count: usize,
     clock: &SharedClock,
-) -> Result<Rates> {
+) -> Result<Creates> {
     let create_map = move |number| {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}-{round}")},
@@ -118,16 +119,20 @@ pub(crate) async fn requests(
         });
         (Method::POST, "/api/v1/namespaces/default/configmaps".to_owned(), map.to_string().into())
     };
-    let config_map_creates = target.rate(count, clock, create_map).await.context("create config maps")?;
+    let config_maps = target.rate(count, clock, create_map).await.context("create config maps")?;
     pod["metadata"]["name"] = "NAME".into();
     pod["metadata"]["labels"]["round"] = round.to_string().into();
     let pod: Arc<str> = pod.to_string().into();
     let create_pod =
         move |number| (Method::POST, PODS.to_owned(), pod.replacen("NAME", &format!("pod-{number:05}"), 1).into());
-    let pod_creates = target.rate(count, clock, create_pod).await.context("create pods")?;
-    let get = |number| (Method::GET, format!("{PODS}/pod-{number:05}"), Bytes::new());
-    let gets = target.rate(count, clock, get).await.context("get pods")?;
-    Ok(Rates { config_map_creates, pod_creates, gets })
+    let pods = target.rate(count, clock, create_pod).await.context("create pods")?;
+    Ok(Creates { config_maps, pods })
+}
+
+/// Gets each of the created pods several times, from concurrent callers, and returns how many are answered per second.
+pub(crate) async fn gets(target: &Target, count: usize, clock: &SharedClock) -> Result<f64> {
+    let get = move |number| (Method::GET, format!("{PODS}/pod-{:05}", number % count), Bytes::new());
+    target.rate(GETS * count, clock, get).await.context("get pods")
 }
 
 fn outcomes(series: [Series; 2], memory: [f64; 2]) -> Vec<Outcome> {
@@ -156,7 +161,7 @@ fn outcomes(series: [Series; 2], memory: [f64; 2]) -> Vec<Outcome> {
             ours.gets,
             theirs.gets,
             true,
-            "The same callers get each of these pods.",
+            "The same callers get each of these pods ten times.",
         ),
         outcome("beside-list", "ms", 5.0, ours.lists, theirs.lists, false, LIST),
         outcome("beside-fanout", "ms at p99", 10.0, ours.fanout, theirs.fanout, false, FANOUT),
