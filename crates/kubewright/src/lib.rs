@@ -33,6 +33,7 @@
 //! |---|---|
 //! | start, stop, serve probes and metrics, parse flags | [`manager`], [`args`], [`probe`], [`metrics`], [`metrics_server`], [`log`], [`signal`], [`exit`] |
 //! | declare watches, concurrency and retries | [`controller`], [`predicate`], [`queue`] |
+//! | have the compiler check what is read from the cache | [`reads!`], [`context::DeclaredContext`] |
 //! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
 //! | read objects | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) from the API server |
 //! | write objects | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; more in [`client`] |
@@ -62,7 +63,7 @@ pub use kubewright_runtime::{
     manager, metrics, metrics_server, name, object, owner, predicate, probe, queue, rbac, schema, shard, signal, trace,
     view, wait, webhook,
 };
-pub use kubewright_runtime::{clock, random};
+pub use kubewright_runtime::{clock, random, reads};
 
 pub mod apply_configuration {
     //! Apply configurations: the derive macro [`ApplyConfiguration`], and the runtime's module.

@@ -4,6 +4,7 @@
 //! write is tracked until the cache shows it. Nothing is retried here: an error is returned to the reconciler, whose
 //! error policy decides about a retry.
 
+mod declared;
 mod dynamic;
 mod dynamic_watches;
 mod live;
@@ -29,6 +30,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
+    declared::{DeclareRead, DeclaredContext, DeclaredReads, Reads, ReconcileContext},
     dynamic::DynamicReader,
     live::Live,
     workspace::{OpenWorkspace, Workspace},
@@ -154,8 +156,8 @@ impl<K: AnyObject> Context<K> {
     /// # Errors
     /// [`ClientError::NotDeclared`] if the controller doesn't declare `T` by `owns`, `watches` or `reads`.
     ///
-    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. After the first such
-    /// read the check `declarations` of `/readyz` fails until the process ends, so that a rollout stops at the version with the mistake. Unlike in
+    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. With a
+    /// [`DeclaredContext`] the compiler checks it. Without, after the first such read the check `declarations` of `/readyz` fails until the process ends, so that a rollout stops at the version with the mistake. Unlike in
     /// controller-runtime, a read doesn't start a watch: the generated role has no rule for the kind, and a run would mistake
     /// a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].

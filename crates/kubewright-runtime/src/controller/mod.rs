@@ -48,6 +48,7 @@ pub use crate::limit::RateLimit;
 use crate::{
     cache::Reader,
     client::Client,
+    context::{DeclareRead, ReconcileContext},
     object::{AnyObject, KindName, KindScope, Object, ObjectKey},
     predicate::Predicate,
     queue::{Backoff, Debounce},
@@ -110,9 +111,16 @@ impl<K: AnyObject> fmt::Debug for Controller<K> {
     }
 }
 
+impl<K: AnyObject> DeclareRead for Controller<K> {
+    fn declare_read<T: Object>(&mut self) {
+        self.sources.push(Source::read::<T>(()));
+    }
+}
+
 impl<K: Object> Controller<K> {
     /// A controller with the lower-case kind as its name, one worker, no timeout, and no predicate.
-    pub fn new<R: Reconciler<K>>(reconciler: R) -> Self {
+    /// A reconciler with a [`DeclaredContext`](crate::context::DeclaredContext) brings the declarations of what it reads.
+    pub fn new<R: Reconciler<K, C>, C: ReconcileContext<K>>(reconciler: R) -> Self {
         Self::new_with(reconciler, ())
     }
 }
@@ -143,8 +151,8 @@ impl<K: AnyObject> Controller<K> {
     /// let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
     /// let controller = Controller::<DynamicObject>::new_with(Widgets, widgets);
     /// ```
-    pub fn new_with<R: Reconciler<K>>(reconciler: R, kind: K::DynamicType) -> Self {
-        Self {
+    pub fn new_with<R: Reconciler<K, C>, C: ReconcileContext<K>>(reconciler: R, kind: K::DynamicType) -> Self {
+        let mut controller = Self {
             name: K::kind(&kind).to_lowercase(),
             field_manager: None,
             client: None,
@@ -161,12 +169,14 @@ impl<K: AnyObject> Controller<K> {
             predicate: Predicate::always(),
             sources: Vec::new(),
             outside: Vec::new(),
-            work: Arc::new(Typed::<K, R>::new(reconciler, kind.clone())),
+            work: Arc::new(Typed::<K, R, C>::new(reconciler, kind.clone())),
             finalizer: R::FINALIZER,
             is_exclusive: true,
             permissions: Permissions::default(),
             kind,
-        }
+        };
+        C::declare(&mut controller);
+        controller
     }
 
     /// Sets the name in logs, metrics and events, such as `podset`. It must be unique in a manager.

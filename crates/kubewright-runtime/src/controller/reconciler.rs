@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use crate::{
     action::{Action, Retry},
-    context::Context,
+    context::{Context, ReconcileContext},
     object::{AnyObject, ObjectKey},
 };
 
@@ -13,8 +13,9 @@ use crate::{
 /// A reconcile is given the object, not the event that woke it. It reads, decides and writes. It may be cancelled at any
 /// `await` and is repeated after an error, so it must be idempotent. At most one run per key is in progress at a time.
 ///
-/// Write the methods as `async fn`. [`Context`] has what a run needs besides the object.
-pub trait Reconciler<K: AnyObject>: Send + Sync + 'static {
+/// Write the methods as `async fn`. [`Context`] has what a run needs besides the object. `C` is the type of the context: [`Context`], or
+/// [`DeclaredContext`](crate::context::DeclaredContext), with which the compiler checks that each type that is read from the cache is declared.
+pub trait Reconciler<K: AnyObject, C: ReconcileContext<K> = Context<K>>: Send + Sync + 'static {
     /// The finalizer for [`cleanup`](Self::cleanup), such as `podsets.app.example.com/cleanup`. The runtime adds it before
     /// the first reconcile. `None`, the default, adds none: objects are then deleted at once, and their children are garbage
     /// collected through their owner references.
@@ -24,7 +25,7 @@ pub trait Reconciler<K: AnyObject>: Send + Sync + 'static {
     type Error: Into<Box<dyn Error + Send + Sync>> + fmt::Debug + fmt::Display + Send + 'static;
 
     /// Makes the cluster match `object`, which exists and is not being deleted.
-    fn reconcile(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send;
+    fn reconcile(&self, object: &K, ctx: &C) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
     /// Undoes what garbage collection doesn't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
     ///
@@ -33,7 +34,7 @@ pub trait Reconciler<K: AnyObject>: Send + Sync + 'static {
     ///
     /// Without a finalizer of its own it is called too while other finalizers keep the object. Don't rely on that: there may be
     /// none.
-    fn cleanup(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send {
+    fn cleanup(&self, object: &K, ctx: &C) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (object, ctx);
         async { Ok(Action::await_change()) }
     }
@@ -43,7 +44,7 @@ pub trait Reconciler<K: AnyObject>: Send + Sync + 'static {
     /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas
     /// [divide the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
     /// state that remains must be harmless when the key is used again.
-    fn deleted(&self, key: &ObjectKey, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send {
+    fn deleted(&self, key: &ObjectKey, ctx: &C) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);
         async { Ok(()) }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    marker::PhantomData,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use super::{Reconciler, error::ScopeChanged};
 use crate::{
     action::{Action, Retry},
     client::{ClientError, explain, is_conflict, retry_after},
-    context::{Context, LiveViews, Services, WriteTracker},
+    context::{Context, LiveViews, ReconcileContext, Services, WriteTracker},
     finalizer,
     object::{AnyObject, KindName, KindScope, ObjectKey},
 };
@@ -51,28 +52,29 @@ pub(super) trait Work: Send + Sync {
 }
 
 /// A [`Reconciler`] as [`Work`].
-pub(super) struct Typed<K: AnyObject, R> {
+pub(super) struct Typed<K: AnyObject, R, C> {
     reconciler: R,
     kind: K::DynamicType,
     name: KindName,
     /// Whether the objects are namespaced. The first one tells, if the kind is known only at run time.
     is_namespaced: OnceLock<bool>,
+    context: PhantomData<fn() -> C>,
 }
 
-impl<K: AnyObject, R: Reconciler<K>> Work for Typed<K, R> {
+impl<K: AnyObject, R: Reconciler<K, C>, C: ReconcileContext<K>> Work for Typed<K, R, C> {
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Action, Failure>> {
         async move { self.work(run).await }.boxed()
     }
 }
 
-impl<K: AnyObject, R: Reconciler<K>> Typed<K, R> {
+impl<K: AnyObject, R: Reconciler<K, C>, C: ReconcileContext<K>> Typed<K, R, C> {
     pub(super) fn new(reconciler: R, kind: K::DynamicType) -> Self {
         let is_namespaced = match KindScope::of::<K>() {
             KindScope::Cluster => false.into(),
             KindScope::Namespaced => true.into(),
             KindScope::Unknown => OnceLock::new(),
         };
-        Self { reconciler, name: KindName::named::<K>(&kind), kind, is_namespaced }
+        Self { reconciler, name: KindName::named::<K>(&kind), kind, is_namespaced, context: PhantomData }
     }
 
     async fn work(&self, run: Run) -> Result<Action, Failure> {
@@ -80,7 +82,8 @@ impl<K: AnyObject, R: Reconciler<K>> Typed<K, R> {
         let context = Context::<K>::new(services, self.kind.clone(), key, views, cancel, tracker);
         let objects = context.declared::<K>(&self.name).map_err(|error| refused(&error))?;
         let Some(object) = objects.get(context.key()) else {
-            let deleted = self.reconciler.deleted(context.key(), &context).await;
+            let key = context.key().clone();
+            let deleted = self.reconciler.deleted(&key, &C::wrap(context)).await;
             return deleted.map(|()| Action::await_change()).map_err(|error| self.failed(error));
         };
         self.check_scope(&context)?;
@@ -88,7 +91,7 @@ impl<K: AnyObject, R: Reconciler<K>> Typed<K, R> {
         match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
             (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
             (None, true) => {
-                let context = context.with_object(object.clone());
+                let context = C::wrap(context.with_object(object.clone()));
                 self.reconciler.cleanup(&object, &context).await.map_err(|error| self.failed(error))
             }
             (Some(_), true) => Ok(Action::await_change()),
@@ -113,15 +116,16 @@ impl<K: AnyObject, R: Reconciler<K>> Typed<K, R> {
     }
 
     async fn reconcile(&self, object: &Arc<K>, context: Context<K>) -> Result<Action, Failure> {
-        let context = context.with_object(object.clone());
+        let context = C::wrap(context.with_object(object.clone()));
         self.reconciler.reconcile(object, &context).await.map_err(|error| self.failed(error))
     }
 
     async fn clean_up(&self, object: &Arc<K>, context: Context<K>, finalizer: &str) -> Result<Action, Failure> {
-        let context = context.with_object(object.clone());
+        let context = C::wrap(context.with_object(object.clone()));
         let action = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
         if action.requeue.is_none() {
-            context.remove_own_finalizer(object.as_ref(), finalizer).await.map_err(|error| refused(&error))?;
+            let removed = context.context().remove_own_finalizer(object.as_ref(), finalizer).await;
+            removed.map_err(|error| refused(&error))?;
         }
         Ok(action)
     }

@@ -20,10 +20,11 @@ use kubewright_runtime::{
     action::Action,
     cache::{CacheOptions, KindOptions, NamespaceOptions},
     client::ClientError,
-    context::Context,
-    controller::{Controller, Reconciler},
+    context::{Context, DeclaredContext},
+    controller::{Controller, Reconciler, Relation},
     manager::ManagerError,
     predicate::Predicate,
+    reads,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -227,6 +228,51 @@ async fn a_read_of_an_undeclared_type_is_an_error_that_names_it() {
     let expected = "controller fleet doesn't declare Namespace as k8s_openapi::";
     assert!(typed.iter().all(|error| error.starts_with(expected)), "{typed:?}");
     assert!(dynamic[0].contains("doesn't declare ConfigMap as kube_core::dynamic::DynamicObject"), "{dynamic:?}");
+}
+
+reads! {
+    struct OwnReads: ConfigMap;
+}
+
+/// Reads what its context lists. Its controller declares nothing else.
+#[derive(Clone, Default)]
+struct Listed(Arc<Mutex<Vec<String>>>);
+
+impl Reconciler<Fleet, DeclaredContext<Fleet, OwnReads>> for Listed {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &DeclaredContext<Fleet, OwnReads>) -> Result<Action, ClientError> {
+        let here = ctx.list::<ConfigMap>(&Default::default())?;
+        let lost = ctx.get::<ConfigMap>(&ctx.key().sibling("lost"))?;
+        let all = ctx.cached::<ConfigMap>()?.len();
+        let children = ctx.children::<ConfigMap>()?;
+        *self.0.lock() =
+            vec![format!("{} here, {all} in all, {} of ours, {}", here.len(), children.len(), lost.is_some())];
+        // Through the plain context, as helpers have it, the check is at run time.
+        let plain: &Context<Fleet> = ctx;
+        self.0.lock().extend(plain.get::<Namespace>(ctx.key()).err().map(|error| error.to_string()));
+        Ok(Action::await_change())
+    }
+}
+
+/// The list of a reconciler's context declares the types to the cache and to the role.
+#[tokio::test(start_paused = true)]
+async fn types_that_a_context_lists_are_declared_by_it() {
+    let world = World::new().await;
+    let fleet = world.create_fleet("a", 0).await;
+    create(&world, "default", "one", "red", Some(&fleet)).await;
+    create(&world, "default", "two", "red", None).await;
+    let listed = Listed::default();
+    let manager = world.manager().controller(Controller::new(listed.clone()));
+    let uses = &manager.describe().controllers[0].uses;
+    let reads = uses.iter().filter(|of| of.relation == Relation::Reads).map(|of| of.kind.to_string());
+    assert_eq!(reads.collect::<Vec<_>>(), ["configmaps"]);
+    let manager = run(manager);
+    until("it has read", || async { !listed.0.lock().is_empty() }).await;
+    manager.stop().await;
+    let read = listed.0.lock().clone();
+    assert_eq!(read[0], "2 here, 2 in all, 1 of ours, false");
+    assert!(read[1].contains("doesn't declare Namespace"), "{read:?}");
 }
 
 /// The first list comes as the beginning of the watch, and so does the one after a watch that expires.
