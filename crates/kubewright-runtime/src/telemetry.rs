@@ -34,7 +34,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use kubewright_connect::{Connector, Proxies};
-use opentelemetry::{KeyValue, trace::Status, trace::TracerProvider};
+use opentelemetry::{
+    KeyValue,
+    trace::{Status, TraceContextExt, TracerProvider},
+};
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
@@ -133,6 +136,13 @@ pub async fn flush() {
 pub(crate) fn describe(span: &Span, kind: &KindName, key: &ObjectKey, attempt: u32) {
     name_object(span, kind, key.namespace(), Some(key.name()));
     span.set_attribute("kubewright.reconcile.attempt", i64::from(attempt));
+}
+
+/// Returns the ID of the trace to which a span belongs, if it is exported.
+pub(crate) fn trace_id(span: &Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span().span_context().clone();
+    (span.is_valid() && span.is_sampled()).then(|| span.trace_id().to_string())
 }
 
 fn name_object(span: &Span, kind: &KindName, namespace: Option<&str>, name: Option<&str>) {

@@ -7,7 +7,7 @@ use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, error_span, info, warn};
+use tracing::{Instrument, Span, debug, error, error_span, info, warn};
 
 use super::{
     ControllerError,
@@ -188,7 +188,9 @@ impl Dispatcher {
             tracer.began(&mut begun);
             RunRecorder::new(self.services.clock.clone(), tracer.has_versions())
         });
-        let timers: (WorkTimer, ActiveWorker) = (self.metrics.queue.taken(waited), self.metrics.controller.started());
+        let labels = || exemplar_labels(&begun.id, &span);
+        let timers: (WorkTimer, ActiveWorker) =
+            (self.metrics.queue.taken(waited), self.metrics.controller.started_as(labels));
         let job = Job {
             services: self.services.clone(),
             work: self.work.clone(),
@@ -464,6 +466,16 @@ fn traced(when: Option<When>, now: Now) -> Next {
         Some(When::At(time)) if time > now.wall => Next::At { time },
         Some(_) => Next::Now,
     }
+}
+
+/// Returns what names a reconcile in an exemplar.
+fn exemplar_labels(id: &str, span: &Span) -> Vec<(&'static str, String)> {
+    let labels = [("reconcile_id", id.to_owned())].into_iter();
+    #[cfg(feature = "opentelemetry")]
+    let labels = labels.chain(crate::telemetry::trace_id(span).map(|id| ("trace_id", id)));
+    #[cfg(not(feature = "opentelemetry"))]
+    let _ = span;
+    labels.collect()
 }
 
 fn reconcile_id(random: &Random) -> String {

@@ -5,10 +5,17 @@ use std::time::Duration;
 use kubewright_apimachinery::clock::SharedClock;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::{counters, gauges, histograms};
+use super::{
+    counters,
+    exemplars::{ControllerExemplars, Exemplar, ExemplarLabels, Exemplars},
+    gauges, histograms,
+};
+
+/// The family of the durations of reconciles.
+pub(super) const RECONCILE_TIME: &str = "controller_runtime_reconcile_time_seconds";
 
 /// Upper bounds in seconds, as in controller-runtime.
-const RECONCILE_SECONDS: [f64; 40] = [
+static RECONCILE_SECONDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
@@ -72,7 +79,7 @@ impl Families {
             timeouts: counters("reconcile_timeouts_total", "Reconciles of a controller that ran out of time."),
             seconds: histograms(
                 registry,
-                "controller_runtime_reconcile_time_seconds",
+                RECONCILE_TIME,
                 "How long a reconcile takes.",
                 &["controller"],
                 &RECONCILE_SECONDS,
@@ -82,7 +89,13 @@ impl Families {
         }
     }
 
-    pub(super) fn controller(&self, controller: &str, max_concurrent: usize, clock: SharedClock) -> ControllerMetrics {
+    pub(super) fn controller(
+        &self,
+        controller: &str,
+        max_concurrent: usize,
+        clock: SharedClock,
+        exemplars: &Exemplars,
+    ) -> ControllerMetrics {
         let label = [controller];
         let totals = ReconcileResult::ALL.map(|result| self.total.with_label_values(&[controller, result.label()]));
         self.max_concurrent.with_label_values(&label).set(i64::try_from(max_concurrent).unwrap_or(i64::MAX));
@@ -95,6 +108,7 @@ impl Families {
             timeouts: self.timeouts.with_label_values(&label),
             seconds: self.seconds.with_label_values(&label),
             active: self.active.with_label_values(&label),
+            exemplars: exemplars.controller(controller, &RECONCILE_SECONDS),
         }
     }
 }
@@ -128,14 +142,21 @@ pub struct ControllerMetrics {
     timeouts: IntCounter,
     seconds: Histogram,
     active: IntGauge,
+    exemplars: ControllerExemplars,
 }
 
 impl ControllerMetrics {
     /// Starts a reconcile, which counts as active and is measured until the guard is dropped.
     #[must_use = "the reconcile ends when the guard is dropped"]
     pub fn started(&self) -> ActiveWorker {
+        self.started_as(Vec::new)
+    }
+
+    /// [`ControllerMetrics::started`] with what names the reconcile in an exemplar. It is asked only if exemplars are wanted.
+    pub(crate) fn started_as(&self, labels: impl FnOnce() -> ExemplarLabels) -> ActiveWorker {
         self.active.inc();
-        ActiveWorker { metrics: self.clone(), start: self.clock.monotonic() }
+        let labels = self.exemplars.labels(labels).filter(|labels| !labels.is_empty());
+        ActiveWorker { metrics: self.clone(), start: self.clock.monotonic(), labels }
     }
 
     /// Counts the end of a reconcile. `Error` is counted in `reconcile_errors_total` too.
@@ -167,6 +188,7 @@ impl ControllerMetrics {
 pub struct ActiveWorker {
     metrics: ControllerMetrics,
     start: Duration,
+    labels: Option<ExemplarLabels>,
 }
 
 impl Drop for ActiveWorker {
@@ -174,6 +196,10 @@ impl Drop for ActiveWorker {
         self.metrics.active.dec();
         let took = self.metrics.clock.monotonic().saturating_sub(self.start);
         self.metrics.seconds.observe(took.as_secs_f64());
+        if let Some(labels) = self.labels.take() {
+            let (value, time) = (took.as_secs_f64(), self.metrics.clock.now());
+            self.metrics.exemplars.observe(Exemplar { labels, value, time });
+        }
     }
 }
 
@@ -209,5 +235,33 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
+    }
+
+    /// None before someone asks, then the latest of each bucket.
+    #[tokio::test(start_paused = true)]
+    async fn reconciles_are_exemplars_once_someone_asks() {
+        let metrics = Metrics::new(VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let controller = metrics.controller("at", 1);
+        let run = async |id: &str, millis| {
+            let worker = controller.started_as(|| vec![("reconcile_id", id.into())]);
+            tokio::time::advance(Duration::from_millis(millis)).await;
+            drop(worker);
+        };
+        run("unseen", 10).await;
+        let exemplars = || {
+            let text = metrics.encode_open_metrics();
+            let lines = text.lines().filter(|line| line.contains(" # {"));
+            lines.map(|line| line.split_once("le=").expect("a bucket").1.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(exemplars(), [""; 0]);
+        run("first", 10).await;
+        run("second", 10).await;
+        run("long", 100_000).await;
+        drop(controller.started());
+        let second = "\"0.01\"} 4 # {reconcile_id=\"second\"} 0.01 0.030";
+        let long = "\"+Inf\"} 5 # {reconcile_id=\"long\"} 100 100.030";
+        assert_eq!(exemplars(), [second, long]);
+        metrics.forget("at");
+        assert_eq!(exemplars(), [""; 0]);
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use axum::{
     Router,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     middleware,
     response::IntoResponse,
     routing::{MethodRouter, get},
@@ -22,7 +22,7 @@ use tokio::{
 use self::auth::Auth;
 use crate::{
     http::{BindAddress, BindError, Server, ServerOptions},
-    metrics::{CONTENT_TYPE, Metrics},
+    metrics::{CONTENT_TYPE, Metrics, OPEN_METRICS_CONTENT_TYPE, open_metrics},
     tls::{
         CertResolver, Certificates, CertifiedKey, TlsOptions,
         authority::{self, KeyMaterial},
@@ -232,11 +232,19 @@ impl MetricsArgs {
     }
 }
 
-/// Returns the route `/metrics`.
+/// Returns the route `/metrics`, in the format that the client prefers.
 fn metrics_router(metrics: Metrics) -> Router {
-    let answer = async move || match metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    let answer = async move |headers: HeaderMap| {
+        let accept = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+        let vary = (header::VARY, "Accept");
+        if open_metrics::is_preferred(&accept.collect::<Vec<_>>().join(",")) {
+            let content = (header::CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE);
+            return ([content, vary], metrics.encode_open_metrics()).into_response();
+        }
+        match metrics.encode() {
+            Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE), vary], text).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
     };
     Router::new().route("/metrics", get(answer))
 }

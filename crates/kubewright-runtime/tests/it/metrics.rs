@@ -24,7 +24,7 @@ use tokio::{
 };
 use tower::service_fn;
 
-use crate::world::{FleetReconciler, World, controller, own_address, run};
+use crate::world::{FleetReconciler, World, controller, own_address, run, until};
 
 /// Name, type and labels. Metrics that would have nothing to count are not served:
 /// `rest_client_rate_limiter_duration_seconds`, since there is no limit by default, and `rest_client_request_retries_total`, since
@@ -91,8 +91,12 @@ fn counted(client: Client, metrics: &Metrics) -> Client {
 }
 
 async fn scrape(address: SocketAddr) -> String {
+    scrape_as(address, "*/*").await
+}
+
+async fn scrape_as(address: SocketAddr, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("the metrics are served");
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("it is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
@@ -151,5 +155,38 @@ async fn a_manager_serves_what_dashboards_ask_for() {
     let ours = |name: &&String| FAMILIES.iter().all(|(known, ..)| known != name);
     let unknown: Vec<_> = found.keys().filter(ours).filter(|name| !name.starts_with("kubewright_")).collect();
     assert!(unknown.iter().all(|name| name.starts_with("process_")), "{unknown:?}: name them here");
+    running.stop().await;
+}
+
+/// Prometheus gets OpenMetrics. Once it has asked, a reconcile is named in the bucket of its duration.
+#[tokio::test]
+async fn the_format_of_metrics_is_negotiated() {
+    let world = World::new().await;
+    let address = own_address();
+    let bind = BindAddress::Host(address.ip().to_string(), address.port());
+    let running = run(world.manager().metrics_address(bind).controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    let accepts = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    let before = scrape_as(address, accepts).await;
+    let lines = |text: &str, part: &str| text.lines().filter(|line| line.contains(part)).count();
+    assert!(
+        before.contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+        "{before}"
+    );
+    assert!(before.contains("\n# TYPE controller_runtime_reconcile counter\n"), "{before}");
+    assert!(before.contains("\n# EOF\n"), "{before}");
+    assert_eq!(lines(&before, " # {"), 0, "nobody had asked for exemplars");
+    world.create_fleet("b", 1).await;
+    world.wait_for_size("b", 1).await;
+    let buckets = "controller_runtime_reconcile_time_seconds_bucket{controller=\"fleet\",le=\"";
+    until("a reconcile is an exemplar", || async {
+        let text = scrape_as(address, accepts).await;
+        text.lines().any(|line| line.starts_with(buckets) && line.contains(" # {reconcile_id=\""))
+    })
+    .await;
+    let plain = scrape(address).await;
+    assert!(plain.contains("\r\ncontent-type: text/plain; version=0.0.4\r\n"), "{plain}");
+    assert_eq!((lines(&plain, "# EOF"), lines(&plain, " # {")), (0, 0));
     running.stop().await;
 }
