@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::random::Random;
-use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, error, error_span, info, warn};
@@ -14,16 +13,15 @@ use super::{
     barrier::{Barrier, CacheView, Readiness, Scope, Stale},
     concurrency_limit::{Permit, Permits},
     metrics::BarrierMetrics,
-    run::{Failure, Work},
+    outcome::Outcomes,
+    run::Work,
     takeover::{Step, Takeover},
     worker::{End, Job, Report},
 };
 use crate::{
-    action::{Action, RequeueTime, Retry},
     cache::SyncCheck,
     context::{Expectation, Services},
-    limit::Bucket,
-    metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
+    metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, WorkTimer},
     object::ObjectKey,
     queue::{Now, SharedQueue, Taken, When},
     shard::{Acquired, KeyGuard, Share},
@@ -53,12 +51,8 @@ pub(super) struct Dispatcher {
     pub(super) tracer: Option<Arc<Tracer>>,
     /// Whether a panic counts as a failure, and doesn't end the manager.
     pub(super) recovers: bool,
-    /// The rate limit of retries, over all keys.
-    pub(super) limit: Option<Mutex<Bucket>>,
+    pub(super) outcomes: Outcomes<ObjectKey>,
 }
-
-/// The longest accepted `Retry-After`: it may come from the maintenance page of a proxy.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Enqueues the acquired keys.
 pub(super) type EnqueueAcquired = Box<dyn Fn(&Acquired) + Send + Sync>;
@@ -290,7 +284,7 @@ impl Dispatcher {
         let asked =
             if let End::Done(action) = &end { action.requeue.and_then(|requeue| requeue.priority) } else { None };
         let priority = asked.unwrap_or(priority);
-        let next = span.in_scope(|| self.judge(&key, end));
+        let next = span.in_scope(|| self.outcomes.judge(&key, end));
         self.queue.with(|queue, now| {
             if let (Some(tracer), Some(how)) = (&self.tracer, how) {
                 let next = traced(next, now);
@@ -315,85 +309,6 @@ impl Dispatcher {
         }
         let (controller, object) = (self.services.controller.clone(), key.clone());
         Err(ControllerError::Panicked { controller, object, message: message.clone() })
-    }
-
-    /// Counts and logs the end of a run. Returns when to run the key again.
-    fn judge(&self, key: &ObjectKey, end: End) -> Option<When> {
-        let metrics = &self.metrics.controller;
-        match end {
-            End::Done(action) => {
-                self.queue.with(|queue, _| queue.forget(key));
-                self.judge_action(action)
-            }
-            End::Failed(failure) => {
-                metrics.finished(ReconcileResult::Error);
-                self.judge_failure(key, failure)
-            }
-            End::Panicked(message) => {
-                metrics.finished(ReconcileResult::Error);
-                metrics.panicked();
-                let delay = self.back_off(key);
-                error!(error = message, retry_in = ?delay, "the reconciler panicked");
-                Some(When::After(delay))
-            }
-            End::TimedOut(limit) => {
-                metrics.finished(ReconcileResult::Error);
-                metrics.timed_out();
-                let delay = self.back_off(key);
-                error!(?limit, retry_in = ?delay, "the reconcile exceeded its time limit");
-                Some(When::After(delay))
-            }
-        }
-    }
-
-    fn judge_action(&self, action: Action) -> Option<When> {
-        let (result, when) = match action.requeue.map(|requeue| requeue.when) {
-            None => (ReconcileResult::Success, None),
-            Some(RequeueTime::After(delay)) if delay.is_zero() => (ReconcileResult::Requeue, Some(When::Now)),
-            Some(RequeueTime::After(delay)) => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
-            Some(RequeueTime::At(time)) => (ReconcileResult::RequeueAfter, Some(When::At(time))),
-        };
-        debug!(?result, ?when, "reconciled");
-        self.metrics.controller.finished(result);
-        if when.is_some() {
-            self.metrics.queue.retried();
-        }
-        when
-    }
-
-    fn judge_failure(&self, key: &ObjectKey, failure: Failure) -> Option<When> {
-        let Failure { message, retry, retry_after, is_conflict } = failure;
-        let delay = match retry {
-            Retry::Terminal => {
-                self.metrics.controller.terminal_error();
-                self.queue.with(|queue, _| queue.forget(key));
-                error!(
-                    error = message,
-                    "the reconcile failed with a terminal error: it is not retried until the object changes"
-                );
-                return None;
-            }
-            Retry::After(delay) => {
-                self.metrics.queue.retried();
-                delay
-            }
-            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)),
-        };
-        if is_conflict {
-            debug!(error = message, retry_in = ?delay, "the reconcile had a conflict");
-        } else {
-            error!(error = message, retry_in = ?delay, "the reconcile failed");
-        }
-        Some(When::After(delay))
-    }
-
-    fn back_off(&self, key: &ObjectKey) -> Duration {
-        self.metrics.queue.retried();
-        let fraction = self.services.random.fraction();
-        self.queue.with(|queue, now| {
-            let bound = self.limit.as_ref().map(|limit| limit.lock().reserve(now.monotonic));
-            queue.back_off(key, fraction).max(bound.unwrap_or_default())
-        })
     }
 
     async fn drain(mut self, abort: CancellationToken) {
@@ -469,7 +384,7 @@ fn traced(when: Option<When>, now: Now) -> Next {
 }
 
 /// Returns what names a reconcile in an exemplar.
-fn exemplar_labels(id: &str, span: &Span) -> Vec<(&'static str, String)> {
+pub(super) fn exemplar_labels(id: &str, span: &Span) -> Vec<(&'static str, String)> {
     let labels = [("reconcile_id", id.to_owned())].into_iter();
     #[cfg(feature = "opentelemetry")]
     let labels = labels.chain(crate::telemetry::trace_id(span).map(|id| ("trace_id", id)));
@@ -478,6 +393,6 @@ fn exemplar_labels(id: &str, span: &Span) -> Vec<(&'static str, String)> {
     labels.collect()
 }
 
-fn reconcile_id(random: &Random) -> String {
+pub(super) fn reconcile_id(random: &Random) -> String {
     format!("{:016x}", random.u64())
 }

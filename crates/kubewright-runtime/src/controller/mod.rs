@@ -12,7 +12,9 @@ mod dispatch;
 mod dynamic;
 mod error;
 mod finalizers;
+mod keyed;
 mod metrics;
+mod outcome;
 mod prepare;
 mod reconciler;
 mod run;
@@ -36,6 +38,7 @@ pub use self::{
     dynamic::DynamicKind,
     error::ControllerError,
     finalizers::{Finalizer, Finalizers, FinalizersError},
+    keyed::{Key, KeyContext, KeyController, KeyReconciler, KeyWaker},
     reconciler::Reconciler,
     source::Relation,
 };

@@ -22,6 +22,7 @@ use super::{
     concurrency_limit::Permits,
     dispatch::{Dispatcher, EnqueueAcquired, Metrics as LoopMetrics},
     metrics::BarrierFamilies,
+    outcome::Outcomes,
     source::{Source, priority},
     takeover::{Handoff, Takeover},
     wiring::{Backlog, Wiring},
@@ -107,12 +108,17 @@ pub(crate) struct Prepared {
     detach: Detach,
 }
 
-type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send;
+pub(super) type Run =
+    dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send;
 
 /// Removes everything of a controller from the manager. Called when it doesn't run any more.
 pub(crate) type Detach = Box<dyn FnOnce() + Send>;
 
 impl Prepared {
+    pub(super) fn new(run: Box<Run>, kinds: Vec<Arc<Kind>>, detach: Detach) -> Self {
+        Self { run, kinds, detach }
+    }
+
     /// Runs until `stop`, then until the workers have ended, or were aborted on `abort`. On an error it cancels `stop`.
     pub(crate) fn run(
         self,
@@ -210,7 +216,7 @@ impl<K: AnyObject> Controller<K> {
             #[cfg(feature = "opentelemetry")]
             kind,
             work,
-            queue,
+            queue: queue.clone(),
             barrier: Barrier::default(),
             concurrency,
             permits: Permits::new(self.concurrency_limit),
@@ -220,10 +226,16 @@ impl<K: AnyObject> Controller<K> {
             takeover: Takeover::new(handoff),
             sync_checks: JoinSet::new(),
             enqueue_acquired,
+            outcomes: Outcomes {
+                queue,
+                random: environment.random.clone(),
+                metrics: metrics.controller.clone(),
+                queue_metrics: metrics.queue.clone(),
+                limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
+            },
             metrics,
             tracer,
             recovers: self.recovers,
-            limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
         let (timeout, backlog, kinds) = (self.cache_sync_timeout, wiring.backlog(), wiring.kinds());
         let run = Box::new(move |stop, abort| run(dispatcher, objects, outside, backlog, timeout, stop, abort).boxed());
@@ -357,23 +369,9 @@ async fn run<K: AnyObject>(
     share.on_wakeup(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
     for source in outside {
         let waker = waker.clone();
-        sources.spawn(listen(controller.clone(), source, waker, stop.clone()));
+        sources.spawn(listen(controller.clone(), move || source(waker), stop.clone()));
     }
-    let synced = async {
-        loop {
-            match (cache.wait_for_sync(kinds, timeout.unwrap_or(SYNC_LOG_INTERVAL)).await, timeout) {
-                (Ok(()), _) => return Ok(()),
-                (Err(missing), Some(timeout)) => {
-                    return Err(ControllerError::NotSynced {
-                        controller: controller.clone(),
-                        timeout,
-                        missing: missing.to_string(),
-                    });
-                }
-                (Err(error), None) => error!(controller, %error, "still waiting for the cache"),
-            }
-        }
-    };
+    let synced = synced(cache, kinds, &controller, timeout);
     let result = match stop.run_until_cancelled(synced).await {
         None => Ok(()),
         Some(Err(error)) => Err(error),
@@ -390,6 +388,28 @@ async fn run<K: AnyObject>(
     result
 }
 
+/// Waits for the first lists of a controller's kinds.
+///
+/// # Errors
+/// After `timeout`, if there is one.
+pub(super) async fn synced(
+    cache: &Cache,
+    kinds: &BTreeSet<Arc<KindName>>,
+    controller: &str,
+    timeout: Option<Duration>,
+) -> Result<(), ControllerError> {
+    loop {
+        match (cache.wait_for_sync(kinds, timeout.unwrap_or(SYNC_LOG_INTERVAL)).await, timeout) {
+            (Ok(()), _) => return Ok(()),
+            (Err(missing), Some(timeout)) => {
+                let (controller, missing) = (controller.into(), missing.to_string());
+                return Err(ControllerError::NotSynced { controller, timeout, missing });
+            }
+            (Err(error), None) => error!(controller, %error, "still waiting for the cache"),
+        }
+    }
+}
+
 /// Waits until the kinds of a late controller have everything that it reads, and passes their objects to its handlers.
 async fn catch_up(queue: &SharedQueue, backlog: Backlog, stop: &CancellationToken) {
     while !backlog.is_complete() {
@@ -402,8 +422,12 @@ async fn catch_up(queue: &SharedQueue, backlog: Backlog, stop: &CancellationToke
 }
 
 /// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the source.
-async fn listen<K>(controller: String, source: RunSource<K>, waker: Waker<K>, stop: CancellationToken) {
-    let listening = AssertUnwindSafe(async { source(waker).await }).catch_unwind();
+pub(super) async fn listen(
+    controller: String,
+    source: impl FnOnce() -> BoxFuture<'static, ()>,
+    stop: CancellationToken,
+) {
+    let listening = AssertUnwindSafe(async { source().await }).catch_unwind();
     if let Some(Err(_)) = stop.run_until_cancelled(listening).await {
         error!(controller, "a source panicked: it enqueues no more keys");
     }

@@ -101,24 +101,29 @@ impl Job {
             let run = Run { services, key, views, tracker, cancel };
             work.run(run).await.map_or_else(End::Failed, End::Done)
         };
-        let limited = async {
-            let Some(limit) = timeout else { return run.await };
-            let mut run = pin!(run);
-            if let Ok(end) = tokio::time::timeout(limit, &mut run).await {
-                return end;
-            }
-            // The reconciler may want to clean up.
-            late.cancel();
-            let _ = tokio::time::timeout(CANCELLATION_GRACE, run).await;
-            End::TimedOut(limit)
-        };
-        let end = AssertUnwindSafe(limited).catch_unwind().await;
-        let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));
+        let end = isolated(run, timeout, &late).await;
         expectations.extend(tracker.expectations());
         begun.triggers.settle();
         let notes = recorder.finish();
         Report { key, priority, end, expectations, read_live, span, begun, notes }
     }
+}
+
+/// Runs a reconcile with a time limit, after which `late` is cancelled. It doesn't panic even if the reconcile does.
+pub(super) async fn isolated(run: impl Future<Output = End>, limit: Option<Duration>, late: &CancellationToken) -> End {
+    let limited = async {
+        let Some(limit) = limit else { return run.await };
+        let mut run = pin!(run);
+        if let Ok(end) = tokio::time::timeout(limit, &mut run).await {
+            return end;
+        }
+        // The reconciler may want to clean up.
+        late.cancel();
+        let _ = tokio::time::timeout(CANCELLATION_GRACE, run).await;
+        End::TimedOut(limit)
+    };
+    let end = AssertUnwindSafe(limited).catch_unwind().await;
+    end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()))
 }
 
 /// Reads the stale objects live, kind by kind.

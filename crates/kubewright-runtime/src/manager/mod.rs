@@ -57,7 +57,9 @@ use crate::{
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
     context::UndeclaredReads,
-    controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Index, Prepared},
+    controller::{
+        BarrierFamilies, Controller, ControllerDescription, Environment, Index, Key, KeyController, Prepared,
+    },
     event::Broadcaster,
     http::{BindAddress, BindError, Server},
     leader::{LeaderOptions, fence::Fence, identity},
@@ -152,6 +154,9 @@ trait Prepare: std::fmt::Debug + Send {
 
     fn needs_leader(&self) -> bool;
 
+    /// Whether replicas can divide its keys.
+    fn is_divisible(&self) -> bool;
+
     fn indexes(&self) -> Vec<(KindName, Index)>;
 
     fn prepare(self: Box<Self>, environment: &Environment, is_late: bool) -> Prepared;
@@ -166,12 +171,38 @@ impl<K: AnyObject> Prepare for Controller<K> {
         Controller::is_exclusive(self)
     }
 
+    fn is_divisible(&self) -> bool {
+        true
+    }
+
     fn indexes(&self) -> Vec<(KindName, Index)> {
         Controller::indexes(self)
     }
 
     fn prepare(self: Box<Self>, environment: &Environment, is_late: bool) -> Prepared {
         Controller::prepare(*self, environment, is_late)
+    }
+}
+
+impl<Q: Key> Prepare for KeyController<Q> {
+    fn describe(&self) -> ControllerDescription {
+        KeyController::describe(self)
+    }
+
+    fn needs_leader(&self) -> bool {
+        KeyController::is_exclusive(self)
+    }
+
+    fn is_divisible(&self) -> bool {
+        false
+    }
+
+    fn indexes(&self) -> Vec<(KindName, Index)> {
+        Vec::new()
+    }
+
+    fn prepare(self: Box<Self>, environment: &Environment, _: bool) -> Prepared {
+        KeyController::prepare(*self, environment)
     }
 }
 
@@ -308,6 +339,12 @@ impl Manager {
 
     /// Adds a controller. [`Manager::controllers`] adds controllers while the manager runs.
     pub fn controller<K: AnyObject>(mut self, controller: Controller<K>) -> Self {
+        self.controllers.push(Box::new(controller));
+        self
+    }
+
+    /// Adds a controller whose keys are no Kubernetes objects. It can't be added while the manager runs.
+    pub fn key_controller<Q: Key>(mut self, controller: KeyController<Q>) -> Self {
         self.controllers.push(Box::new(controller));
         self
     }
@@ -589,6 +626,10 @@ impl Manager {
         let is_sharded = matches!(self.replicas, Replicas::Shard(_) | Replicas::Args { is_sharded: true, .. });
         if let Some(runnable) = self.runnables.iter().find(|runnable| runnable.needs_leader && is_sharded) {
             return Err(ManagerError::NoLeader(runnable.name.clone()));
+        }
+        let mut of_one_leader = self.controllers.iter().filter(|it| it.needs_leader() && !it.is_divisible());
+        if let Some(controller) = of_one_leader.next().filter(|_| is_sharded) {
+            return Err(ManagerError::Indivisible(controller.describe().name));
         }
         self.check_webhook_paths()?;
         let mut hubs = BTreeSet::new();

@@ -11,6 +11,7 @@ mod event;
 mod faults;
 mod handles;
 mod helpers;
+mod keyed;
 mod leader;
 mod lifecycle;
 mod manager;
