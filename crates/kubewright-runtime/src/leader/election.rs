@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    LeaderOptions, LeaderOptionsError,
+    AnyLock, LeaderOptions, LeaderOptionsError, Lock,
     candidate::Candidate,
     fence::Fence,
     lease_client::{LeaseClient, RenewError},
@@ -44,12 +44,27 @@ impl LeaderElection {
         random: Random,
         metrics: Metrics,
     ) -> Result<Self, LeaderOptionsError> {
-        Self::fenced(client, options, clock, random, metrics, Fence::default())
+        let lock = AnyLock::lease(client, &options.namespace, &options.name);
+        Self::fenced(lock, options, clock, random, metrics, Fence::default())
+    }
+
+    /// [`LeaderElection::start`] with a record in another place than a lease. The namespace of the options then only appears in logs.
+    ///
+    /// # Errors
+    /// If the durations can't work together.
+    pub fn start_with_lock(
+        lock: impl Lock,
+        options: LeaderOptions,
+        clock: SharedClock,
+        random: Random,
+        metrics: Metrics,
+    ) -> Result<Self, LeaderOptionsError> {
+        Self::fenced(AnyLock::new(lock), options, clock, random, metrics, Fence::default())
     }
 
     /// [`LeaderElection::start`] with a fence that is up while this replica may assume that it leads.
     pub(crate) fn fenced(
-        client: Client,
+        lock: AnyLock,
         options: LeaderOptions,
         clock: SharedClock,
         random: Random,
@@ -61,7 +76,7 @@ impl LeaderElection {
         let (elected, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
         let last_error = Arc::<Mutex<Option<String>>>::default();
         let elector = Elector {
-            lease: LeaseClient::new("leader election", client, &options, clock.clone(), random),
+            lease: LeaseClient::new("leader election", lock, &options, clock.clone(), random),
             candidate: Candidate::new(options),
             metrics,
             fence: fence.clone(),

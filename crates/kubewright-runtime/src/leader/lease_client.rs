@@ -4,12 +4,12 @@ use std::{fmt::Display, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, Error, api::PostParams};
+use kube::Error;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::time::timeout;
 
 use super::{
-    LeaderOptions,
+    AnyLock, LeaderOptions, LockError,
     candidate::{Action, Candidate},
 };
 use crate::client::{explain, hint};
@@ -26,15 +26,18 @@ pub(crate) struct RenewError {
 
 impl RenewError {
     pub(crate) fn new(what: &str, error: &Error) -> Self {
+        let hint = hint(error, "get, create and update on leases, and with sharding list and delete");
+        let hint = hint.filter(|_| !is_missing(error)).map(|hint| format!(": {hint}")).unwrap_or_default();
+        Self { why: format!("{what}: {}{hint}", explain(error)), is_fault: true }
+    }
+
+    fn of_lock(what: &str, error: &LockError) -> Self {
         match error {
-            Error::Api(status) if status.code == 409 => {
-                Self { why: "another candidate was faster".into(), is_fault: false }
-            }
-            error => {
-                let hint = hint(error, "get, create and update on leases, and with sharding list and delete");
-                let hint = hint.filter(|_| !is_missing(error)).map(|hint| format!(": {hint}")).unwrap_or_default();
-                Self { why: format!("{what}: {}{hint}", explain(error)), is_fault: true }
-            }
+            LockError::Conflict => Self { why: "another candidate was faster".into(), is_fault: false },
+            LockError::Failed(error) => match error.downcast_ref::<Error>() {
+                Some(error) => Self::new(what, error),
+                None => Self { why: format!("{what}: {}", explain(error.as_ref())), is_fault: true },
+            },
         }
     }
 
@@ -60,7 +63,7 @@ fn is_missing(error: &Error) -> bool {
 pub(crate) struct LeaseClient {
     /// The prefix of log messages.
     what: &'static str,
-    leases: Api<Lease>,
+    lock: AnyLock,
     namespace: String,
     name: String,
     clock: SharedClock,
@@ -72,18 +75,13 @@ pub(crate) struct LeaseClient {
 impl LeaseClient {
     pub(crate) fn new(
         what: &'static str,
-        client: Client,
+        lock: AnyLock,
         options: &LeaderOptions,
         clock: SharedClock,
         random: Random,
     ) -> Self {
         let LeaderOptions { namespace, name, .. } = options;
-        let leases = Api::namespaced(client, namespace);
-        Self { what, leases, namespace: namespace.clone(), name: name.clone(), clock, random, logged: String::new() }
-    }
-
-    pub(crate) fn leases(&self) -> &Api<Lease> {
-        &self.leases
+        Self { what, lock, namespace: namespace.clone(), name: name.clone(), clock, random, logged: String::new() }
     }
 
     pub(crate) fn monotonic(&self) -> Duration {
@@ -101,18 +99,17 @@ impl LeaseClient {
     }
 
     pub(crate) async fn read(&self) -> Result<Option<Lease>, RenewError> {
-        self.leases.get_opt(&self.name).await.map_err(|error| RenewError::new("can't read the lease", &error))
+        self.lock.read().await.map_err(|error| RenewError::of_lock("can't read the lease", &error))
     }
 
     /// Performs an action, and returns the lease that was written.
     pub(crate) async fn write(&self, action: Action) -> Result<Option<Lease>, RenewError> {
-        let parameters = PostParams::default();
         let written = match action {
             Action::Wait => return Ok(None),
-            Action::Create(lease) => self.leases.create(&parameters, &lease).await,
-            Action::Update(lease) => self.leases.replace(&self.name, &parameters, &lease).await,
+            Action::Create(lease) => self.lock.create(&lease).await,
+            Action::Update(lease) => self.lock.update(&lease).await,
         };
-        written.map(Some).map_err(|error| RenewError::new("can't write the lease", &error))
+        written.map(Some).map_err(|error| RenewError::of_lock("can't write the lease", &error))
     }
 
     /// Returns the pause before the next attempt.
@@ -126,10 +123,10 @@ impl LeaseClient {
         let done = timeout(limit, async {
             // A renewal that was cut off may have taken effect, so that the lease has a newer version.
             while let Some(lease) = candidate.release(self.wall()) {
-                match self.leases.replace(&self.name, &PostParams::default(), &lease).await {
-                    Err(Error::Api(status)) if status.reason == "Conflict" => {
-                        let lease = self.leases.get_opt(&self.name).await?;
-                        candidate.observe(lease, self.monotonic());
+                match self.lock.update(&lease).await {
+                    Err(LockError::Conflict) => {
+                        let Some(lease) = self.lock.read().await? else { return Ok(()) };
+                        candidate.observe(Some(lease), self.monotonic());
                     }
                     result => return result.map(drop),
                 }

@@ -9,6 +9,7 @@ pub(crate) mod candidate;
 mod election;
 pub(crate) mod fence;
 pub(crate) mod lease_client;
+mod lock;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,11 @@ use std::{collections::BTreeMap, time::Duration};
 use kubewright_apimachinery::random::Random;
 use thiserror::Error;
 
-pub use self::election::LeaderElection;
+pub(crate) use self::lock::AnyLock;
+pub use self::{
+    election::LeaderElection,
+    lock::{Lock, LockError},
+};
 
 /// The lease to hold, the identity of this replica, and the durations.
 #[derive(Clone, Debug, PartialEq, Eq)]

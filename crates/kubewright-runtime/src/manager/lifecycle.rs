@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::{ManagerError, Replicas};
 use crate::{
     controller::Environment,
-    leader::LeaderElection,
+    leader::{AnyLock, LeaderElection},
     panic,
     runnable::{Runnable, RunnableContext},
     shard::Membership,
@@ -38,14 +38,19 @@ enum Holding {
 
 impl LeaseHold {
     /// Starts acquiring the lease; `None` if no lease is needed.
-    pub(super) fn start(replicas: Replicas, environment: &Environment) -> Result<Option<Self>, ManagerError> {
+    pub(super) fn start(
+        replicas: Replicas,
+        lock: Option<AnyLock>,
+        environment: &Environment,
+    ) -> Result<Option<Self>, ManagerError> {
         let Environment { client, clock, random, metrics, share, fence, .. } = environment;
         let (client, clock, random, fence) = (client.clone(), clock.clone(), random.clone(), fence.clone());
         Ok(match replicas {
             Replicas::Alone | Replicas::Args { .. } => None,
             Replicas::Lead(options) => {
                 let lease = format!("{}/{}", options.namespace, options.name);
-                let election = LeaderElection::fenced(client, options, clock, random, metrics.clone(), fence)?;
+                let lock = lock.unwrap_or_else(|| AnyLock::lease(client, &options.namespace, &options.name));
+                let election = LeaderElection::fenced(lock, options, clock, random, metrics.clone(), fence)?;
                 let (begun, lost) = (election.elected(), election.lost());
                 Some(Self { lease, begun, lost, holding: Holding::Leadership(election) })
             }

@@ -62,7 +62,7 @@ use crate::{
     },
     event::Broadcaster,
     http::{BindAddress, BindError, Server},
-    leader::{LeaderOptions, fence::Fence, identity},
+    leader::{AnyLock, LeaderOptions, Lock, fence::Fence, identity},
     metrics::Metrics,
     metrics_server::{self, MetricsServer},
     object::{AnyObject, KindName, Object},
@@ -108,6 +108,7 @@ pub struct Manager {
     elected: CancellationToken,
     runnables: Vec<Runnable>,
     replicas: Replicas,
+    lock: Option<AnyLock>,
     concurrency: BTreeMap<String, usize>,
     kinds: Vec<DeclaredVersion>,
     policy_rules: Vec<PolicyRule>,
@@ -281,6 +282,7 @@ impl Manager {
             elected: CancellationToken::new(),
             runnables: Vec::new(),
             replicas: Replicas::Alone,
+            lock: None,
             concurrency: BTreeMap::new(),
             kinds: Vec::new(),
             policy_rules: Vec::new(),
@@ -447,6 +449,12 @@ impl Manager {
         Self { replicas: Replicas::Lead(options), ..self }
     }
 
+    /// Keeps the record of the [leader election](Manager::leader_election) in another place than a `Lease` of the cluster. It enables no
+    /// leader election by itself, and [sharding](Manager::sharding) always has leases.
+    pub fn leader_lock(self, lock: impl Lock) -> Self {
+        Self { lock: Some(AnyLock::new(lock)), ..self }
+    }
+
     /// Enables sharding: the keys are divided among the replicas, so that all of them are active; see [`crate::shard`].
     /// Of this method and [`Manager::leader_election`], the last call takes effect.
     pub fn sharding(self, options: ShardOptions) -> Self {
@@ -583,7 +591,7 @@ impl Manager {
         };
         let families = environment.cache_metrics.clone();
         let watches = environment.cache.start(client, &environment.random, families, Span::none());
-        let result = match LeaseHold::start(replicas, &environment) {
+        let result = match LeaseHold::start(replicas, self.lock, &environment) {
             Err(error) => Err(error),
             Ok(hold) => {
                 let begun = self.elected;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Client,
+    Api, Client,
     api::{DeleteParams, ListParams},
 };
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
@@ -16,6 +17,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{GROUP_LABEL, ShardError, ShardOptions, Share, protocol::Protocol};
 use crate::{
     leader::{
+        AnyLock,
         fence::Fence,
         lease_client::{LeaseClient, RenewError},
     },
@@ -50,8 +52,11 @@ impl Membership {
     ) -> Result<Self, ShardError> {
         options.validate()?;
         let (joined, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
+        let own = options.own_lease();
+        let lock = AnyLock::lease(client.clone(), &own.namespace, &own.name);
         let task_state = MembershipTask {
-            lease: LeaseClient::new("sharding", client, &options.own_lease(), clock, random),
+            lease: LeaseClient::new("sharding", lock, &own, clock, random),
+            leases: Api::namespaced(client, &options.namespace),
             member: Protocol::new(&options),
             metrics: metrics.shards(&options.name),
             share,
@@ -94,6 +99,8 @@ impl Drop for Membership {
 
 struct MembershipTask {
     lease: LeaseClient,
+    /// The leases of all members.
+    leases: Api<Lease>,
     member: Protocol,
     options: ShardOptions,
     metrics: ShardMetrics,
@@ -196,7 +203,7 @@ impl MembershipTask {
     async fn look(&mut self) -> Result<(), RenewError> {
         let group = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.options.name));
         let asked = self.lease.monotonic();
-        let leases = self.lease.leases().list(&group).await;
+        let leases = self.leases.list(&group).await;
         let leases = leases.map_err(|error| RenewError::new("failed to list the leases", &error))?;
         let was_joined = self.member.candidate().fence().is_some();
         self.member.listed(leases.items, asked, self.lease.monotonic());
@@ -211,7 +218,7 @@ impl MembershipTask {
     async fn clear_litter(&mut self) {
         let Some((name, preconditions)) = self.member.litter(self.lease.monotonic()) else { return };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.lease.leases().delete(&name, &parameters).await {
+        match self.leases.delete(&name, &parameters).await {
             Ok(_) => tracing::debug!(name, "sharding: deleted the lease of a replica that is gone"),
             Err(kube::Error::Api(status)) if status.code == 403 && !self.has_logged_litter => {
                 self.has_logged_litter = true;
