@@ -229,7 +229,7 @@ impl Target for Schemas {
         let Some(document) = value(input) else { return };
         let is_structural = structural::check(&document).is_empty();
         let schema = parse::from_openapi(&document);
-        if !is_structural || !rules::check(&schema).is_empty() {
+        if !is_structural || !rules::check(&schema, "", false).is_empty() {
             return;
         }
         let definitions = Definitions::default();

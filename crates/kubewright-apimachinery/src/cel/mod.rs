@@ -13,6 +13,7 @@ mod authorizer;
 mod check;
 mod cost;
 mod declarations;
+mod estimate;
 mod evaluate;
 mod expression;
 mod function;
@@ -35,6 +36,7 @@ pub use self::{
 pub(crate) use self::{
     check::{Environment, Fields, Type},
     cost::{Budget, Pace},
+    estimate::SizeLimits,
     function::convert,
-    program::{Error, LazyProgram, Program, type_of},
+    program::{Checked, Error, LazyProgram, Program, check_rule, type_of},
 };

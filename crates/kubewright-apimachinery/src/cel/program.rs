@@ -11,6 +11,7 @@ use kube_cel::cel::{IdedExpr, Value, parser::Parser};
 use super::{
     check::{self, Environment, Type},
     cost::{Budget, Meter},
+    estimate::{self, SizeLimits},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
     nesting,
@@ -32,6 +33,26 @@ pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Type, Str
         let found = check::check(tree, text, environment)?;
         Expression::compile(tree, environment.has_messages())?;
         Ok(found)
+    })
+}
+
+/// What is known about a rule before it is evaluated.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) of: Type,
+    /// The greatest cost of an evaluation, in units.
+    pub(crate) cost: u64,
+    /// True if the rule mentions `oldSelf`.
+    pub(crate) mentions_old: bool,
+}
+
+/// Checks an expression about values of these sizes.
+pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLimits) -> Result<Checked, String> {
+    with_tree(text, |tree| {
+        let of = check::check(tree, text, environment)?;
+        Expression::compile(tree, environment.has_messages())?;
+        let mentions_old = tree.references().has_variable("oldSelf");
+        Ok(Checked { of, cost: estimate::greatest_cost(tree, environment, limits), mentions_old })
     })
 }
 

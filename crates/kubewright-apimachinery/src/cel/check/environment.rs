@@ -25,7 +25,7 @@ impl Environment {
         self.messages
     }
 
-    pub(super) fn variable(&self, name: &str) -> Option<Type> {
+    pub(in crate::cel) fn variable(&self, name: &str) -> Option<Type> {
         self.variables.iter().rev().find(|(known, _)| *known == name).map(|(_, of)| of.clone())
     }
 }

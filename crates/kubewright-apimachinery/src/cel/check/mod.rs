@@ -20,16 +20,12 @@ use kube_cel::cel::{
 };
 
 pub use self::environment::Expected;
-pub(in crate::cel) use self::environment::REQUEST;
 pub(crate) use self::{
     environment::Environment,
     types::{Fields, Type},
 };
-use self::{
-    overloads::{NoOverload, resolve},
-    positions::Tokens,
-    types::Bindings,
-};
+pub(in crate::cel) use self::{environment::REQUEST, overloads::resolve};
+use self::{overloads::NoOverload, positions::Tokens, types::Bindings};
 use super::{
     expression::{ACCUMULATOR, NAMESPACES, TYPES},
     message::{JSON_PATCH, OBJECT},
@@ -39,7 +35,7 @@ use super::{
 const MAX_ERRORS: usize = 100;
 
 /// Macros that the parser leaves as calls. Their arguments declare variables, and aren't checked.
-const UNEXPANDED: [&str; 12] = [
+pub(in crate::cel) const UNEXPANDED: [&str; 12] = [
     "all",
     "exists",
     "exists_one",

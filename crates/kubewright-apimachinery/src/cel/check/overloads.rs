@@ -180,7 +180,7 @@ fn parse(text: &str) -> Type {
 
 /// Why a call has no result.
 #[derive(Debug)]
-pub(super) enum NoOverload {
+pub(in crate::cel) enum NoOverload {
     /// There is no function or method of this name.
     Undeclared,
     /// No signature accepts the arguments.
@@ -188,7 +188,7 @@ pub(super) enum NoOverload {
 }
 
 /// Returns the type of the result of a call.
-pub(super) fn resolve(name: &str, method: bool, arguments: &[Type]) -> Result<Type, NoOverload> {
+pub(in crate::cel) fn resolve(name: &str, method: bool, arguments: &[Type]) -> Result<Type, NoOverload> {
     // A name that is only declared in the other form is declared, but has no signature for this call.
     let known = SIGNATURES.get(&(method, name)).or_else(|| SIGNATURES.get(&(!method, name)).map(|_| &EMPTY));
     let signatures = known.ok_or(NoOverload::Undeclared)?;

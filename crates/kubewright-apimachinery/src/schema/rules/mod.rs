@@ -5,24 +5,21 @@
 //! Lists of type set or map are compared in order. Rules inside `anyOf`, `oneOf` and `not` are ignored, as are those in
 //! `allOf` below its top level.
 
+mod check;
 mod declare;
+mod size;
 mod value;
-
-use std::sync::LazyLock;
 
 use kube_cel::cel;
 use serde_json::Value;
 
-pub use self::declare::declare_object;
-use super::{Additional, Definitions, Kind, Node, Rule, Schema, correlation::OldItems};
+pub use self::{check::check, declare::declare_object};
+use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
 use crate::{
-    cel::{Budget, Environment, Error, Pace, Program, Type, type_of},
+    cel::{Budget, Error, Pace, Program},
     field_path::FieldPath,
     status::Cause,
 };
-
-/// The definitions of schemas without references.
-static NONE: LazyLock<Definitions> = LazyLock::new(Definitions::default);
 
 /// The field of causes that concern the whole object.
 const NO_FIELD: &str = "<nil>";
@@ -45,83 +42,9 @@ pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec
     validator.violations.into_iter().map(|violation| violation.cause).collect()
 }
 
-/// Returns errors for the rules of a CRD's schema that cannot be parsed, or whose types are wrong. The causes' fields
-/// begin with `openAPIV3Schema`.
-pub fn check(schema: &Schema) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let root = FieldPath::Root;
-    check_schema(schema, true, &root.field("openAPIV3Schema"), &mut causes);
-    causes
-}
-
-/// Checks the rules of a schema and below it. `resource` is true for that of a whole object.
-fn check_schema(schema: &Schema, resource: bool, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
-    if !schema.rules.is_empty() {
-        let this =
-            declare::type_of(Node::new(schema, &NONE), resource || schema.embedded_resource).unwrap_or(Type::Unknown);
-        check_rules(&schema.rules, &this, path, causes);
-    }
-    let properties = path.field("properties");
-    for (name, property) in &schema.properties {
-        check_schema(property, false, &properties.key(name), causes);
-    }
-    if let Additional::Schema(additional) = &schema.additional {
-        check_schema(additional, false, &path.field("additionalProperties"), causes);
-    }
-    if let Some(items) = &schema.items {
-        check_schema(items, false, &path.field("items"), causes);
-    }
-    let all_of = path.field("allOf");
-    for (index, one) in schema.logic.all_of.iter().enumerate() {
-        // The type is that of the schema around it, which the rules of `allOf` can't be checked against here.
-        check_rules(&one.rules, &Type::Unknown, &all_of.item(index), causes);
-    }
-}
-
-fn check_rules(rules: &[Rule], this: &Type, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
-    let path = path.field("x-kubernetes-validations");
-    for (index, rule) in rules.iter().enumerate() {
-        let old = if rule.optional_old_self == Some(true) { Type::optional(this.clone()) } else { this.clone() };
-        let environment = Environment::default().with("self", this.clone()).with("oldSelf", old);
-        let mut refuse = |name: &str, why: String| {
-            let field = path.item(index).field(name).to_string();
-            let message = format!("Invalid value: {}: {why}", rule.shown_whole());
-            causes.push(Cause::new("FieldValueInvalid", field, message));
-        };
-        match type_of(&rule.rule, &environment) {
-            Err(why) => refuse("rule", format!("compilation failed: {why}")),
-            Ok(Type::Bool | Type::Unknown) => {}
-            Ok(_) => refuse("rule", "cel expression must evaluate to a bool".to_owned()),
-        }
-        let Some(text) = &rule.message_expression else { continue };
-        match type_of(text, &environment) {
-            Err(why) => refuse("messageExpression", format!("messageExpression compilation failed: {why}")),
-            Ok(Type::String | Type::Unknown) => {}
-            Ok(_) => refuse("messageExpression", "messageExpression must evaluate to a string".to_owned()),
-        }
-    }
-}
-
 impl Rule {
     fn program(&self) -> Result<&Program, &str> {
         self.program.get(&self.rule)
-    }
-
-    /// Returns the rule as errors about a CRD show it, in the form of Kubernetes' internal type.
-    fn shown_whole(&self) -> String {
-        let text = |text: &Option<String>| Value::from(text.as_deref().unwrap_or_default());
-        let fields = [
-            ("Rule", Value::from(&*self.rule)),
-            ("Message", text(&self.message)),
-            ("MessageExpression", text(&self.message_expression)),
-            ("Reason", self.reason.as_deref().into()),
-            ("FieldPath", text(&self.field_path)),
-            ("OptionalOldSelf", self.optional_old_self.into()),
-        ];
-        let fields = fields.map(|(name, value)| format!("{name:?}:{value}")).join(",");
-        // Go's encoder escapes these characters.
-        let fields = fields.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-        format!("{{{fields}}}")
     }
 
     /// Returns the name of the rule in errors.

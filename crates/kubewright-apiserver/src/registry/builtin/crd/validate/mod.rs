@@ -62,7 +62,7 @@ fn validate_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
         scope if SCOPES.contains(&scope) => {}
         scope => errors.not_supported(&SPEC.child("scope"), scope, SCOPES),
     }
-    let versions = Versions::new(spec);
+    let versions = Versions::new(spec).replacing(old);
     versions.validate_each(errors);
     validate_names_in_spec(&spec["names"], errors);
     versions.validate_common(errors);

@@ -26,6 +26,8 @@ pub(super) struct Versions<'a> {
     list: &'a [Value],
     /// Those of [`SHARED`] that are equal in all versions.
     common: Vec<&'static str>,
+    /// The versions of the replaced CRD.
+    replaced: &'a [Value],
 }
 
 impl<'a> Versions<'a> {
@@ -33,7 +35,18 @@ impl<'a> Versions<'a> {
         let list = items(spec, "versions");
         let is_common = |name: &&str| list.windows(2).all(|pair| field(&pair[0], name) == field(&pair[1], name));
         let common = SHARED.into_iter().filter(|name| !list.is_empty() && is_common(name)).collect();
-        Self { spec, list, common }
+        Self { spec, list, common, replaced: &[] }
+    }
+
+    /// Sets the replaced CRD.
+    pub(super) fn replacing(mut self, old: Option<&'a Value>) -> Self {
+        self.replaced = old.map_or(&[], |old| items(&old["spec"], "versions"));
+        self
+    }
+
+    /// Returns whether the replaced CRD has the version with the same schema.
+    fn is_known(&self, version: &Value) -> bool {
+        self.replaced.iter().any(|old| old["name"] == version["name"] && old["schema"] == version["schema"])
     }
 
     /// Returns the OpenAPI schemas; a common one once.
@@ -93,7 +106,8 @@ impl<'a> Versions<'a> {
     fn validate_parts(&self, version: &Value, common: bool, path: &Path<'_>, errors: &mut Errors) {
         let has = |name: &str| self.is_common(name) == common;
         if has("schema") {
-            validate_schema(version, &path.child(if common { "validation" } else { "schema" }), errors);
+            let path = path.child(if common { "validation" } else { "schema" });
+            validate_schema(version, self.is_known(version), &path, errors);
         }
         if has("subresources")
             && let Some(scale) = field(&version["subresources"], "scale")
@@ -164,11 +178,11 @@ fn validate_deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn validate_schema(version: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_schema(version: &Value, is_known: bool, path: &Path<'_>, errors: &mut Errors) {
     let Some(document) = document(version) else { return };
-    let mut found = structural::check(document);
+    let found = structural::check(document);
     if found.is_empty() {
-        found = rules::check(&parse::from_openapi(document));
+        errors.extend(rules::check(&parse::from_openapi(document), &path.to_string(), is_known));
     }
     errors.extend(found.into_iter().map(|mut cause| {
         cause.field = format!("{path}.{}", cause.field);
