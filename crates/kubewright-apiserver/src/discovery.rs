@@ -15,8 +15,8 @@ use crate::{
     registry::{Registry, Resource},
 };
 
-/// The content type of aggregated documents.
-pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// The parameters of the content type of aggregated documents.
+pub(crate) const AGGREGATED: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The resources of one version by plural name.
 type Version = BTreeMap<Arc<str>, Arc<Resource>>;

@@ -42,6 +42,15 @@ impl ObjectType {
         Self::of(group, version, kind).or_else(|| Self::of("meta.k8s.io", version, kind).filter(|_| group.is_empty()))
     }
 
+    /// Returns the type of an object, or of a document that names no version: those of the core group in discovery are older
+    /// than the field.
+    pub(crate) fn of_document(document: &Value) -> Option<Self> {
+        Self::of_object(document).or_else(|| match document.get("apiVersion") {
+            None => Self::of("meta.k8s.io", "v1", document.get("kind")?.as_str()?),
+            Some(_) => None,
+        })
+    }
+
     /// Returns the identifier of the type in the table.
     pub(crate) fn id(self) -> TypeId {
         self.0
@@ -111,19 +120,11 @@ fn metadata_of(kind: &str, metadata: &Value) -> Vec<u8> {
 
 /// Writes an object as JSON: a built-in one with its fields in their declared order, any other sorted.
 pub(crate) fn write(object: &Value, out: &mut Vec<u8>) {
-    match ObjectType::of_object(object).or_else(|| unversioned(object)) {
+    match ObjectType::of_document(object) {
         Some(ty) => ty.write(object, out),
         // Writing to a vector can't fail: keys are strings and numbers are finite.
         None => drop(serde_json::to_writer(out, object)),
     }
-}
-
-/// Returns the type of a document that names no version: those of the core group in discovery are older than the field.
-fn unversioned(object: &Value) -> Option<ObjectType> {
-    if object.get("apiVersion").is_some() {
-        return None;
-    }
-    ObjectType::of("meta.k8s.io", "v1", object.get("kind")?.as_str()?)
 }
 
 /// Returns an object as JSON, like [`write`].

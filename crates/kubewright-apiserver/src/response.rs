@@ -56,13 +56,23 @@ impl Accept {
     /// # Errors
     /// Returns 406 if none is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
-        Self::choose(headers, |accept| accept.encoding != Encoding::Protobuf)
+        Self::allowed(headers, |accept| accept.encoding != Encoding::Protobuf)
+    }
+
+    /// Returns the encoding of a discovery document, and whether the client prefers the aggregated form, which not all
+    /// documents have.
+    pub(crate) fn of_discovery(headers: &HeaderMap, may_be_aggregated: bool) -> Result<(Encoding, bool), Status> {
+        Self::choose(headers, (Encoding::Json, false), |clause| match clause.accept {
+            _ if clause.is_discovery => clause.encoding.filter(|_| may_be_aggregated).map(|encoding| (encoding, true)),
+            Some(Self { encoding, representation: Representation::Whole, .. }) => Some((encoding, false)),
+            _ => None,
+        })
     }
 
     /// Like [`Self::parse`], for objects that may have no tables, and no protobuf form except for their metadata. There are
     /// no tables in protobuf.
     pub(crate) fn of_objects(headers: &HeaderMap, tables: bool, protobuf: bool) -> Result<Self, Status> {
-        Self::choose(headers, |accept| match (accept.encoding, accept.representation) {
+        Self::allowed(headers, |accept| match (accept.encoding, accept.representation) {
             (Encoding::Protobuf, Representation::Table) => false,
             (Encoding::Protobuf, Representation::Whole) => protobuf,
             (_, Representation::Table) => tables,
@@ -89,14 +99,19 @@ impl Accept {
         clauses
     }
 
-    fn choose(headers: &HeaderMap, is_allowed: impl Fn(&Self) -> bool) -> Result<Self, Status> {
+    fn allowed(headers: &HeaderMap, is_allowed: impl Fn(&Self) -> bool) -> Result<Self, Status> {
+        Self::choose(headers, Self::JSON, |clause| clause.accept.filter(&is_allowed))
+    }
+
+    /// Returns what the first clause for which there is something means, or `default` if there are no clauses.
+    fn choose<T>(headers: &HeaderMap, default: T, meaning: impl Fn(&Clause) -> Option<T>) -> Result<T, Status> {
         let clauses = Self::clauses(headers);
         if clauses.is_empty() {
-            return Ok(Self::JSON);
+            return Ok(default);
         }
-        clauses.iter().find_map(|clause| clause.accept.filter(&is_allowed)).ok_or_else(|| {
+        clauses.iter().find_map(meaning).ok_or_else(|| {
             // Kubernetes' router knows the types, and only the handler the representations.
-            if clauses.iter().any(|clause| clause.is_known) {
+            if clauses.iter().any(|clause| clause.encoding.is_some()) {
                 let message = format!("only the following media types are accepted: {ACCEPTED}");
                 return Status::new(406, "NotAcceptable", message);
             }
@@ -139,16 +154,19 @@ impl Accept {
         let accept = encoding.zip(representation).zip(meta_version);
         let accept =
             accept.map(|((encoding, representation), meta_version)| Self { encoding, representation, meta_version });
-        Clause { weight, is_known: encoding.is_some(), accept }
+        let is_discovery = (kind, group, version) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2");
+        Clause { weight, encoding, accept, is_discovery }
     }
 }
 
 /// One media type of an `Accept` header.
 struct Clause {
     weight: f32,
-    /// True if the type is supported, though its representation may not be.
-    is_known: bool,
+    /// The encoding, if it is supported, though the representation may not be.
+    encoding: Option<Encoding>,
     accept: Option<Accept>,
+    /// True if the client asks for aggregated discovery.
+    is_discovery: bool,
 }
 
 /// Returns a response with JSON text.
@@ -253,7 +271,7 @@ mod tests {
     fn check(accept: &str, expect: Option<(Encoding, Representation)>) {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let actual = Accept::choose(&headers, |_| true).ok().map(|accept| (accept.encoding, accept.representation));
+        let actual = Accept::allowed(&headers, |_| true).ok().map(|accept| (accept.encoding, accept.representation));
         assert_eq!(actual, expect, "{accept}");
     }
 

@@ -301,15 +301,31 @@ pub(super) fn remove_directly(
     if options.dry_run {
         let present = call.state.store.get(&resource.storage, key);
         return Ok(match decide(present.as_ref().map(|stored| stored.value()).as_ref())? {
-            Mutation::Remove(object) => {
+            Mutation::Keep => Committed { object: present, change: None },
+            Mutation::Put(object) if !is_removable(resource, &object) => {
+                Committed { object: Some(Arc::new(Stored::unsaved(object))), change: None }
+            }
+            Mutation::Remove(object) | Mutation::Put(object) => {
                 let object = Some(Arc::new(Stored::unsaved(object)));
                 Committed { object, change: Some(ChangeKind::Deleted) }
             }
-            Mutation::Put(object) => Committed { object: Some(Arc::new(Stored::unsaved(object))), change: None },
-            Mutation::Keep => Committed { object: present, change: None },
         });
     }
-    call.commit(key, decide)
+    let marked = call.commit(key, decide)?;
+    let is_over = |object: &Stored| is_removable(resource, &object.value());
+    if marked.change == Some(ChangeKind::Deleted) || !marked.object.as_deref().is_some_and(is_over) {
+        return Ok(marked);
+    }
+    // As in Kubernetes, watchers see the end of a grace period before the object is gone, even if it had none.
+    let removed = call.commit(key, |present| {
+        Ok(match present {
+            Some(present) if is_removable(resource, present) => Mutation::Remove(Value::clone(present)),
+            _ => Mutation::Keep,
+        })
+    })?;
+    // Someone else may have removed it meanwhile.
+    let is_done = removed.change == Some(ChangeKind::Deleted);
+    Ok(if is_done { removed } else { Committed { change: Some(ChangeKind::Deleted), ..marked } })
 }
 
 /// Returns the first step of a deletion: the removal of the object, or a mark that makes others remove it.
@@ -338,7 +354,7 @@ fn begin(resource: &Resource, options: &DeleteOptions, now: Timestamp, present: 
         }
         resource.strategy.prepare_delete(&mut object);
     }
-    if is_removable(resource, &object) {
+    if !graceful && is_removable(resource, &object) {
         Mutation::Remove(object)
     } else if object == *present {
         Mutation::Keep

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
+use http::{HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
 use kubewright_apimachinery::status::Status;
 use serde::Serialize;
 use serde_json::json;
@@ -14,13 +14,16 @@ use crate::{
     discovery::{self, Others},
     openapi::Document,
     registry::Registry,
-    response::{self, Accept, Response},
+    response::{self, Accept, Encoding, Response},
     state::State,
     version::{MAJOR, MIN_COMPATIBILITY_MINOR, MINOR, VERSION},
 };
 
 pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
-    let others = others(state, parts, &route).await;
+    let may_be_aggregated = matches!(route, Route::CoreVersions | Route::Groups);
+    let accept = Accept::of_discovery(&parts.headers, may_be_aggregated);
+    let is_aggregated = matches!(accept, Ok((_, true)));
+    let others = others(state, &route, is_aggregated).await;
     if !exists(&state.registry, &others, &route) {
         return match route {
             Route::OpenApiV3(_) => Ok(no_document()),
@@ -30,12 +33,10 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
     if !has_method(&state.registry, &route, &parts.method) {
         return Err(Status::method_not_allowed());
     }
-    if matches!(route, Route::CoreVersions | Route::Groups) && wants_aggregated(&parts.headers) {
+    if is_aggregated {
         let core = matches!(route, Route::CoreVersions);
         let (document, tag) = discovery::aggregated(&state.registry, &others, core);
-        let mut response = tagged(parts, discovery::AGGREGATED, &tag, response::json_line(&document));
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
-        return Ok(response);
+        return Ok(aggregated(parts, accept?.0, &tag, &document));
     }
     if let Some((document, content_type)) = open_api(state, &others, parts, &route) {
         let tag = format!("\"{}\"", document.hash);
@@ -60,15 +61,25 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
         }
         _ => return Err(Status::no_such_resource()),
     };
-    Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.encoding, &document))
+    Ok(response::value(StatusCode::OK, accept?.0, &document))
+}
+
+/// Returns an aggregated discovery document, which clients may keep.
+fn aggregated(parts: &Parts, encoding: Encoding, tag: &str, document: &serde_json::Value) -> Response {
+    let whole = response::value(StatusCode::OK, encoding, document);
+    let media_type = whole.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = format!("{};{}", media_type.unwrap_or_default(), discovery::AGGREGATED);
+    let mut response = tagged(parts, &content_type, tag, whole.into_body());
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
 }
 
 /// Returns what the document of a route contains beside the resources of this server. Their servers are only asked for
 /// documents that contain their resources.
-async fn others(state: &State, parts: &Parts, route: &Route) -> Others {
+async fn others(state: &State, route: &Route, is_aggregated: bool) -> Others {
     let aggregation = &state.aggregation;
     let versions = match route {
-        Route::Groups if wants_aggregated(&parts.headers) => aggregation.versions().await,
+        Route::Groups if is_aggregated => aggregation.versions().await,
         Route::OpenApiV3Index => aggregation.versions().await,
         Route::Groups | Route::Group(_) => aggregation.known_versions(),
         _ => return Others::default(),
@@ -225,24 +236,8 @@ fn address(parts: &Parts) -> &str {
     host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
 }
 
-/// Returns whether the client prefers aggregated discovery to plain discovery.
-fn wants_aggregated(headers: &HeaderMap) -> bool {
-    for value in headers.get_all(header::ACCEPT) {
-        for clause in value.to_str().unwrap_or_default().split(',') {
-            let parts: Vec<_> = clause.split(';').map(str::trim).collect();
-            let aggregated = parts.contains(&"as=APIGroupDiscoveryList") && parts.contains(&"g=apidiscovery.k8s.io");
-            match parts.first() {
-                Some(&"application/json") if aggregated && parts.contains(&"v=v2") => return true,
-                Some(&("application/json" | "*/*")) if !aggregated => return false,
-                _ => {}
-            }
-        }
-    }
-    false
-}
-
 /// Returns a response with a document and its entity tag, or 304 if the client already has the document.
-fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl Into<Body>) -> Response {
+fn tagged(parts: &Parts, content_type: &str, tag: &str, document: impl Into<Body>) -> Response {
     let known = parts.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
         response::bytes(StatusCode::NOT_MODIFIED, Body::empty())
@@ -250,10 +245,11 @@ fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl I
         response::bytes(StatusCode::OK, document)
     };
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    if let Ok(tag) = HeaderValue::from_str(tag) {
-        headers.insert(header::ETAG, tag);
+    for (name, value) in [(header::CONTENT_TYPE, content_type), (header::ETAG, tag)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
     }
     response
 }

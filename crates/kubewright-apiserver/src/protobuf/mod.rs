@@ -35,10 +35,10 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The media type of watches.
 pub(crate) const STREAM_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Encodes an object by its `apiVersion` and `kind`. Returns `None` for one that isn't of a built-in type.
+/// Encodes an object, or a discovery document, by its `apiVersion` and `kind`. Returns `None` for one that isn't of a built-in type.
 pub(crate) fn encode(object: &Value) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
-    write(ObjectType::of_object(object)?, object, &mut raw);
+    write(ObjectType::of_document(object)?, object, &mut raw);
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     Some(encode::envelope(text("apiVersion"), text("kind"), &raw))
 }

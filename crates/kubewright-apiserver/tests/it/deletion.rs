@@ -160,3 +160,25 @@ async fn a_definition_that_is_being_deleted_accepts_no_objects() {
         "widgets.example.com \"w\" is forbidden: create not allowed while custom resource definition is terminating";
     assert_eq!(refused["message"], words);
 }
+
+/// As in Kubernetes, the end of the grace period is an event of its own, also if there is no such period.
+#[tokio::test(start_paused = true)]
+async fn watchers_see_the_end_of_a_grace_period() {
+    let (api, _client) = start();
+    let pods = format!("{CORE}/pods");
+    let created = create(&api, &pods, json!({"spec": pod()})).await;
+    let dry = delete(&api, &format!("{pods}/a?dryRun=All"), Value::Null).await;
+    assert_eq!((&dry["kind"], &dry["metadata"]["deletionGracePeriodSeconds"]), (&"Pod".into(), &0.into()));
+    let answer = delete(&api, &format!("{pods}/a"), Value::Null).await;
+    assert_eq!((&answer["kind"], &answer["metadata"]["deletionGracePeriodSeconds"]), (&"Pod".into(), &0.into()));
+    let version = created["metadata"]["resourceVersion"].as_str().unwrap();
+    let watch = format!("GET {pods}?watch=true&timeoutSeconds=1&resourceVersion={version}");
+    let events = send(&api, &watch, &[], "").await.expect_code(200).text;
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let types: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["MODIFIED", "DELETED"]);
+    for event in &events {
+        let metadata = &event["object"]["metadata"];
+        assert_eq!((&metadata["deletionGracePeriodSeconds"], &metadata["generation"]), (&0.into(), &2.into()));
+    }
+}

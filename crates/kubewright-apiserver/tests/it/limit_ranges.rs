@@ -94,3 +94,25 @@ async fn resizes_are_held_to_the_limits_of_their_namespace() {
     send(&api, &format!("DELETE {pods}/large"), &[], "").await.expect_code(200);
     resize("large", both("3")).await.expect_code(200);
 }
+
+#[tokio::test]
+async fn missing_resources_of_a_whole_pod_are_those_of_its_containers() {
+    let (api, _) = start();
+    let check = async |resources: Value, container: Value, expect: Value| {
+        let spec = json!({"resources": resources, "containers": [{"name": "c", "image": "i", "resources": container}]});
+        let body = json!({"metadata": {"name": "a"}, "spec": spec}).to_string();
+        let pod =
+            send(&api, "POST /api/v1/namespaces/default/pods?dryRun=All", &[], body).await.expect_code(201).json();
+        assert_eq!(pod["spec"]["resources"], expect);
+    };
+    let container = json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}});
+    let limits = json!({"memory": "2Gi"});
+    check(json!({"limits": limits}), container, json!({"limits": limits, "requests": {"cpu": "1", "memory": "1Gi"}}))
+        .await;
+    check(json!({"limits": limits}), json!({}), json!({"limits": limits, "requests": limits})).await;
+    // Requests without limits stay as they are.
+    let requests = json!({"requests": {"cpu": "2"}});
+    check(requests.clone(), json!({"requests": {"memory": "1"}}), requests).await;
+    let own = json!({"limits": {"cpu": "3"}, "requests": {"cpu": "2"}});
+    check(own.clone(), json!({"requests": {"cpu": "1"}}), own).await;
+}

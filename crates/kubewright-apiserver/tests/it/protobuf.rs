@@ -95,7 +95,7 @@ async fn objects_lists_and_errors_are_sent_as_protobuf() {
     let missing = send(&api, &format!("GET {PATH}/b"), &[ACCEPT_PROTOBUF], "").await.expect_code(404);
     assert_eq!(missing.header("content-type"), "application/vnd.kubernetes.protobuf");
     assert!(missing.body.starts_with(b"k8s\0") && found(&missing, "configmaps \"b\" not found"));
-    // There are no tables and no discovery in protobuf, so the next media type applies.
+    // There are no tables in protobuf, and the version is always JSON, so the next media type applies.
     let table = "Accept: application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json";
     let table = send(&api, &format!("GET {PATH}/a"), &[table], "").await.expect_code(200);
     assert_eq!((table.header("content-type"), &table.json()["kind"]), ("application/json", &"ConfigMap".into()));
@@ -104,6 +104,32 @@ async fn objects_lists_and_errors_are_sent_as_protobuf() {
     let partial = "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let partial = send(&api, &format!("GET {PATH}/a"), &[partial], "").await.expect_code(200);
     assert!(found(&partial, "PartialObjectMetadata") && !found(&partial, "ConfigMap"));
+}
+
+#[tokio::test]
+async fn discovery_is_sent_as_protobuf() {
+    const AGGREGATED: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let api = start();
+    for (path, kind, part) in [
+        ("/api", "APIVersions", "0.0.0.0/0"),
+        ("/apis", "APIGroupList", "apps/v1"),
+        ("/apis/apps", "APIGroup", "apps/v1"),
+        ("/api/v1", "APIResourceList", "configmaps"),
+        ("/apis/apps/v1", "APIResourceList", "deployments/scale"),
+    ] {
+        let answer = send(&api, &format!("GET {path}"), &[ACCEPT_PROTOBUF], "").await.expect_code(200);
+        assert_eq!(answer.header("content-type"), "application/vnd.kubernetes.protobuf", "{path}");
+        let found = |text: &str| answer.body.windows(text.len()).any(|found| found == text.as_bytes());
+        assert!(answer.body.starts_with(b"k8s\0") && found(kind) && found(part), "{path}");
+    }
+    for media_type in ["application/vnd.kubernetes.protobuf", "application/yaml"] {
+        let accept = format!("Accept: {media_type}{AGGREGATED},application/json");
+        let answer = send(&api, "GET /apis", &[&accept], "").await.expect_code(200);
+        assert_eq!(answer.header("content-type"), format!("{media_type}{AGGREGATED}"));
+        // A group by itself has no aggregated form.
+        let answer = send(&api, "GET /apis/apps", &[&accept], "").await.expect_code(200);
+        assert_eq!(answer.header("content-type"), "application/json");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,9 +62,12 @@ async fn an_action_serves_logs() {
 
 #[tokio::test]
 async fn pods_without_a_node_have_no_logs() {
-    let (_, client) = start();
+    let (api, client) = start();
     let pods = create_pod(&client, "p").await;
     assert_eq!(pods.logs("p", &LogParams::default()).await.unwrap(), "");
+    let stream = "GET /api/v1/namespaces/default/pods/p/log?stream=Stdout";
+    let refusal = send(&api, stream, &[], "").await.expect_code(422).text;
+    assert!(refusal.contains("stream: Forbidden: may not be specified"), "{refusal}");
     let negative = LogParams { tail_lines: Some(-1), ..LogParams::default() };
     refused(pods.logs("p", &negative).await, 422, "tailLines: Invalid value: -1: must be greater than or equal to 0");
     let unknown = LogParams { container: Some("nope".into()), ..LogParams::default() };

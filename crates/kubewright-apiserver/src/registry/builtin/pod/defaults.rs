@@ -1,7 +1,10 @@
 //! The published defaults of pods and pod templates
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>).
 
+use std::collections::BTreeMap;
+
 use crate::{
+    amounts::{amounts, of_containers},
     fields::{each, fill, list, present, set, text, within},
     registry::builtin::storage::default_source,
 };
@@ -87,10 +90,45 @@ fn select_label_keys(term: &mut Value, labels: &Value) {
     });
 }
 
-/// Sets missing resource requests to the limits.
+/// Sets missing resource requests to the limits, and then those of the whole pod to what its containers request.
 pub(super) fn requests(spec: &mut Value) {
     each(spec, "containers").for_each(request_limits);
     each(spec, "initContainers").for_each(request_limits);
+    whole_pod(spec);
+}
+
+/// Sets what is missing in the resources of the whole pod, if these contain something: limits of huge pages as those of the
+/// containers, requests as those of the containers, and otherwise as the limits.
+fn whole_pod(spec: &mut Value) {
+    let is_huge = |name: &str| name.starts_with("hugepages-");
+    let (limits, requests) = (amounts(&spec["resources"], "limits"), amounts(&spec["resources"], "requests"));
+    if limits.is_empty() && requests.is_empty() {
+        return;
+    }
+    let aggregate = |field| of_containers(spec, |container| amounts(&container["resources"], field));
+    let mut all_limits = aggregate("limits");
+    all_limits.retain(|name, _| is_huge(name) && !requests.contains_key(name));
+    all_limits.extend(limits);
+    let mut all_requests = BTreeMap::new();
+    if !all_limits.is_empty() {
+        let supported = all_limits.clone().into_iter().filter(|(name, _)| is_counted(name) || is_huge(name));
+        all_requests.extend(supported);
+        all_requests.extend(aggregate("requests").into_iter().filter(|(name, _)| is_counted(name)));
+    }
+    present(spec, "resources", |resources| {
+        for (field, amounts) in [("limits", all_limits), ("requests", all_requests)] {
+            if !amounts.is_empty() {
+                within(resources, field, |present| {
+                    amounts.into_iter().for_each(|(name, amount)| fill(present, &name, amount.shown));
+                });
+            }
+        }
+    });
+}
+
+/// Returns whether a resource of a whole pod is what its containers request, when it isn't set: not so huge pages.
+fn is_counted(name: &str) -> bool {
+    matches!(name, "cpu" | "memory")
 }
 
 fn request_limits(container: &mut Value) {

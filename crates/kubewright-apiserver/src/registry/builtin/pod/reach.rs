@@ -60,6 +60,10 @@ fn check_log(pod: &str, parameters: &[(String, String)]) -> Result<(), Status> {
         }
         _ => {}
     }
+    // Streams are told apart only with Kubernetes' feature PodLogsQuerySplitStreams, which is off.
+    if first(parameters, "stream").is_some() {
+        causes.push(Cause::forbidden("stream", "may not be specified"));
+    }
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid("", "PodLogOptions", pod, causes)) }
 }
 
