@@ -9,7 +9,10 @@ use super::{
     ports::{self, HostPort},
     terms::{self, Term},
 };
-use crate::controllers::value::{condition, int, is_deleting, text, time};
+use crate::controllers::{
+    pod::claims_of,
+    value::{condition, int, is_deleting, text, time},
+};
 
 /// The reason in the condition of pods that were evicted in favour of others.
 pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
@@ -42,6 +45,8 @@ pub(super) struct Occupant {
     pub(super) requests: Amounts,
     pub(super) ports: Vec<HostPort>,
     pub(super) anti_affinity: Vec<Term>,
+    /// The names of its claims.
+    pub(super) claims: Vec<String>,
     pub(super) priority: i64,
     pub(super) started: Option<Timestamp>,
     pub(super) is_deleting: bool,
@@ -61,6 +66,7 @@ impl Occupant {
             requests: fit::requests(pod),
             ports: ports::host_ports(pod),
             anti_affinity: terms::anti_affinity(pod),
+            claims: claims_of(pod).collect(),
             priority: priority(pod),
             started: time(pod, "/status/startTime"),
             is_deleting: is_deleting(pod),

@@ -19,15 +19,17 @@ use super::{
 };
 use crate::{
     controllers::{
-        pod::claims_of,
         reconcile::Key,
-        value::{is_deleting, text},
+        value::{is_deleting, list, text},
     },
     node::NODE_NAME,
 };
 
 /// Why a node can't take a pod whose volume is elsewhere.
 const VOLUME_ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
+/// Why a node can't take a pod whose claim only one pod may use.
+const CLAIM_IN_USE: &str =
+    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 /// Why a node can't take a pod whose volume doesn't exist.
 const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
@@ -105,7 +107,7 @@ impl ClusterState {
 
     /// Returns why a pod has to wait for its claims.
     pub(super) fn claim_obstacle(&self, pod: &Candidate<'_>) -> Option<Obstacle> {
-        let why = claims_of(pod.object).find_map(|name| match self.claim(pod, &name) {
+        let why = pod.taken.claims.iter().find_map(|name| match self.claim(pod, name) {
             None => Some(format!("persistentvolumeclaim \"{name}\" not found")),
             Some(claim) if is_deleting(claim) => Some(format!("persistentvolumeclaim \"{name}\" is being deleted")),
             Some(claim) if text(claim, "/status/phase") == "Bound" => None,
@@ -120,8 +122,8 @@ impl ClusterState {
 
     /// Returns why the volumes of a pod can't be used on the node.
     fn volume_conflict(&self, pod: &Candidate<'_>, node: &Value) -> Option<&'static str> {
-        claims_of(pod.object).find_map(|name| {
-            let volume = text(self.claim(pod, &name)?, "/spec/volumeName");
+        pod.taken.claims.iter().find_map(|name| {
+            let volume = text(self.claim(pod, name)?, "/spec/volumeName");
             match self.volumes.get(volume) {
                 _ if volume.is_empty() => None,
                 None => Some(NO_VOLUME),
@@ -196,6 +198,9 @@ impl<'a> Trial<'a> {
             let reasons: Vec<_> = lack.reasons.iter().map(|reason| format!("1 {reason}")).collect();
             return Some(Obstacle { reasons: reasons.join(", "), is_final: lack.is_final });
         }
+        if self.is_claim_in_use(pod, nominated) {
+            return Some(Obstacle::of_node(CLAIM_IN_USE, false));
+        }
         if let Some(reason) = self.state.volume_conflict(pod, node) {
             return Some(Obstacle::of_node(reason, true));
         }
@@ -205,6 +210,19 @@ impl<'a> Trial<'a> {
         let affinity = || affinity::conflict(pod, node, || self.peers(nominated), repelling, &self.state.namespaces);
         let conflict = spread().or_else(affinity)?;
         Some(Obstacle::of_node(conflict.reason, conflict.is_final))
+    }
+
+    /// Returns whether another pod has a claim of the pod that only one pod may use.
+    fn is_claim_in_use(&self, pod: &Candidate<'_>, nominated: &[(String, Occupant)]) -> bool {
+        let is_exclusive = |name: &&String| {
+            let claim = self.state.claim(pod, name);
+            claim.is_some_and(|claim| list(claim, "/spec/accessModes").contains(&"ReadWriteOncePod".into()))
+        };
+        let exclusive: Vec<_> = pod.taken.claims.iter().filter(is_exclusive).collect();
+        let has_one = |peer: Peer<'_>| {
+            peer.namespace == pod.namespace() && exclusive.iter().any(|name| peer.pod.claims.contains(name))
+        };
+        !exclusive.is_empty() && self.peers(nominated).any(has_one)
     }
 
     /// Returns the pods that are there.

@@ -13,7 +13,7 @@ use kubewright_apimachinery::{
 use kubewright_apiserver::{Action, ActionRequest, Body, BoxError};
 use serde_json::json;
 
-use super::{Query, Stream};
+use super::Query;
 use crate::node::log::LogStore;
 
 /// The handler of requests for the logs of a node.
@@ -148,18 +148,9 @@ fn query(request: &ActionRequest, now: Timestamp) -> Result<Query, Status> {
             Err(_) => causes.push(Cause::invalid("sinceTime", &json!(text), "must be a time as in RFC 3339")),
         }
     }
-    let stream = match request.parameter("stream") {
-        None | Some("All") => None,
-        Some("Stdout") => Some(Stream::Stdout),
-        Some("Stderr") => Some(Stream::Stderr),
-        Some(other) => {
-            causes.push(Cause::not_supported("stream", &json!(other), &["All", "Stderr", "Stdout"]));
-            None
-        }
-    };
     if !causes.is_empty() {
         return Err(Status::invalid("", "PodLogOptions", &request.name, causes));
     }
     let (follow, timestamps) = (request.flag("follow"), request.flag("timestamps"));
-    Ok(Query { follow, tail, since, timestamps, limit, stream })
+    Ok(Query { follow, tail, since, timestamps, limit })
 }

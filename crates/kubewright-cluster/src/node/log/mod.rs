@@ -223,7 +223,6 @@ mod tests {
         log.record(Stream::Stderr, &b"new\n"[..]).await.expect("recorded");
         let since = Some(start() + Duration::from_secs(5));
         assert_eq!(read(&log, Query { since, ..Query::default() }).await, "new\n");
-        assert_eq!(read(&log, Query { stream: Some(Stream::Stdout), ..Query::default() }).await, "old\n");
     }
 
     #[tokio::test(start_paused = true)]

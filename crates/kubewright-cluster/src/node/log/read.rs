@@ -3,11 +3,11 @@
 use std::{collections::VecDeque, fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use bytes::Bytes;
-use futures::Stream as Chunks;
+use futures::Stream;
 use jiff::Timestamp;
 use kubewright_apimachinery::watch;
 
-use super::{Log, Stream};
+use super::Log;
 
 /// The number of bytes that are read from a file at once.
 const CHUNK: usize = 64 << 10;
@@ -25,13 +25,11 @@ pub(crate) struct Query {
     pub(crate) timestamps: bool,
     /// The maximum number of bytes.
     pub(crate) limit: Option<u64>,
-    /// The stream; `None` for both.
-    pub(crate) stream: Option<Stream>,
 }
 
 impl Log {
     /// Reads the requested lines, in chunks.
-    pub(crate) fn read(&self, query: Query) -> impl Chunks<Item = io::Result<Bytes>> + Send + use<> {
+    pub(crate) fn read(&self, query: Query) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
         let reader = Reader::new(self.clone(), query);
         futures::stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
@@ -164,14 +162,11 @@ impl Reader {
 
     fn show(&mut self, record: &[u8], shown: &mut Vec<u8>) {
         let mut parts = record.splitn(4, |byte| *byte == b' ');
-        let (Some(time), Some(stream), Some(tag), Some(text)) =
+        let (Some(time), Some(_stream), Some(tag), Some(text)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return;
         };
-        if self.query.stream.is_some_and(|wanted| stream != wanted.name().as_bytes()) {
-            return;
-        }
         if let Some(since) = self.query.since {
             let written = std::str::from_utf8(time).ok().and_then(|time| time.parse::<Timestamp>().ok());
             if written.is_some_and(|written| written < since) {

@@ -97,3 +97,34 @@ fn a_pod_waits_for_a_volume_that_the_node_reaches() {
     scheduler.state.volumes.insert("v".into(), zone("a"));
     assert_eq!(scheduler.decide(&key), Some(PodAction::Bind));
 }
+
+#[test]
+fn a_claim_of_one_pod_is_used_by_one_pod() {
+    let mut scheduler = scheduler(json!({}));
+    for (name, mode) in [("one", "ReadWriteOncePod"), ("many", "ReadWriteOnce")] {
+        let claim = json!({
+            "metadata": {"namespace": "default", "name": name},
+            "spec": {"accessModes": [mode], "volumeName": "v"}, "status": {"phase": "Bound"},
+        });
+        scheduler.state.claims.insert(crate::controllers::reconcile::Key::of(&claim).expect("a key"), claim.into());
+    }
+    scheduler.state.volumes.insert("v".into(), json!(null));
+    let using = |name: &str, claim: &str, priority: i64| {
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+        pod(name, json!({}), json!({"volumes": volumes, "priority": priority}))
+    };
+    put(&mut scheduler, &bound(using("first", "one", 1)));
+    put(&mut scheduler, &bound(using("shared", "many", 1)));
+    let second = put(&mut scheduler, &using("second", "one", 1));
+    let why = "1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    assert!(refused(&mut scheduler, &second).contains(why));
+    let other = put(&mut scheduler, &using("other", "many", 1));
+    assert_eq!(scheduler.decide(&other), Some(PodAction::Bind));
+    let important = put(&mut scheduler, &using("important", "one", 2));
+    match scheduler.decide(&important) {
+        Some(PodAction::Preempt { victims, .. }) => {
+            assert_eq!(victims.iter().map(|victim| &*victim.name).collect::<Vec<_>>(), ["first"]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
