@@ -10,7 +10,10 @@ use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
 
-use super::flags::{Flags, Known};
+use super::{
+    etcd,
+    flags::{Flags, Known},
+};
 use crate::{cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
@@ -21,6 +24,10 @@ const KNOWN: Known = Known {
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
         ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
+        (
+            "etcd-servers",
+            "Address of the etcd of kubewright envtest, whose directory keeps the objects; otherwise memory",
+        ),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
         ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, or RSA"),
@@ -31,7 +38,6 @@ const KNOWN: Known = Known {
         "advertise-address",
         "allow-privileged",
         "api-audiences",
-        "etcd-servers",
         "service-account-key-file",
         "service-cluster-ip-range",
         "v",
@@ -60,6 +66,14 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     if let Some(path) = flags.last("service-account-signing-key-file") {
         builder = builder.service_account_key(&read(path)?).with_context(|| format!("use {path}"))?;
+    }
+    if let Some(url) = flags.list("etcd-servers").first() {
+        match etcd::directory(url).await {
+            Ok(directory) => builder = builder.data_dir(Path::new(&directory).join("kubewright")),
+            Err(error) => {
+                shell.warning(&format!("objects end with this program, since {url} can't keep them: {error:#}"))
+            }
+        }
     }
     let options = options(&flags)?;
     let address = options.address;

@@ -1,16 +1,25 @@
-//! The stand-in for etcd: it stores nothing, and answers the health checks of envtest.
+//! The stand-in for etcd: it answers the health checks of envtest, and names the directory in which `kube-apiserver` keeps its
+//! objects, so that these are there as long as those of etcd would be.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    path::{self, Path},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
+    client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
+use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::flags::{Flags, Known};
@@ -18,9 +27,19 @@ use crate::{cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "etcd",
-    used: &[("listen-client-urls", "Addresses of the health check [default: http://localhost:2379]")],
-    accepted: &["advertise-client-urls", "data-dir", "listen-peer-urls", "unsafe-no-fsync"],
+    used: &[
+        ("data-dir", "Directory in which kube-apiserver keeps its objects [default: one that ends with this program]"),
+        ("listen-client-urls", "Addresses for kube-apiserver and health checks [default: http://localhost:2379]"),
+    ],
+    accepted: &["advertise-client-urls", "listen-peer-urls", "unsafe-no-fsync"],
 };
+
+/// The path at which the program returns the path of its directory.
+const DIRECTORY: &str = "/kubewright/data-dir";
+/// The longest wait for the path of the directory.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The greatest length of a path, in bytes.
+const LONGEST_PATH: usize = 4096;
 
 /// Runs until a signal arrives.
 pub(crate) async fn run(arguments: Vec<String>, shell: &Shell) -> Result<()> {
@@ -30,13 +49,24 @@ pub(crate) async fn run(arguments: Vec<String>, shell: &Shell) -> Result<()> {
         return Ok(());
     }
     for name in KNOWN.unknown(&flags) {
-        shell.warning(&format!("--{name} has no effect: this etcd stores nothing"));
+        shell.warning(&format!("--{name} has no effect: kube-apiserver stores the objects"));
     }
+    let temporary = match flags.last("data-dir") {
+        None => Some(tempfile::tempdir().context("create a directory for the objects")?),
+        Some(_) => None,
+    };
+    let directory =
+        temporary.as_ref().map_or_else(|| Path::new(flags.last("data-dir").unwrap_or_default()), TempDir::path);
+    let directory = path::absolute(directory)?;
+    let Some(directory) = directory.to_str() else {
+        bail!("{} is not valid UTF-8: choose another --data-dir", directory.display())
+    };
+    let directory: Arc<str> = directory.into();
     let mut signals = Signals::listen()?;
     let mut servers = JoinSet::new();
     for address in addresses(&flags).await? {
         let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
-        servers.spawn(serve(listener));
+        servers.spawn(serve(listener, directory.clone()));
     }
     signals.recv().await;
     Ok(())
@@ -63,11 +93,31 @@ async fn addresses(flags: &Flags) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-async fn serve(listener: TcpListener) {
+/// Returns the directory of the etcd at an address, such as `http://localhost:2379`.
+///
+/// # Errors
+/// If there is no such program.
+pub(super) async fn directory(url: &str) -> Result<String> {
+    let url = format!("{}{DIRECTORY}", url.trim_end_matches('/')).parse()?;
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let response = tokio::time::timeout(PATIENCE, client.get(url)).await??;
+    if response.status() != StatusCode::OK {
+        bail!("it is not the etcd of kubewright envtest");
+    }
+    let body = Limited::new(response.into_body(), LONGEST_PATH).collect();
+    let body = tokio::time::timeout(PATIENCE, body).await?.map_err(anyhow::Error::from_boxed)?;
+    Ok(String::from_utf8(body.to_bytes().into())?)
+}
+
+async fn serve(listener: TcpListener, directory: Arc<str>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
+        let directory = directory.clone();
         tokio::spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(answer(&request)) });
+            let service = service_fn(|request: Request<Incoming>| {
+                let response = answer(&request, &directory);
+                async move { Ok::<_, Infallible>(response) }
+            });
             let connection = auto::Builder::new(TokioExecutor::new());
             // A client that goes away is no error.
             let _ = connection.serve_connection(TokioIo::new(stream), service).await;
@@ -75,17 +125,20 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-fn answer<B>(request: &Request<B>) -> Response<Full<Bytes>> {
-    let (code, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/health" | "/readyz" | "/livez") => (StatusCode::OK, r#"{"health":"true","reason":""}"#),
-        (&Method::GET, "/version") => (StatusCode::OK, r#"{"etcdserver":"3.6.8","etcdcluster":"3.6.0"}"#),
+fn answer<B>(request: &Request<B>, directory: &str) -> Response<Full<Bytes>> {
+    const JSON: &str = "application/json";
+    let (code, content_type, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/health" | "/readyz" | "/livez") => (StatusCode::OK, JSON, r#"{"health":"true","reason":""}"#),
+        (&Method::GET, "/version") => (StatusCode::OK, JSON, r#"{"etcdserver":"3.6.8","etcdcluster":"3.6.0"}"#),
+        (&Method::GET, DIRECTORY) => (StatusCode::OK, "text/plain; charset=utf-8", directory),
         _ => (
             StatusCode::NOT_FOUND,
-            r#"{"error":"this etcd stores nothing: the API server of kubewright keeps its objects"}"#,
+            JSON,
+            r#"{"error":"this etcd has no objects: the API server of kubewright stores them"}"#,
         ),
     };
-    let mut response = Response::new(Full::from(body));
+    let mut response = Response::new(Full::from(body.to_owned()));
     *response.status_mut() = code;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     response
 }

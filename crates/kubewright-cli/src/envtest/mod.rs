@@ -2,7 +2,7 @@
 //! `kube-apiserver` and `kubectl`, in a directory for `KUBEBUILDER_ASSETS`.
 //!
 //! Each is a shell script that runs this command. `kube-apiserver` is the embedded API server alone, with the certificates
-//! and keys that its flags name. It keeps all objects itself, so `etcd` only answers health checks.
+//! and keys that its flags name. It keeps its objects in the data directory of `etcd`, which only answers health checks beside that.
 
 mod api_server;
 mod etcd;

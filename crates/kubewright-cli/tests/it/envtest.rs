@@ -12,6 +12,7 @@ use std::{
 };
 
 use kubewright_apimachinery::clock::SystemClock;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use crate::cluster::kubewright;
 
@@ -73,6 +74,65 @@ fn the_programs_start_and_stop_as_envtest_expects() {
         let status = program.wait().unwrap();
         assert!(status.success(), "{status}");
     }
+}
+
+/// Writes an authority of clients and the certificate of an administrator, and returns the arguments of curl that use it.
+fn administrator(folder: &Path) -> [String; 4] {
+    let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let mut user = CertificateParams::default();
+    user.distinguished_name.push(DnType::CommonName, "admin");
+    user.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    user.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    write("ca.crt", authority.self_signed(&authority_key).unwrap().pem());
+    let issuer = Issuer::new(authority, authority_key);
+    let certificate = write("user.crt", user.signed_by(&key, &issuer).unwrap().pem());
+    ["--cert".into(), certificate, "--key".into(), write("user.key", key.serialize_pem())]
+}
+
+#[test]
+fn objects_outlive_the_api_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let (etcd, server) = (free_port(), free_port());
+    let credentials = administrator(folder.path());
+    let start = |program: &str, flags: &[String]| {
+        Running(Command::new(directory.join(program)).args(flags).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let data = folder.path().join("data");
+    let flags = [format!("--listen-client-urls=http://127.0.0.1:{etcd}"), format!("--data-dir={}", data.display())];
+    let _etcd = start("etcd", &flags);
+    wait_for(&format!("http://127.0.0.1:{etcd}/health"), r#""health":"true""#);
+    let flags = [
+        format!("--secure-port={server}"),
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+    ];
+    let curl = |method: &str, path: &str, body: &str| {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--insecure", "--max-time", "10", "--request", method]).args(&credentials);
+        if !body.is_empty() {
+            command.args(["--header", "Content-Type: application/json", "--data", body]);
+        }
+        let output = command.arg(format!("https://127.0.0.1:{server}{path}")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut api_server = start("kube-apiserver", &flags);
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let path = "/api/v1/namespaces/default/configmaps";
+    let created = curl("POST", path, r#"{"metadata":{"name":"kept"},"data":{"a":"b"}}"#);
+    assert!(created.contains(r#""kind":"ConfigMap""#), "{created}");
+    api_server.0.kill().unwrap();
+    api_server.0.wait().unwrap();
+    let _api_server = start("kube-apiserver", &flags);
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    assert_eq!(curl("GET", &format!("{path}/kept"), ""), created);
 }
 
 #[test]
