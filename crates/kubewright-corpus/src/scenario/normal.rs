@@ -230,9 +230,12 @@ fn is_suffix(text: &str) -> bool {
     text.len() == SUFFIX.0 && text.chars().all(|character| SUFFIX.1.contains(character))
 }
 
-/// Whether the cell of a table is an age, such as `5s`.
+/// Whether the cell of a table is an age, such as `5s`, `3m20s` or `328d`.
 fn is_age(text: &str) -> bool {
-    text.strip_suffix(['s', 'm']).is_some_and(|number| number.parse::<u32>().is_ok())
+    let mut parts = text.split_inclusive(|character: char| !character.is_ascii_digit());
+    let is_part =
+        |part: &str| part.strip_suffix(['y', 'd', 'h', 'm', 's']).is_some_and(|number| number.parse::<u32>().is_ok());
+    !text.is_empty() && parts.all(is_part)
 }
 
 /// Replaces the numbers in a text about versions.
@@ -298,6 +301,13 @@ mod tests {
     fn normalized(bodies: &[Value]) -> Vec<Value> {
         let replies = bodies.iter().map(|body| (&[][..], Reply { body: body.clone(), ..Reply::default() }));
         Normalizer::default().normalize(replies.collect()).into_iter().map(|reply| reply.body).collect()
+    }
+
+    #[test]
+    fn ages_of_tables_are_hidden() {
+        let cells = |cells: Value| json!({"rows": [{"cells": cells}]});
+        let expected = cells(json!(["{age}", "{age}", "{age}", "{age}", "2Gi", "d", "1", ""]));
+        assert_eq!(normalized(&[cells(json!(["5s", "3m20s", "328d", "2y10d", "2Gi", "d", "1", ""]))]), [expected]);
     }
 
     #[test]
