@@ -77,7 +77,7 @@ pub use self::{
     peer::unverified_client_config,
     registry::builtin::resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},
     server::{ApiServer, ApiServerBuilder},
-    storage::{ChangeKind, DataDirError, Durability},
+    storage::{ChangeKind, Checkpoint, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},
     version::VERSION,
     webhook_transport::WebhookTransport,

@@ -58,7 +58,7 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, TlsError,
+    Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, TlsError,
 };
 
 pub use self::{

@@ -58,6 +58,14 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Objects,
 }
 
+/// All objects of an API server at one moment, from which other servers can start; see
+/// [`ApiServer::checkpoint`](crate::ApiServer::checkpoint). Clones share the objects.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    revision: u64,
+    objects: Arc<[(Arc<str>, Objects)]>,
+}
+
 /// The change that a transaction makes.
 #[derive(Debug)]
 pub(crate) enum Mutation {
@@ -151,6 +159,17 @@ impl Store {
     /// Creates an empty store whose logs have these limits.
     pub(crate) fn new(limits: Limits) -> Self {
         Self::with(State::new(limits), limits, Writer::Memory)
+    }
+
+    /// Creates a store in memory that contains the objects of another one, and shares them with it until they are changed. It
+    /// doesn't have the changes before.
+    pub(crate) fn from_checkpoint(checkpoint: &Checkpoint, limits: Limits) -> Self {
+        let mut state = State::new(limits);
+        for (storage, objects) in &*checkpoint.objects {
+            state.collection(storage, limits).objects = objects.clone();
+        }
+        state.set_floor(checkpoint.revision, limits);
+        Self::with(state, limits, Writer::Memory)
     }
 
     /// Opens a store that keeps its objects in a data directory.
@@ -277,6 +296,12 @@ impl Store {
         let state = self.state.read();
         let objects = state.collections.iter().map(|(storage, held)| (storage.clone(), held.objects.clone())).collect();
         (Cursor { storage: None, revision: state.revision, changed: self.changed.subscribe() }, objects)
+    }
+
+    /// Returns all objects as they are now.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        let (cursor, objects) = self.everything();
+        Checkpoint { revision: cursor.revision(), objects: objects.into() }
     }
 
     /// Waits until the store has reached `revision`.

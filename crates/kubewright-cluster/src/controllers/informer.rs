@@ -20,13 +20,14 @@ use super::{
 /// The feed that controllers share, and their state.
 #[derive(Clone)]
 pub(crate) struct Informer {
-    api: ApiServer,
     pods: Objects,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
-    feed: Feed,
+    api: ApiServer,
+    /// Absent until the first reading after a controller was added: a feed begins with references to all objects.
+    feed: Option<Feed>,
     pods: Objects,
     subscribers: Vec<Subscriber>,
 }
@@ -49,8 +50,8 @@ impl Informer {
     /// Creates an informer without controllers.
     pub(crate) fn new(api: ApiServer) -> Self {
         let pods = Objects::default();
-        let state = State { feed: api.feed(), pods: pods.clone(), subscribers: Vec::new() };
-        Self { api, pods, state: Arc::new(Mutex::new(state)) }
+        let state = State { api, feed: None, pods: pods.clone(), subscribers: Vec::new() };
+        Self { pods, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Returns the pods, which are up to date whenever a controller processes a change or decides.
@@ -63,20 +64,19 @@ impl Informer {
         self.state.lock().subscribers.is_empty()
     }
 
-    /// Adds a controller. All controllers then start over with a snapshot, since the new one needs it.
+    /// Adds a controller. All controllers then start over with a snapshot at the next reading, since the new one needs it.
     pub(crate) fn subscribe(&self, controller: impl Controller + 'static) -> Subscription {
         let mut state = self.state.lock();
         let wake = Arc::new(Notify::new());
         let subscriber = Subscriber { controller: Box::new(controller), dirty: BTreeSet::new(), wake: wake.clone() };
         state.subscribers.push(subscriber);
-        state.feed = self.api.feed();
-        state.reset();
+        state.feed = None;
         Subscription { index: state.subscribers.len() - 1, state: self.state.clone(), wake }
     }
 
     /// Passes changes to the controllers, for as long as it is polled.
     pub(crate) async fn run(self) {
-        let mut signal = self.state.lock().feed.signal();
+        let mut signal = self.state.lock().feed().signal();
         loop {
             self.state.lock().catch_up();
             if !signal.changed().await {
@@ -87,6 +87,14 @@ impl Informer {
 }
 
 impl State {
+    /// Returns the feed. After a controller was added, all of them start over with its snapshot.
+    fn feed(&mut self) -> &mut Feed {
+        if self.feed.is_none() {
+            self.reset();
+        }
+        self.feed.get_or_insert_with(|| self.api.feed())
+    }
+
     fn reset(&mut self) {
         self.pods.clear();
         for subscriber in &mut self.subscribers {
@@ -97,7 +105,7 @@ impl State {
     /// Reads the feed to its end.
     fn catch_up(&mut self) {
         loop {
-            let batch = batch::ready(&mut self.feed);
+            let batch = batch::ready(self.feed());
             if batch.changes.is_empty() && !batch.restarted {
                 return;
             }
