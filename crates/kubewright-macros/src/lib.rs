@@ -93,6 +93,7 @@ pub fn apply_configuration(input: TokenStream) -> TokenStream {
 /// | `operator = path` | the function that `main` passes its manager to; required |
 /// | `pods = none` | the cluster has no node. By default, `simulate`: pods become running without a process |
 /// | `replicas = 2` | the number of replicas, which elect a leader if there are several |
+/// | `shards = 2` | the number of replicas, which divide the objects among themselves |
 /// | `upgrade = path` | the function that adds the version before: it runs until the first `until`, or a fault replaces it earlier |
 /// | `webhooks = none` | the operator's webhooks and conversions aren't called. By default, `call` |
 /// | `unconditional` | the conditions hold also if pods fail, the clock jumps, the user creates objects again or changes a status, or two processes work at the same time |

@@ -9,7 +9,8 @@ use syn::{Error, ItemFn, LitInt, LitStr, Path, Result, meta::ParseNestedMeta, sp
 pub(crate) struct Arguments {
     operator: Option<Path>,
     pods: Option<Ident>,
-    replicas: Option<LitInt>,
+    /// `replicas` or `shards`, and their number.
+    replicas: Option<(Ident, LitInt)>,
     upgrade: Option<Path>,
     has_no_webhooks: bool,
     is_unconditional: bool,
@@ -32,8 +33,8 @@ impl Arguments {
             self.pods = Some(pods);
             return Ok(());
         }
-        if meta.path.is_ident("replicas") {
-            self.replicas = Some(meta.value()?.parse()?);
+        if meta.path.is_ident("replicas") || meta.path.is_ident("shards") {
+            self.replicas = Some((meta.path.require_ident()?.clone(), meta.value()?.parse()?));
             return Ok(());
         }
         if meta.path.is_ident("upgrade") {
@@ -64,8 +65,8 @@ impl Arguments {
             });
         }
         Err(meta.error(
-            "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `upgrade = path`, `webhooks = none`, \
-             `unconditional` or `omit(oracle = \"reason\")`",
+            "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `shards = 2`, `upgrade = path`, \
+             `webhooks = none`, `unconditional` or `omit(oracle = \"reason\")`",
         ))
     }
 
@@ -82,7 +83,7 @@ impl Arguments {
         let name = &signature.ident;
         let text = name.to_string();
         let pods = self.pods.map(|pods| if pods == "none" { quote!(.without_pods()) } else { quote!() });
-        let replicas = self.replicas.map(|replicas| quote!(.replicas(#replicas)));
+        let replicas = self.replicas.map(|(option, replicas)| quote!(.#option(#replicas)));
         let upgrade = self.upgrade.map(|old| quote!(.upgrade(#old)));
         let webhooks = self.has_no_webhooks.then(|| quote!(.without_webhooks()));
         let unconditional = self.is_unconditional.then(|| quote!(.unconditional()));
@@ -134,6 +135,8 @@ mod tests {
         ] {
             assert!(expanded.contains(part), "{part} in {expanded}");
         }
+        let expanded = expand("operator = crate::register, shards = 3", "async fn scales(sim: &Sim) {}");
+        assert!(expanded.contains("shards (3)"), "{expanded}");
     }
 
     #[test]

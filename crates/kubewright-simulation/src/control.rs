@@ -39,6 +39,10 @@ pub(crate) enum Control {
     Died(u64),
     /// Another process is started beside the one of this number, which is killed when both have worked for a while.
     Overlap(u64),
+    /// The process of this number has left its group, and is started again when it was away for a while.
+    Left(u64),
+    /// Another process is started, which is killed when it was a member of the group for a while.
+    Join,
     /// The process of this number is killed, and not started again.
     Retire(u64),
     /// The replica of this number has to be started, unless it runs.

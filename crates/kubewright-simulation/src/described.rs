@@ -1,4 +1,4 @@
-//! The description of an operator: its kinds, and the rules of its roles. It is made once, since it is the same in each run.
+//! The description of an operator: its kinds, and the rules of its roles.
 
 use std::sync::Arc;
 

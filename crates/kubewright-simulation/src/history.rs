@@ -65,7 +65,7 @@ pub enum Entry {
         /// What the webhook says.
         result: String,
     },
-    /// The operator receives an event of a watch.
+    /// The operator receives an event of a watch other than a bookmark.
     Event {
         /// The number of the request that started the watch.
         request: u64,

@@ -30,7 +30,7 @@
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
-//! * `described`: the description of the operator: kinds and rules.
+//! * `described`, `prepared`: the description of the operator, and the cluster with its kinds that each run begins with.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
 //! * `network`: the client of the operator, which records requests and events and applies faults.
 //! * `process`: the operator's processes, which die and are started again, also in another version.
@@ -58,6 +58,7 @@ pub mod oracle;
 mod outcome;
 mod outside;
 mod panics;
+mod prepared;
 mod process;
 mod progress;
 mod reconciles;

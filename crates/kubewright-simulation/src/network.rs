@@ -38,6 +38,9 @@ use crate::{
 /// How long a request takes, so that other things can happen meanwhile.
 pub(crate) const LATENCY: Duration = Duration::from_millis(2);
 
+/// How long a watch lasts, within the half to whole hour after which API servers end watches without `timeoutSeconds`.
+const LASTING: &str = "timeoutSeconds=2400";
+
 type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The connection of one process.
@@ -94,6 +97,11 @@ impl Connection {
             }
             None => None,
         };
+        if about.verb == Verb::Watch
+            && let Some(lasting) = lasting(request.uri())
+        {
+            *request.uri_mut() = lasting;
+        }
         self.lag(&about, &mut request).await;
         self.alive().await;
         let response = self.execute(&about, request, fault, number).await;
@@ -108,6 +116,8 @@ impl Connection {
             Some(ProcessFault::Killed) => self.die().await,
             Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
             Some(ProcessFault::Overlapped) => self.outside.control(Control::Overlap(self.process)),
+            Some(ProcessFault::MemberLeft) => self.end(Control::Left(self.process)).await,
+            Some(ProcessFault::MemberJoined) => self.outside.control(Control::Join),
             Some(ProcessFault::ServerUnavailable) => self.state.begin_outage(),
             Some(ProcessFault::TakenOver) => {
                 self.state.delay_takeover();
@@ -204,8 +214,12 @@ impl Connection {
     }
 
     async fn die(&self) {
+        self.end(Control::Died(self.process)).await;
+    }
+
+    async fn end(&self, control: Control) {
         self.is_dead.store(true, Ordering::Relaxed);
-        self.outside.control(Control::Died(self.process));
+        self.outside.control(control);
         std::future::pending::<()>().await;
     }
 
@@ -258,7 +272,7 @@ impl Connection {
     /// Records an event, and returns what the operator receives and whether the watch ends with it; nothing if it ends before.
     async fn receive(&self, request: u64, line: Bytes) -> Option<(Bytes, bool)> {
         let Ok(event) = serde_json::from_slice::<WatchEvent>(&line) else { return Some((line, false)) };
-        // Bookmarks, of which an idle operator receives most, tell it nothing.
+        // Bookmarks, of which an idle operator receives most, tell it nothing, and aren't recorded.
         let is_bookmark = event.event == "BOOKMARK";
         if self.state.is_in_outage() {
             return None;
@@ -283,9 +297,10 @@ impl Connection {
             sleep(late).await;
             self.alive().await;
         }
-        if !is_bookmark {
-            self.state.has_arrived(request);
+        if is_bookmark {
+            return Some((line, false));
         }
+        self.state.has_arrived(request);
         let Metadata { namespace, name, version } = event.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         let entry = Entry::Event { request, event: event.event, kind: event.object.kind, object, version };
@@ -333,6 +348,14 @@ fn older(uri: &Uri, version: u64) -> Option<Uri> {
         return None;
     }
     format!("{}?{query}&resourceVersion={version}&resourceVersionMatch=Exact", uri.path()).parse().ok()
+}
+
+/// Returns the address of the same watch with a later end, if it gets bookmarks. Clients ask for less than five minutes, and begin a watch again that has
+/// ended, which would be most of what happens in a run.
+fn lasting(uri: &Uri) -> Option<Uri> {
+    let query = uri.query().filter(|query| query.contains("allowWatchBookmarks=true"))?;
+    let parts = query.split('&').map(|part| if part.starts_with("timeoutSeconds=") { LASTING } else { part });
+    format!("{}?{}", uri.path(), parts.collect::<Vec<_>>().join("&")).parse().ok()
 }
 
 /// Returns the event that ends the watch of a client that has fallen behind.

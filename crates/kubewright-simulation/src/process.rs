@@ -13,6 +13,7 @@ use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_runtime::{
     leader::LeaderOptions,
     manager::Manager,
+    shard::ShardOptions,
     trace::{Limits, Traces},
 };
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ use tokio::{
 
 use crate::{
     control::{Behind, Control},
-    fault::OVERLAP,
+    fault::{MEMBERSHIP, OVERLAP},
     history::Entry,
     network::Connection,
     oracle::{Finding, Own},
@@ -49,6 +50,8 @@ pub(crate) struct Launcher {
     /// The version before the upgrade.
     pub(crate) old: Option<Register>,
     pub(crate) replicas: usize,
+    /// Whether they divide the objects among themselves, in place of electing a leader.
+    pub(crate) is_sharded: bool,
     /// The groups and plurals of the kinds that the operator declares.
     pub(crate) own: Arc<Own>,
     /// The webhooks that the API server calls, if the operator has any.
@@ -66,7 +69,7 @@ struct Processes {
     launcher: Launcher,
     /// By replica.
     running: Vec<Option<Process>>,
-    /// Processes beside which another one works.
+    /// Processes beside which others work, and that are killed after a while.
     retiring: Vec<Process>,
     started: u64,
     is_stopped: bool,
@@ -95,14 +98,9 @@ pub(crate) async fn supervise(launcher: Launcher, mut control: mpsc::UnboundedRe
 impl Processes {
     async fn obey(&mut self, control: Control) {
         match control {
-            Control::Died(number) => {
-                let died = |process: &Process| process.number == number;
-                if let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(died)) {
-                    self.kill(replica, "dies");
-                    self.start_later(replica);
-                }
-                self.retire(number);
-            }
+            Control::Died(number) => self.died(number, RESTART),
+            Control::Left(number) => self.died(number, MEMBERSHIP),
+            Control::Join => self.join(),
             Control::Overlap(number) => self.overlap(number),
             Control::Retire(number) => self.retire(number),
             Control::Start(replica) => self.start(replica),
@@ -122,6 +120,16 @@ impl Processes {
         }
     }
 
+    /// Follows a process that has died, and starts it again after a while.
+    fn died(&mut self, number: u64, after: Duration) {
+        let died = |process: &Process| process.number == number;
+        if let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(died)) {
+            self.kill(replica, "dies");
+            self.later(after, Control::Start(replica));
+        }
+        self.retire(number);
+    }
+
     fn start_all(&mut self) {
         (0..self.running.len()).for_each(|replica| self.start(replica));
     }
@@ -130,9 +138,22 @@ impl Processes {
         if self.is_stopped || self.running[replica].is_some() {
             return;
         }
+        self.running[replica] = Some(self.new_process(replica));
+    }
+
+    fn new_process(&mut self, replica: usize) -> Process {
         let number = self.started;
         self.started += 1;
-        self.running[replica] = Some(self.launcher.start((replica, number), self.behind, &mut self.tasks));
+        self.launcher.start((replica, number), self.behind, &mut self.tasks)
+    }
+
+    /// Starts a process beside the others, which is killed when it was a member of their group for a while.
+    fn join(&mut self) {
+        if !self.is_stopped {
+            let process = self.new_process(self.running.len());
+            self.later(MEMBERSHIP, Control::Retire(process.number));
+            self.retiring.push(process);
+        }
     }
 
     /// Starts a process beside another one, which is killed when both have worked for a while.
@@ -141,14 +162,10 @@ impl Processes {
         let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(is_it)) else { return };
         self.retiring.extend(self.running[replica].take());
         self.start(replica);
-        let outside = self.launcher.outside.clone();
-        self.launcher.outside.spawn(async move {
-            sleep(OVERLAP).await;
-            outside.control(Control::Retire(number));
-        });
+        self.later(OVERLAP, Control::Retire(number));
     }
 
-    /// Kills a process beside which another one works.
+    /// Kills a process beside which others work.
     fn retire(&mut self, number: u64) {
         if let Some(at) = self.retiring.iter().position(|process| process.number == number) {
             let process = self.retiring.remove(at);
@@ -156,13 +173,13 @@ impl Processes {
         }
     }
 
-    fn start_later(&self, replica: usize) {
+    /// Does something to the processes after a while.
+    fn later(&self, after: Duration, control: Control) {
         let outside = self.launcher.outside.clone();
-        let later = async move {
-            sleep(RESTART).await;
-            outside.control(Control::Start(replica));
-        };
-        self.launcher.outside.spawn(later);
+        self.launcher.outside.spawn(async move {
+            sleep(after).await;
+            outside.control(control);
+        });
     }
 
     fn kill_all(&mut self, what: &str) {
@@ -200,7 +217,7 @@ impl Processes {
         let is_it = |process: &Process| process.task.id() == id;
         if let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(is_it)) {
             self.kill(replica, &what);
-            self.start_later(replica);
+            self.later(RESTART, Control::Start(replica));
         }
     }
 }
@@ -232,8 +249,10 @@ impl Launcher {
         self.state.trace(number, traces.clone());
         let manager = Manager::new(connection.client()).clock(self.clock.clone()).random(random);
         let mut manager = manager.traces(traces);
-        if self.replicas > 1 {
-            let identity = format!("replica-{replica}-{number}");
+        let identity = format!("replica-{replica}-{number}");
+        if self.is_sharded {
+            manager = manager.sharding(membership(identity));
+        } else if self.replicas > 1 {
             manager = manager.leader_election(LeaderOptions::new("default", "operator", identity));
         }
         let manager = register(manager);
@@ -246,5 +265,17 @@ impl Launcher {
             manager.run_until(std::future::pending::<()>()).await.map_err(|error| error.to_string())
         });
         Process { number, is_dead, task }
+    }
+}
+
+/// Returns the options of a member of a group. Its durations are longer than the default ones by a factor of five, so that leases are
+/// less of a run.
+fn membership(identity: String) -> ShardOptions {
+    let defaults = ShardOptions::new("default", "operator", identity);
+    ShardOptions {
+        lease_duration: 5 * defaults.lease_duration,
+        renew_deadline: 5 * defaults.renew_deadline,
+        retry_period: 5 * defaults.retry_period,
+        ..defaults
     }
 }

@@ -3,23 +3,19 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, PostParams},
-    core::{GroupVersionKind, crd::MergeError},
-};
+use kube::core::crd::MergeError;
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
-use kubewright_cluster::{Cluster, StartError, testing::ApplyError};
+use kubewright_cluster::{StartError, testing::ApplyError};
 use kubewright_manifests::{ConversionError, RoleError};
-use tokio::sync::mpsc;
+use tokio::{runtime::Runtime, sync::mpsc};
 
 use crate::{
-    described::{DescribeError, Described},
     logs,
     oracle::{self, Calm, Expected},
     outcome::Outcome,
     outside::Outside,
     panics,
+    prepared::{self, Prepared},
     process::{Launcher, supervise},
     scenario::Scenario,
     schedule::Schedule,
@@ -36,8 +32,6 @@ const SETTLE: Duration = Duration::from_secs(1800);
 /// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
 /// later.
 const SETTLE_WORLD: Duration = Duration::from_secs(2 * 3600);
-/// The interval of bookmarks. Watches end earlier, with a bookmark.
-const BOOKMARKS: Duration = Duration::from_secs(600);
 /// How long nothing may be written then.
 const QUIET: Duration = Duration::from_secs(3600);
 
@@ -86,32 +80,34 @@ pub(crate) fn run(
     schedule: &Schedule,
     calm: Option<&Arc<Calm>>,
 ) -> Result<Outcome, SimulationError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let runtime = runtime.map_err(SimulationError::Runtime)?;
+    let prepared = Prepared::of(scenario)?;
+    let runtime = runtime()?;
     panics::collect();
-    let outcome = logs::collect(|| runtime.block_on(execute(scenario, schedule, calm)));
+    let outcome = logs::collect(|| runtime.block_on(execute(scenario, prepared, schedule, calm)));
     drop(runtime);
     panics::end();
     outcome
 }
 
+/// Returns a runtime with one thread and paused time.
+pub(crate) fn runtime() -> Result<Runtime, SimulationError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.map_err(SimulationError::Runtime)
+}
+
 async fn execute(
     scenario: &Scenario,
+    prepared: &Prepared,
     schedule: &Schedule,
     calm: Option<&Arc<Calm>>,
 ) -> Result<Outcome, SimulationError> {
-    let clock = VirtualClock::starting_at(START.parse().map_err(SimulationError::Clock)?);
-    let webhooks = Arc::new(Webhooks::default());
-    let builder = Cluster::builder().pods(scenario.options.pods).clock(clock.clone());
-    let builder = builder.webhook_transport(webhooks.clone()).bookmark_interval(BOOKMARKS);
+    let (options, Prepared { described, checkpoint }) = (&scenario.options, prepared);
+    let (clock, webhooks) = (VirtualClock::starting_at(prepared::time(START)?), Arc::new(Webhooks::default()));
+    let builder = prepared::builder(options, &clock, &webhooks).checkpoint(checkpoint);
     let cluster = builder.random(Random::seeded(schedule.seed)).start().await.map_err(SimulationError::Cluster)?;
     let server = cluster.client();
-    let options = &scenario.options;
-    let described = described(scenario, server.clone())?;
     let own = described.own.clone();
-    cluster.install(described.kinds.clone()).await.map_err(SimulationError::Install)?;
-    install(&described.webhooks, &server).await.map_err(SimulationError::Webhooks)?;
-    // The default service account of the namespace is created meanwhile.
+    // The controllers read what there is.
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let feed = cluster.api().feed();
@@ -126,7 +122,7 @@ async fn execute(
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
     let has_webhooks = !described.webhooks.is_empty() || described.has_conversions;
-    let keeps_conditions = options.unconditional || schedule.keeps_conditions(has_webhooks);
+    let keeps_conditions = schedule.keeps_conditions(options.unconditional, has_webhooks);
     let (injections, skipped) = (schedule.injections.clone(), schedule.skipped.clone());
     let setup = Setup { injections, skipped, oracles, keeps_conditions };
     let state = State::new(clock.clone(), feed, setup);
@@ -142,6 +138,7 @@ async fn execute(
         register: scenario.register,
         old: options.old,
         replicas: options.replicas,
+        is_sharded: options.sharded,
         own,
         webhooks: has_webhooks.then_some(webhooks),
     };
@@ -167,32 +164,6 @@ async fn execute(
         outcome.findings.retain(|finding| finding.oracle != "hot-loop");
     }
     Ok(outcome)
-}
-
-/// Returns what the operator says of itself, and asks it if it wasn't asked before.
-fn described(scenario: &Scenario, client: Client) -> Result<&Described, SimulationError> {
-    if let Some(described) = scenario.described.get() {
-        return Ok(described);
-    }
-    let described =
-        Described::of(scenario.register, client, scenario.options.webhooks).map_err(|error| match error {
-            DescribeError::Document(error) => SimulationError::Describe(error),
-            DescribeError::Rights(error) => SimulationError::Rights(error),
-            DescribeError::Versions(error) => SimulationError::Versions(error),
-            DescribeError::Conversions(error) => SimulationError::Conversions(error),
-        })?;
-    Ok(scenario.described.get_or_init(|| described))
-}
-
-/// Creates the configurations of webhooks.
-async fn install(configurations: &[DynamicObject], client: &Client) -> Result<(), kube::Error> {
-    for configuration in configurations {
-        let types = configuration.types.clone().unwrap_or_default();
-        let kind = GroupVersionKind::try_from(types).map_err(|error| kube::Error::Service(error.into()))?;
-        let api = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-        api.create(&PostParams::default(), configuration).await?;
-    }
-    Ok(())
 }
 
 /// Plays the user, and then waits for what must hold at the end.

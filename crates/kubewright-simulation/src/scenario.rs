@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use kubewright_cluster::Pods;
 use kubewright_runtime::manager::Manager;
 
-use crate::{described::Described, sim::Sim};
+use crate::{prepared::Prepared, sim::Sim};
 
 /// A function that adds an operator to a manager.
 pub type Register = fn(Manager) -> Manager;
@@ -24,8 +24,8 @@ pub struct Scenario {
     pub(crate) register: Register,
     pub(crate) user: User,
     pub(crate) options: Options,
-    /// What the operator says of itself, after the first run.
-    pub(crate) described: Arc<OnceLock<Described>>,
+    /// What runs begin with, since the first one.
+    pub(crate) prepared: Arc<OnceLock<Prepared>>,
 }
 
 /// The options of a scenario.
@@ -38,6 +38,8 @@ pub struct Options {
     pub omitted: BTreeMap<String, String>,
     /// The number of replicas, which elect a leader if there are several. Defaults to 1.
     pub replicas: usize,
+    /// Whether the replicas divide the objects among themselves, in place of electing a leader. Defaults to false.
+    pub sharded: bool,
     /// The version of the operator before an upgrade.
     pub old: Option<Register>,
     /// Whether the API server calls the operator's webhooks and conversions. Defaults to true.
@@ -52,6 +54,7 @@ impl Default for Options {
             pods: Pods::Simulate,
             omitted: BTreeMap::new(),
             replicas: 1,
+            sharded: false,
             old: None,
             webhooks: true,
             unconditional: false,
@@ -74,12 +77,13 @@ impl Scenario {
             let user = user.clone();
             Box::pin(async move { user(sim).await })
         });
-        Self { name: name.into(), register: operator, user, options: Options::default(), described: Arc::default() }
+        Self { name: name.into(), register: operator, user, options: Options::default(), prepared: Arc::default() }
     }
 
     /// Sets how the node runs pods: [`Pods::Simulate`] or [`Pods::None`].
     pub fn pods(mut self, pods: Pods) -> Self {
         self.options.pods = pods;
+        self.prepared = Arc::default();
         self
     }
 
@@ -97,6 +101,15 @@ impl Scenario {
     /// Sets the number of replicas. If there are several, they elect a leader, and the processes may take over from each other.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.options.replicas = replicas.max(1);
+        self.options.sharded = false;
+        self
+    }
+
+    /// Sets the number of replicas, which divide the objects among themselves by [sharding](kubewright_runtime::shard). Members of their group
+    /// come and go. Of this method and [`replicas`](Self::replicas), the last call takes effect.
+    pub fn shards(mut self, replicas: usize) -> Self {
+        self.options.replicas = replicas.max(1);
+        self.options.sharded = true;
         self
     }
 
@@ -111,12 +124,13 @@ impl Scenario {
     /// user repeats a step that is refused for this reason.
     pub fn without_webhooks(mut self) -> Self {
         self.options.webhooks = false;
+        self.prepared = Arc::default();
         self
     }
 
     /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), if the [user](crate::fault::UserFault) deletes an
     /// object and creates it again or changes its status, if finalizers hold its children, and if two processes work at the same time; and that what
-    /// the operator has created doesn't depend on a status. Otherwise only the [oracles](crate::oracle) that need no word from the author look at
+    /// the operator has created doesn't depend on a status. They never have to hold with a deletion that leaves the children. Otherwise only the [oracles](crate::oracle) that need no word from the author look at
     /// such runs.
     pub fn unconditional(mut self) -> Self {
         self.options.unconditional = true;

@@ -111,9 +111,14 @@ impl Schedule {
         self.injections.iter().any(|injection| matches!(injection.fault, Fault::Restart(_)))
     }
 
-    /// Returns whether the conditions of the scenario have to hold.
-    pub(crate) fn keeps_conditions(&self, has_webhooks: bool) -> bool {
-        self.injections.iter().all(|injection| injection.fault.keeps_conditions(has_webhooks))
+    /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
+    /// operator has webhooks.
+    pub(crate) fn keeps_conditions(&self, unconditional: bool, has_webhooks: bool) -> bool {
+        self.injections.iter().all(|injection| match injection.fault {
+            // What is left is what the user wanted, and no condition of the scenario knows it.
+            Fault::User(UserFault::ChildrenOrphaned) => false,
+            fault => unconditional || fault.keeps_conditions(has_webhooks),
+        })
     }
 }
 
@@ -124,9 +129,8 @@ impl Injection {
             Fault::Write(_) => matches!(self.point, Point::Write(_)),
             Fault::Event(_) => matches!(self.point, Point::Event(_)),
             Fault::Process(_) => matches!(self.point, Point::Request(_)),
-            Fault::Restart(_) | Fault::User(UserFault::OperatorDown | UserFault::DeletedInForeground) => {
-                matches!(self.point, Point::Step(_))
-            }
+            Fault::Restart(_) | Fault::User(UserFault::OperatorDown) => matches!(self.point, Point::Step(_)),
+            Fault::User(fault) if fault.is_of_deletion() => matches!(self.point, Point::Step(_)),
             Fault::World(_) | Fault::User(_) => matches!(self.point, Point::Step(_) | Point::Write(_)),
         }
     }

@@ -18,7 +18,7 @@ pub const VARIABLE: &str = "KUBEWRIGHT_SIMULATION";
 /// The time of a search of single faults without settings.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
-/// The settings of a search. Without seconds and runs, it tries single faults, for at most ten seconds of real time. With one of them, it
+/// The settings of a search. Without seconds and runs, it tries single faults, first one of each kind, for at most ten seconds of real time. With one of them, it
 /// goes on with several faults at once until these are used up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

@@ -196,6 +196,7 @@ impl Sim {
         let delete = async |fault| {
             let params = match fault {
                 Some(Fault::User(UserFault::DeletedInForeground)) => DeleteParams::foreground(),
+                Some(Fault::User(UserFault::ChildrenOrphaned)) => DeleteParams::orphan(),
                 _ => DeleteParams::default(),
             };
             let deleted = named::<K>(name).api(self.client()).delete(name, &params).await;

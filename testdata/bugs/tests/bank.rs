@@ -9,7 +9,7 @@ use kubewright::simulation::{Budget, Settings, story};
 /// The most faults of a shrunk failure.
 const MOST_FAULTS: usize = 5;
 /// The number of runs in which each bug has to be found: those of some ten seconds on one core.
-const RUNS: usize = 150;
+const RUNS: usize = 200;
 
 fn check(name: &str) {
     let bug = BUGS.iter().find(|bug| bug.name() == name).expect("the bank has the bug");

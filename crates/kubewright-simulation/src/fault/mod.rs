@@ -17,7 +17,7 @@ pub use self::{
 };
 pub(crate) use self::{
     event::{DELAY, OVERTAKING},
-    process::{BEHIND, OUTAGE, OVERLAP, PAUSE},
+    process::{BEHIND, MEMBERSHIP, OUTAGE, OVERLAP, PAUSE},
     restart::LAG,
     user::{DOWN, FINALIZER, HELD},
     world::{FAILING, FULL, NODELESS, UNAVAILABLE, UNREADY},

@@ -10,6 +10,9 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(300);
 /// How long two processes work at the same time.
 pub(crate) const OVERLAP: Duration = Duration::from_secs(300);
 
+/// How long a member of a group is away, or there.
+pub(crate) const MEMBERSHIP: Duration = Duration::from_secs(300);
+
 /// How long the API server answers no request.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(300);
 
@@ -32,8 +35,13 @@ pub enum ProcessFault {
     /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next event.
     ServerUnavailable,
     /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
-    /// arrive half a minute late. Only with several replicas.
+    /// arrive half a minute late. Only with several replicas that elect a leader.
     TakenOver,
+    /// The process is killed before the request reaches the API server, and is started again five minutes later: the other members of its group
+    /// take over its share of the objects, and give it back then. Only with sharding.
+    MemberLeft,
+    /// Another member of the group is started, takes over a share of the objects, and is killed five minutes later. Only with sharding.
+    MemberJoined,
     /// The process is killed before the request reaches the API server, and the new version of the operator is started. Only in a
     /// scenario with an upgrade.
     Upgraded,
@@ -41,8 +49,16 @@ pub enum ProcessFault {
 
 impl ProcessFault {
     /// All faults of processes.
-    pub const ALL: [Self; 6] =
-        [Self::Upgraded, Self::TakenOver, Self::Overlapped, Self::ServerUnavailable, Self::Paused, Self::Killed];
+    pub const ALL: [Self; 8] = [
+        Self::Upgraded,
+        Self::TakenOver,
+        Self::MemberLeft,
+        Self::MemberJoined,
+        Self::Overlapped,
+        Self::ServerUnavailable,
+        Self::Paused,
+        Self::Killed,
+    ];
 }
 
 impl fmt::Display for ProcessFault {
@@ -53,6 +69,10 @@ impl fmt::Display for ProcessFault {
             Self::Overlapped => "another process is started before it, and both work at the same time",
             Self::ServerUnavailable => "the API server answers 503 to it, and to all requests for five minutes",
             Self::TakenOver => "the operator is killed before it, and a replica whose cache is behind takes over",
+            Self::MemberLeft => {
+                "the operator is killed before it, and the other members take over its objects for five minutes"
+            }
+            Self::MemberJoined => "for five minutes, another member takes over a share of the objects",
             Self::Upgraded => "the operator is killed before it, and its new version is started",
         })
     }

@@ -34,11 +34,14 @@ pub enum UserFault {
     ChildrenHeld,
     /// The deletion, if the step is one, is one in the foreground: the children go first.
     DeletedInForeground,
+    /// The deletion, if the step is one, leaves the children without an owner, as `kubectl delete --cascade=orphan` does. No condition of the
+    /// scenario has to hold then, and nothing can be compared with a run without faults.
+    ChildrenOrphaned,
 }
 
 impl UserFault {
     /// All faults of the user.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::OperatorDown,
         Self::Recreated,
         Self::Edited,
@@ -47,7 +50,13 @@ impl UserFault {
         Self::Held,
         Self::ChildrenHeld,
         Self::DeletedInForeground,
+        Self::ChildrenOrphaned,
     ];
+
+    /// Returns whether the fault is the policy of a deletion.
+    pub(crate) fn is_of_deletion(self) -> bool {
+        matches!(self, Self::DeletedInForeground | Self::ChildrenOrphaned)
+    }
 
     /// Returns whether an object is held for a time.
     pub(crate) fn holds(self) -> bool {
@@ -66,6 +75,7 @@ impl fmt::Display for UserFault {
             Self::Held => "another client's finalizer holds the object of the latest step for ten minutes, when it is deleted",
             Self::ChildrenHeld => "another client's finalizer holds the children of the object of the latest step for ten minutes, when they are deleted",
             Self::DeletedInForeground => "the children are deleted before the object",
+            Self::ChildrenOrphaned => "the children of the object are left without an owner",
         })
     }
 }

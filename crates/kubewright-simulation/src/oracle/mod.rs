@@ -9,7 +9,7 @@
 //! | `hot-loop` | the same request again and again within a minute, more than 100 times in an outage of the API server, or children that are created again and again within ten minutes; not after a restart with an older state |
 //! | `rights` | a request that the generated roles don't allow |
 //! | `deleted-others` | a deletion of an object that the operator hasn't created, and that none of its objects owns |
-//! | `status` | an `observedGeneration` that is newer than the object, or older at rest |
+//! | `status` | an `observedGeneration`, of a status or a condition, that is newer than the object, or older at rest |
 //! | `stale-write` | a write that was decided from a state of the object before the operator's own last write: it takes back what that one has changed, or that one was of an earlier run for the same object |
 //! | `doubled-events` | the same normal event within ten seconds; only without faults |
 //! | `deadline` | a reconcile that exceeds the timeout of its controller; only if nothing holds up its requests |

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{Oracle, Own, Seen};
 use crate::world::{World, text};
 
-/// Finds objects of the operator's kinds whose `status.observedGeneration` is newer than their generation, or older at rest.
+/// Finds objects of the operator's kinds whose `observedGeneration`, of the status or of a condition, is newer than their generation, or older at
+/// rest.
 pub(super) struct Status {
     own: Arc<Own>,
     ahead: BTreeSet<String>,
@@ -33,25 +34,24 @@ impl Oracle for Status {
         if change.kind == ChangeKind::Deleted || !self.is_own(change) {
             return Vec::new();
         }
-        match generations(&change.object) {
-            Some((observed, generation))
-                if observed > generation && self.ahead.insert(text(&change.object, "uid").into()) =>
-            {
-                vec![format!(
-                    "{} is at generation {generation}, and its status is about {observed}",
-                    shown(&change.object)
-                )]
+        let object = &change.object;
+        let Some(generation) = generation(object) else { return Vec::new() };
+        let ahead = observed(object).into_iter().find(|(_, observed)| *observed > generation);
+        match ahead {
+            Some((what, observed)) if self.ahead.insert(text(object, "uid").into()) => {
+                vec![format!("{} is at generation {generation}, and its {what} is about {observed}", shown(object))]
             }
             _ => Vec::new(),
         }
     }
 
     fn at_rest(&mut self, seen: &Seen<'_>) -> Vec<String> {
-        let behind =
-            |object: &&Arc<Value>| generations(object).is_some_and(|(observed, generation)| observed < generation);
         let is_left = |object: &&Arc<Value>| object["metadata"]["deletionTimestamp"].is_null();
-        let objects = own(seen.world, &self.own).filter(is_left).filter(behind);
-        objects.map(|object| format!("the status of {} is about an older generation at rest", shown(object))).collect()
+        let behind = own(seen.world, &self.own).filter(is_left).flat_map(|object| {
+            let behind = observed(object).into_iter().filter(|(_, observed)| Some(*observed) < generation(object));
+            behind.map(|(what, _)| format!("the {what} of {} is about an older generation at rest", shown(object)))
+        });
+        behind.collect()
     }
 }
 
@@ -64,11 +64,41 @@ fn own<'a>(world: &'a World, own: &Own) -> impl Iterator<Item = &'a Arc<Value>> 
     })
 }
 
-/// Returns the generation that the status is about, and that of the object.
-fn generations(object: &Value) -> Option<(i64, i64)> {
-    Some((object["status"]["observedGeneration"].as_i64()?, object["metadata"]["generation"].as_i64()?))
+/// Returns the generation. An object without one can't be compared.
+fn generation(object: &Value) -> Option<i64> {
+    object["metadata"]["generation"].as_i64()
+}
+
+/// Returns the generations that the status and its conditions are about, if they say so.
+fn observed(object: &Value) -> Vec<(String, i64)> {
+    let status = &object["status"];
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let conditions = conditions.iter().filter_map(|condition| {
+        let name = condition["type"].as_str().unwrap_or_default();
+        Some((format!("condition {name}"), condition["observedGeneration"].as_i64()?))
+    });
+    let whole = status["observedGeneration"].as_i64().map(|observed| ("status".to_owned(), observed));
+    whole.into_iter().chain(conditions).collect()
 }
 
 fn shown(object: &Value) -> String {
     format!("{} {}/{}", object["kind"].as_str().unwrap_or_default(), text(object, "namespace"), text(object, "name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_status_and_its_conditions_say_what_they_are_about() {
+        let conditions = json!([{"type": "Ready", "observedGeneration": 2}, {"type": "Paused"}]);
+        let mut object =
+            json!({"metadata": {"generation": 3}, "status": {"observedGeneration": 3, "conditions": conditions}});
+        let expected = [("status".to_owned(), 3), ("condition Ready".to_owned(), 2)];
+        assert_eq!((observed(&object), generation(&object)), (expected.to_vec(), Some(3)));
+        object["status"] = Value::Null;
+        assert_eq!(observed(&object), []);
+    }
 }

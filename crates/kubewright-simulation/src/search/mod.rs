@@ -139,8 +139,8 @@ impl Scenario {
         run::run(self, schedule, None)
     }
 
-    /// Runs the scenario twice without faults, which must make equal histories, and with each fault at each write of
-    /// the operator, at each event that it receives, at each of its requests and at each step of the user; then, if the budget says so, with
+    /// Runs the scenario twice without faults, which must make equal histories; with one fault of each kind; and with each fault at each write of
+    /// the operator, at each event that it receives, at each of its requests and at each step of the user. Then, if the budget says so, with
     /// several faults at once: pairs that touch the same object, and then by the random numbers of the seed, preferably after schedules that
     /// have reached a new state. A failure is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
     ///

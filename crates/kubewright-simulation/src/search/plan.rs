@@ -59,8 +59,7 @@ impl Plan {
                     add(Point::Request(request.number), at_request(request.write.is_some(), options), "");
                 }
                 Entry::Step(what) => deletions.push(what.starts_with("deletes ")),
-                // Bookmarks aren't counted, here and when the schedule runs.
-                Entry::Event { event, object, .. } if event != "BOOKMARK" => {
+                Entry::Event { object, .. } => {
                     add(Point::Event(events), EventFault::ALL.map(Fault::Event).to_vec(), object);
                     events += 1;
                 }
@@ -79,11 +78,23 @@ impl Plan {
         self.0.iter().filter(|place| matches!(place.point, Point::Request(_))).count()
     }
 
-    /// Returns each fault at each point, those first that find most.
+    /// Returns each fault at each point: first one point for each kind of fault, other ones for each; then the others, by kinds. Those
+    /// kinds are first that find most.
     pub(super) fn singles(&self) -> Vec<(Point, Fault)> {
-        let all = self.0.iter().flat_map(|place| place.faults.iter().map(|fault| (place.point, *fault)));
-        let mut singles: Vec<_> = all.collect();
-        singles.sort_by_key(|(point, fault)| (rank(*fault), *fault, *point));
+        let mut kinds: BTreeMap<(u8, Fault), Vec<Point>> = BTreeMap::new();
+        for place in &self.0 {
+            for fault in &place.faults {
+                kinds.entry((rank(*fault), *fault)).or_default().push(place.point);
+            }
+        }
+        let mut singles = Vec::new();
+        for (nth, ((_, fault), points)) in kinds.iter_mut().enumerate() {
+            points.sort();
+            singles.push((points.remove(spread(nth, points.len())), *fault));
+        }
+        for ((_, fault), points) in kinds {
+            singles.extend(points.into_iter().map(|point| (point, fault)));
+        }
         singles
     }
 
@@ -118,6 +129,13 @@ impl Plan {
     }
 }
 
+/// Returns a number below a limit for each number, so that the first ones are far from each other: 0, 1/2, 1/4, 3/4, 1/8 of the limit (the
+/// sequence of van der Corput).
+fn spread(nth: usize, limit: usize) -> usize {
+    let (fraction, limit) = (nth.reverse_bits() as u128, limit as u128);
+    usize::try_from((fraction * limit) >> usize::BITS).unwrap_or_default()
+}
+
 /// Returns a random number below a limit.
 pub(super) fn below(random: &Random, limit: usize) -> usize {
     usize::try_from(random.u64() % limit.max(1) as u64).unwrap_or_default()
@@ -139,9 +157,10 @@ fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
         ProcessFault::Killed => !is_write,
         ProcessFault::Paused => true,
         // Two at each write are enough: what is only read, the other process reads too.
-        ProcessFault::Overlapped => is_write && options.replicas == 1,
+        ProcessFault::Overlapped => is_write && options.replicas == 1 && !options.sharded,
         ProcessFault::ServerUnavailable => is_write,
-        ProcessFault::TakenOver => options.replicas > 1,
+        ProcessFault::TakenOver => options.replicas > 1 && !options.sharded,
+        ProcessFault::MemberLeft | ProcessFault::MemberJoined => is_write && options.sharded,
         ProcessFault::Upgraded => options.old.is_some(),
     };
     ProcessFault::ALL.into_iter().filter(is_possible).map(Fault::Process).collect()
@@ -152,8 +171,7 @@ fn at_step(has_pods: bool, is_deletion: bool) -> Vec<Fault> {
     // Nothing is done to an object that is gone, and only a deletion has a policy.
     let is_possible = |fault: &UserFault| match fault {
         UserFault::OperatorDown => true,
-        UserFault::DeletedInForeground => is_deletion,
-        _ => !is_deletion,
+        fault => fault.is_of_deletion() == is_deletion,
     };
     faults.extend(UserFault::ALL.into_iter().filter(is_possible).map(Fault::User));
     faults.extend(WorldFault::ALL.into_iter().filter(|fault| has_pods || !fault.is_of_pods()).map(Fault::World));
@@ -166,13 +184,37 @@ fn rank(fault: Fault) -> u8 {
         Fault::Write(WriteFault::DiedAfter) => 0,
         Fault::Write(WriteFault::DiedBefore) => 1,
         Fault::Restart(_) | Fault::User(UserFault::OperatorDown) => 2,
-        Fault::Process(ProcessFault::Upgraded | ProcessFault::TakenOver | ProcessFault::Overlapped) => 3,
+        Fault::Process(ProcessFault::Paused | ProcessFault::Killed | ProcessFault::ServerUnavailable) => 9,
+        Fault::Process(_) => 3,
         Fault::World(WorldFault::ClockBack | WorldFault::PodsFail) => 4,
         Fault::Write(WriteFault::Lost | WriteFault::AnswerLost) => 5,
         Fault::Event(_) => 6,
         Fault::Write(_) => 7,
         Fault::World(fault) if fault.is_of_namespace() => 10,
         Fault::World(_) | Fault::User(_) => 8,
-        Fault::Process(_) => 9,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_fault_comes_first_once_at_points_that_differ() {
+        let place = |nth| Place { point: Point::Write(nth), faults: at_write(true), object: String::new() };
+        let (plan, kinds) = (Plan((0..8).map(place).collect()), at_write(true).len());
+        let singles = plan.singles();
+        assert_eq!(singles.len(), 8 * kinds);
+        let mut first: Vec<_> = singles[..kinds].iter().map(|(_, fault)| *fault).collect();
+        first.sort();
+        let mut all = at_write(true);
+        all.sort();
+        assert_eq!(first, all);
+        let points: Vec<_> = singles[..4].iter().map(|(point, _)| *point).collect();
+        assert_eq!(points, [0, 4, 2, 6].map(Point::Write));
+        let mut each = singles.clone();
+        each.sort();
+        each.dedup();
+        assert_eq!(each.len(), singles.len());
     }
 }

@@ -35,8 +35,8 @@ fn times(outcome: &Outcome, text: &str) -> Vec<u64> {
 }
 
 /// Returns the number of the request that makes a write.
-fn request_of_write(nth: usize) -> Point {
-    let calm = fixed().run(&Schedule::calm(0)).unwrap();
+fn request_of_write(scenario: &Scenario, nth: usize) -> Point {
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
     let number = calm.history.records().iter().find_map(|record| match &record.entry {
         Entry::Request(request) if request.write == Some(nth) => Some(request.number),
         _ => None,
@@ -63,7 +63,7 @@ fn an_event_arrives_twice() {
 
 #[test]
 fn two_processes_work_at_the_same_time() {
-    let point = request_of_write(0);
+    let point = request_of_write(&fixed(), 0);
     let outcome = run(point, Fault::Process(ProcessFault::Overlapped));
     let (start, end) = (times(&outcome, "process 1 starts")[0], times(&outcome, "process 0 is stopped")[0]);
     assert_eq!(end - start, 300);
@@ -77,7 +77,7 @@ fn two_processes_work_at_the_same_time() {
 #[test]
 fn the_api_server_is_away_for_five_minutes() {
     let away = Fault::Process(ProcessFault::ServerUnavailable);
-    let outcome = run(request_of_write(0), away);
+    let outcome = run(request_of_write(&fixed(), 0), away);
     assert!((5..100).contains(&times(&outcome, "receives 503").len()), "{:?}", times(&outcome, "receives 503"));
     let (fault, created) = (times(&outcome, "fault  ")[0], times(&outcome, "ConfigMap default/build: Added")[0]);
     assert!((300..1000).contains(&(created - fault)), "{created} - {fault}");
@@ -89,7 +89,7 @@ fn an_operator_that_insists_while_the_api_server_is_away_is_found() {
     let scenario = Scenario::new("insists", |manager| register(manager, Behavior::Insists), notes_its_instance);
     let expected =
         "hot-loop: get machines default/build more than 100 times in five minutes in which the API server answers 503";
-    assert_eq!(findings(&scenario, request_of_write(0), away), [expected]);
+    assert_eq!(findings(&scenario, request_of_write(&fixed(), 0), away), [expected]);
 }
 
 #[test]
@@ -138,4 +138,36 @@ fn children_go_first_in_a_deletion_in_the_foreground() {
     assert_eq!(order(&run(Point::Step(2), foreground)), ["ConfigMap", "Machine"]);
     let background = fixed().run(&Schedule::calm(0)).unwrap();
     assert_eq!(order(&background), ["Machine", "ConfigMap"]);
+}
+
+#[test]
+fn children_stay_if_the_deletion_orphans_them() {
+    let outcome = run(Point::Step(2), Fault::User(UserFault::ChildrenOrphaned));
+    let changes = outcome.history.records().iter().filter_map(|record| match &record.entry {
+        Entry::Change { change, kind, name, object } if kind == "ConfigMap" && name == "default/build" => {
+            Some((change.as_str(), object["metadata"]["ownerReferences"].is_array()))
+        }
+        _ => None,
+    });
+    assert_eq!(changes.collect::<Vec<_>>(), [("Added", true), ("Modified", false)]);
+    assert_eq!(times(&outcome, "Machine default/build: Deleted").len(), 1);
+}
+
+#[test]
+fn members_of_a_group_leave_and_join() {
+    let scenario = fixed().shards(2);
+    let point = request_of_write(&scenario, 0);
+    let run = |fault| {
+        assert_eq!(findings(&scenario, point, Fault::Process(fault)), [""; 0], "{fault}");
+        let outcome = scenario.run(&Schedule::calm(0).with(point, Fault::Process(fault))).unwrap();
+        let fault = times(&outcome, "fault       at ")[0];
+        let [starts, stops] = ["process 2 starts", "process 2 is stopped"].map(|what| times(&outcome, what));
+        (outcome, starts[0] - fault, stops.first().map(|time| time - fault))
+    };
+    let (outcome, starts, stops) = run(ProcessFault::MemberLeft);
+    assert_eq!((starts, stops), (300, None));
+    let noted = times(&outcome, "Machine default/build: Modified")[0] - times(&outcome, "fault       at ")[0];
+    assert!((10..300).contains(&noted), "the other member does it, after {noted} s");
+    let (_, starts, stops) = run(ProcessFault::MemberJoined);
+    assert_eq!((starts, stops), (0, Some(300)));
 }
