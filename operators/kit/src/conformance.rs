@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    History, Invalid, Operator, Subject, TestEnv, assert_only_watches, assert_quiet, eventually, minutes,
+    History, Invalid, Subject, TestEnv, assert_only_watches, assert_quiet, eventually, minutes,
     with_a_fault_at_each_write,
 };
 
@@ -30,7 +30,6 @@ macro_rules! conformance_tests {
             a_fault_at_any_write_duplicates_nothing
             a_fault_at_any_write_during_deletion_leaves_no_children
             a_fault_at_any_write_during_replacement_leaves_the_children_of_the_new_object
-            lost_answers_to_creates_cause_no_additional_child
             conflicts_are_retried
             server_errors_are_retried_with_back_off
             deletions_during_an_interrupted_watch_are_noticed
@@ -40,8 +39,6 @@ macro_rules! conformance_tests {
             an_object_that_is_being_deleted_creates_no_children
             foreground_deletion_deletes_the_children_first
             a_steady_state_writes_nothing
-            a_wiped_status_is_rebuilt_and_nothing_is_repeated
-            a_wrong_status_is_corrected
             two_leaders_converge
             a_refused_child_is_reported_with_the_servers_message_and_retried_slowly
             after_faults_stop_it_converges_and_stays_quiet
@@ -160,20 +157,6 @@ pub async fn a_fault_at_any_write_during_replacement_leaves_the_children_of_the_
         .await;
     })
     .await;
-}
-
-/// Tests that a child is found if the response to its creation was lost.
-pub async fn lost_answers_to_creates_cause_no_additional_child<S: Subject>() {
-    let (env, faults) = (S::env().await, Faults::new());
-    let mut history = History::of::<S::Child>(&env);
-    let times = S::CHILDREN.min(3);
-    let lost = faults.on(S::CREATE_VERBS, &child::<S>()).times(times).lose_response();
-    let operator = env.start(&faults);
-    env.create(S::sample()).await;
-    S::settled(&env).await;
-    assert_quiet(&faults).await;
-    assert_eq!((lost.hits(), history.created()), (times, S::CHILDREN));
-    operator.stop().await;
 }
 
 /// Tests conflicts on writes to the resource.
@@ -373,50 +356,6 @@ pub async fn an_invalid_spec_is_reported_and_retried_only_after_an_edit<S: Inval
     assert_only_watches(&faults);
     env.edit::<S::Resource>(S::NAME, S::valid_patch()).await;
     S::settled(&env).await;
-    operator.stop().await;
-}
-
-async fn wipe<S: Subject>(env: &TestEnv) {
-    env.edit_status::<S::Resource>(S::NAME, Value::Null).await;
-}
-
-/// Tests the loss of the status, including while the operator is down.
-pub async fn a_wiped_status_is_rebuilt_and_nothing_is_repeated<S: Subject>() {
-    let (env, faults) = (S::env().await, Faults::new());
-    let mut history = History::of::<S::Child>(&env);
-    let operator = env.start(&faults);
-    env.create(S::sample()).await;
-    S::settled(&env).await;
-    let operator = loses_its_status::<S>(&env, &faults, operator).await;
-    assert_eq!(history.created(), S::CHILDREN);
-    S::finish(&env).await;
-    let operator = loses_its_status::<S>(&env, &faults, operator).await;
-    assert_eq!(history.created(), S::CHILDREN_AT_END);
-    operator.stop().await;
-}
-
-/// Wipes the status while the operator runs and while it is stopped, and returns the restarted operator.
-async fn loses_its_status<S: Subject>(env: &TestEnv, faults: &Faults, operator: Operator) -> Operator {
-    let before = stable_status::<S>(env).await;
-    wipe::<S>(env).await;
-    has_status_again::<S>(env, &before).await;
-    operator.stop().await;
-    wipe::<S>(env).await;
-    let operator = env.start(faults);
-    has_status_again::<S>(env, &before).await;
-    assert_quiet(faults).await;
-    operator
-}
-
-/// Tests a wrong status that a user has written.
-pub async fn a_wrong_status_is_corrected<S: Subject>() {
-    let (env, faults) = (S::env().await, Faults::new());
-    let operator = env.start(&faults);
-    env.create(S::sample()).await;
-    S::settled(&env).await;
-    let before = stable_status::<S>(&env).await;
-    env.edit_status::<S::Resource>(S::NAME, S::wrong_status()).await;
-    has_status_again::<S>(&env, &before).await;
     operator.stop().await;
 }
 

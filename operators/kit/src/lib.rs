@@ -12,6 +12,7 @@ mod env;
 mod history;
 mod manifests;
 mod pods;
+mod steps;
 mod subject;
 mod write_fault;
 
@@ -22,5 +23,6 @@ pub use env::{
 };
 pub use history::History;
 pub use manifests::{Config, needed};
+pub use steps::spoil_status;
 pub use subject::{Invalid, Subject};
 pub use write_fault::{FaultyOperator, WriteFault, with_a_fault_at_each_write};

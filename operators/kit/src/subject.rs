@@ -49,7 +49,7 @@ pub trait Subject: 'static {
         Self::sample()
     }
 
-    /// Returns the part of the status that must be the same after the status was rebuilt: all but transition times.
+    /// Returns the part of the status that must be the same in the same state: all but transition times.
     fn stable_status(resource: &Self::Resource) -> Value {
         let mut status = serde_json::to_value(resource).unwrap_or_default()["status"].take();
         for condition in status["conditions"].as_array_mut().into_iter().flatten() {
@@ -57,9 +57,6 @@ pub trait Subject: 'static {
         }
         status
     }
-
-    /// Returns a wrong status, which is merged into the right one.
-    fn wrong_status() -> Value;
 
     /// Waits until the operator has written the sample's status, whether it is due or not.
     fn seen(env: &TestEnv) -> impl Future<Output = ()> {

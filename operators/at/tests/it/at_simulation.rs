@@ -4,18 +4,26 @@ use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kubewright::simulation::{Sim, World, scenario};
+use operator_kit::spoil_status;
+use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/cnat_v1alpha1_at.yaml");
 const NAME: &str = "at-sample";
 
-#[scenario(operator = at_operator::register)]
+#[scenario(
+    operator = at_operator::register,
+    omit(doubled_events = "the phase is reported again when the status was wrong or wiped")
+)]
 async fn at(sim: &Sim) {
     sim.always("the command runs at most once", |world| world.list::<Pod>().len() <= 1);
     sim.apply(SAMPLE).await;
     sim.until("the command runs", |world| running(world).is_some()).await;
+    sim.until("it is reported", |world| phase(world) == Some(Phase::Running)).await;
+    spoil_status::<At>(sim, NAME, json!({"phase": "DONE"})).await;
     let pod = sim.read(running);
     sim.finish_pod(&pod.unwrap_or_default()).await;
     sim.until("it is done", |world| phase(world) == Some(Phase::Done)).await;
+    spoil_status::<At>(sim, NAME, json!({"phase": "PENDING"})).await;
     sim.delete::<At>(NAME).await;
     sim.finally("nothing is left", |world| world.list::<At>().is_empty() && world.list::<Pod>().is_empty());
 }

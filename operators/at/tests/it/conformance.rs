@@ -35,10 +35,6 @@ impl Subject for Lunch {
         at(SOON, "echo YAY")
     }
 
-    fn wrong_status() -> Value {
-        json!({"phase": "DONE"})
-    }
-
     async fn seen(env: &TestEnv) {
         reaches(env, Phase::Pending, "Waiting").await;
     }

@@ -38,10 +38,6 @@ impl Subject for Lunch {
         cronjob("1,6 10 * * *")
     }
 
-    fn wrong_status() -> Value {
-        json!({"lastScheduleTime": "2040-01-01T00:00:00Z"})
-    }
-
     async fn seen(env: &TestEnv) {
         reaches(env, "Ready", "Scheduled").await;
     }

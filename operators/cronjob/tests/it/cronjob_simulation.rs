@@ -4,6 +4,7 @@ use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 use kubewright::simulation::{Sim, Span, World, scenario};
+use operator_kit::spoil_status;
 use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/batch_v1_cronjob.yaml");
@@ -20,6 +21,12 @@ async fn cronjob(sim: &Sim) {
     let pod = sim.read(running);
     sim.finish_pod(&pod.unwrap_or_default()).await;
     sim.until("a Job has succeeded", |world| succeeded(world) > 0).await;
+    sim.until("it is reported", |world| {
+        let status = world.get::<CronJob>(NAME).and_then(|cronjob| cronjob.status).unwrap_or_default();
+        status.last_successful_time.is_some() && status.active.len() == world.list::<Job>().len() - succeeded(world)
+    })
+    .await;
+    spoil_status::<CronJob>(sim, NAME, json!({"lastScheduleTime": "2040-01-01T00:00:00Z"})).await;
     sim.advance(10.minutes()).await;
     sim.delete::<CronJob>(NAME).await;
     sim.finally("nothing is left", |world| world.list::<Job>().is_empty() && world.list::<Pod>().is_empty());

@@ -3,7 +3,6 @@
 use guestbook_operator::api::v1::Guestbook;
 use k8s_openapi::api::core::v1::Pod;
 use operator_kit::{Subject, TestEnv, eventually};
-use serde_json::{Value, json};
 
 use crate::fixtures::{alive, book, env, reaches, reported, run_all, serves, without};
 
@@ -32,10 +31,6 @@ impl Subject for Three {
 
     fn sample() -> Guestbook {
         book(3)
-    }
-
-    fn wrong_status() -> Value {
-        json!({"active": "book-none", "standby": ["book-nobody"], "readyReplicas": 7})
     }
 
     async fn settled(env: &TestEnv) {

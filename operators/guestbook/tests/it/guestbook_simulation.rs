@@ -3,6 +3,8 @@
 use guestbook_operator::api::v1::{Guestbook, GuestbookStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::simulation::{Sim, World, scenario};
+use operator_kit::spoil_status;
+use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
 const NAME: &str = "guestbook-sample";
@@ -11,6 +13,13 @@ const NAME: &str = "guestbook-sample";
 async fn guestbook(sim: &Sim) {
     sim.apply(SAMPLE).await;
     sim.until("three pods are ready", |world| status(world).ready_replicas == 3).await;
+    sim.until("one of them is active", |world| {
+        let status = status(world);
+        status.standby.len() == 2 && !status.active.is_empty()
+    })
+    .await;
+    let wrong = json!({"active": "book-none", "standby": ["book-nobody"], "readyReplicas": 7});
+    spoil_status::<Guestbook>(sim, NAME, wrong).await;
     let first = sim.read(status).active;
     sim.delete::<Pod>(&first).await;
     sim.until("another one is active", |world| {

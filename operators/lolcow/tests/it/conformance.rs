@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kubewright_cluster::faults::Verb;
 use lolcow_operator::api::v1alpha1::Lolcow;
 use operator_kit::{Subject, TestEnv, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fixtures::{GREETING, NAME, assert_both, cow, deployment, edit, env, serves};
 
@@ -32,10 +32,6 @@ impl Subject for Cow {
 
     fn sample() -> Lolcow {
         cow(None, Some(GREETING))
-    }
-
-    fn wrong_status() -> Value {
-        json!({"url": "http://nowhere", "readyReplicas": 7})
     }
 
     async fn settled(env: &TestEnv) {

@@ -6,6 +6,7 @@ use kubewright::{
     simulation::{Sim, World, scenario},
 };
 use lolcow_operator::api::v1alpha1::Lolcow;
+use operator_kit::spoil_status;
 use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/v1alpha1_lolcow.yaml");
@@ -15,6 +16,7 @@ const NAME: &str = "lolcow-pod";
 async fn lolcow(sim: &Sim) {
     sim.apply(SAMPLE).await;
     sim.until("the page is ready", is_ready).await;
+    spoil_status::<Lolcow>(sim, NAME, json!({"url": "http://nowhere", "readyReplicas": 7})).await;
     sim.edit::<Lolcow>(NAME, json!({"spec": {"greeting": "Moo"}})).await;
     sim.until("the page has the new greeting", is_ready).await;
     sim.delete::<Lolcow>(NAME).await;

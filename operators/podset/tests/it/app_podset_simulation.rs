@@ -1,7 +1,11 @@
 //! A scenario for `PodSet`, version `app.example.com/v1alpha1`: `kubewright simulate` in this directory, or `cargo test simulation`.
 
 use k8s_openapi::api::core::v1::Pod;
-use kubewright::simulation::{Sim, World, scenario};
+use kubewright::{
+    condition,
+    simulation::{Sim, World, scenario},
+};
+use operator_kit::spoil_status;
 use podset_operator::api::app::v1alpha1::PodSet;
 use serde_json::json;
 
@@ -21,8 +25,16 @@ async fn app_podset(sim: &Sim) {
     sim.until("three pods run", |world| running(world) == 3).await;
     sim.edit::<PodSet>(NAME, json!({"spec": {"replicas": 4}})).await;
     sim.until("four pods run", |world| running(world) == 4).await;
+    sim.until("it is ready", is_ready).await;
+    spoil_status::<PodSet>(sim, NAME, json!({"availableReplicas": 1, "podNames": ["web-none"]})).await;
     sim.edit::<PodSet>(NAME, json!({"spec": {"replicas": 1}})).await;
     sim.until("one pod runs", |world| running(world) == 1).await;
     sim.delete::<PodSet>(NAME).await;
     sim.finally("no pod is left", |world| world.list::<Pod>().is_empty());
+}
+
+/// Returns whether four pods are reported to be ready.
+fn is_ready(world: &World) -> bool {
+    let status = world.get::<PodSet>(NAME).and_then(|set| set.status).unwrap_or_default();
+    status.pod_names.len() == 4 && condition::get(&status.conditions, "Ready").is_some_and(|it| it.status == "True")
 }

@@ -36,10 +36,6 @@ impl<K: Flavour> Subject for Five<K> {
         K::web(5)
     }
 
-    fn wrong_status() -> Value {
-        K::wrong_status()
-    }
-
     async fn settled(env: &TestEnv) {
         reaches::<K>(env, 5).await;
     }
@@ -81,12 +77,9 @@ impl<K: Flavour> Invalid for Five<K> {
 mod first {
     operator_kit::conformance_tests!(super::Five<super::First>;
         a_fault_at_any_write_duplicates_nothing
-        lost_answers_to_creates_cause_no_additional_child
         doubled_and_delayed_events_lead_to_the_same_state
         children_of_a_former_owner_are_neither_counted_nor_deleted
         a_steady_state_writes_nothing
-        a_wiped_status_is_rebuilt_and_nothing_is_repeated
-        a_wrong_status_is_corrected
         two_leaders_converge
     );
 }

@@ -33,9 +33,6 @@ pub(crate) trait Flavour:
     /// The labels of the pods of `web`.
     fn labels() -> BTreeMap<String, String>;
 
-    /// A status that names a pod that doesn't exist.
-    fn wrong_status() -> Value;
-
     /// Returns the names of the pods, and the status and reason of the condition `Ready`.
     fn reported(&self) -> (Vec<String>, String, String);
 }
@@ -47,10 +44,6 @@ impl Flavour for First {
 
     fn labels() -> BTreeMap<String, String> {
         [("app", "podset"), ("podset_cr", "web")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
-    }
-
-    fn wrong_status() -> Value {
-        json!({"replicas": 1, "pod_names": ["web-none"]})
     }
 
     fn reported(&self) -> (Vec<String>, String, String) {
@@ -69,10 +62,6 @@ impl Flavour for Second {
 
     fn labels() -> BTreeMap<String, String> {
         [("app", "web"), ("version", "v0.1")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
-    }
-
-    fn wrong_status() -> Value {
-        json!({"availableReplicas": 1, "podNames": ["web-none"]})
     }
 
     fn reported(&self) -> (Vec<String>, String, String) {
