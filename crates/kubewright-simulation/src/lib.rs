@@ -50,6 +50,7 @@
 mod control;
 mod coverage;
 mod described;
+mod error;
 pub mod fault;
 pub mod history;
 mod logs;
@@ -76,15 +77,15 @@ mod webhooks;
 mod world;
 
 pub use self::{
+    error::{SimulationError, VARIABLE},
     fault::Fault,
     history::History,
     oracle::Finding,
     outcome::Outcome,
-    run::SimulationError,
     scenario::{Options, Register, Scenario},
     schedule::{Injection, Point, Schedule},
     search::{Budget, Failure, Phase, Search, Tried},
-    settings::{Settings, VARIABLE},
+    settings::Settings,
     sim::{Sim, Span},
     world::World,
 };

@@ -11,10 +11,11 @@ use kube::{
 };
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_cluster::{Checkpoint, Cluster, ClusterBuilder};
+use tokio::runtime::Runtime;
 
 use crate::{
     described::{DescribeError, Described},
-    run::{SimulationError, runtime},
+    error::SimulationError,
     scenario::{Options, Scenario},
     webhooks::Webhooks,
 };
@@ -68,6 +69,12 @@ impl Prepared {
 pub(crate) fn builder(options: &Options, clock: &Arc<VirtualClock>, webhooks: &Arc<Webhooks>) -> ClusterBuilder {
     let builder = Cluster::builder().pods(options.pods).clock(clock.clone());
     builder.webhook_transport(webhooks.clone()).bookmark_interval(BOOKMARKS)
+}
+
+/// Returns a runtime with one thread and paused time.
+pub(crate) fn runtime() -> Result<Runtime, SimulationError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.map_err(SimulationError::Runtime)
 }
 
 /// Parses a virtual time.

@@ -5,15 +5,12 @@ use std::{env, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    error::{SimulationError, VARIABLE},
     progress::Progress,
-    run::SimulationError,
     scenario::Scenario,
     schedule::Schedule,
     search::{self, Budget, Search},
 };
-
-/// The environment variable with the [`Settings`], as one object of JSON.
-pub const VARIABLE: &str = "KUBEWRIGHT_SIMULATION";
 
 /// The time of a search of single faults without settings.
 const DEFAULT_TIME: Duration = Duration::from_secs(10);

@@ -2,13 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    oracle::Finding,
-    run::{self, SimulationError},
-    scenario::Scenario,
-    schedule::Schedule,
-    search::Failure,
-};
+use crate::{error::SimulationError, oracle::Finding, run, scenario::Scenario, schedule::Schedule, search::Failure};
 
 impl Scenario {
     /// Returns the failure with the fewest faults, and then the fewest steps of the user, that the same oracle finds, after at most `runs` runs and

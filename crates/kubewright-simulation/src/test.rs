@@ -1,6 +1,6 @@
 //! A scenario as a test.
 
-use crate::{run::SimulationError, scenario::Scenario, settings::Settings, story};
+use crate::{error::SimulationError, scenario::Scenario, settings::Settings, story};
 
 impl Scenario {
     /// Searches with the settings of the environment variable [`VARIABLE`](crate::VARIABLE). Must be called outside of a tokio

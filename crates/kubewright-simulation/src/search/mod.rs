@@ -12,11 +12,12 @@ use serde::{Serialize, Serializer};
 pub use self::coverage::{Phase, Tried};
 use self::plan::{Plan, below};
 use crate::{
+    error::SimulationError,
     fault::Fault,
     history::History,
     oracle::{Calm, DETERMINISM, Finding},
     outcome::Outcome,
-    run::{self, SimulationError},
+    run,
     scenario::Scenario,
     schedule::{Point, Schedule},
 };

@@ -3,7 +3,7 @@
 mod page;
 
 pub use self::page::{html, json, write, write_summary};
-use crate::{history::Entry, search::Failure, settings::VARIABLE};
+use crate::{error::VARIABLE, history::Entry, search::Failure};
 
 /// The number of records before the first finding that are told.
 const LINES: usize = 60;
