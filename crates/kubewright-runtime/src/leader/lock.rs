@@ -53,13 +53,13 @@ use thiserror::Error;
 /// }
 /// ```
 pub trait Lock: Send + Sync + 'static {
-    /// Returns the record; `None` if there is none.
+    /// Returns the stored record, or `None` before the first one.
     fn read(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send;
 
-    /// Stores a record where there is none, and returns it with its version.
+    /// Stores the first record, and returns it with its version.
     ///
     /// # Errors
-    /// [`LockError::Conflict`] if there is one.
+    /// [`LockError::Conflict`] if a record is stored already.
     fn create(&self, record: &Lease) -> impl Future<Output = Result<Lease, LockError>> + Send;
 
     /// Replaces the record whose version is that in `record`, and returns the new one with its version.

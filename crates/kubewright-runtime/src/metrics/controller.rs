@@ -237,9 +237,9 @@ mod tests {
         }
     }
 
-    /// None before someone asks, then the latest of each bucket.
+    /// None before the first request for OpenMetrics, then the latest of each bucket.
     #[tokio::test(start_paused = true)]
-    async fn reconciles_are_exemplars_once_someone_asks() {
+    async fn exemplars_are_kept_after_the_first_request() {
         let metrics = Metrics::new(VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
         let controller = metrics.controller("at", 1);
         let run = async |id: &str, millis| {

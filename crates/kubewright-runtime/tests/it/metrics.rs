@@ -176,7 +176,7 @@ async fn the_format_of_metrics_is_negotiated() {
     );
     assert!(before.contains("\n# TYPE controller_runtime_reconcile counter\n"), "{before}");
     assert!(before.contains("\n# EOF\n"), "{before}");
-    assert_eq!(lines(&before, " # {"), 0, "nobody had asked for exemplars");
+    assert_eq!(lines(&before, " # {"), 0, "no exemplars are kept before the first request for OpenMetrics");
     world.create_fleet("b", 1).await;
     world.wait_for_size("b", 1).await;
     let buckets = "controller_runtime_reconcile_time_seconds_bucket{controller=\"fleet\",le=\"";

@@ -127,7 +127,7 @@ impl<Q: Key> KeyWaker<Q> {
 }
 
 /// Runs a [`KeyReconciler`] for keys that are no Kubernetes objects: the tenants of a database, the zones of a DNS server, the nodes of a cloud
-/// (controller-runtime: `TypedController` with an own `request`). [`Manager::key_controller`](crate::manager::Manager::key_controller) adds it.
+/// (controller-runtime: `TypedController` with another type of requests). [`Manager::key_controller`](crate::manager::Manager::key_controller) adds it.
 ///
 /// Keys come from tasks of the program and from changes of Kubernetes objects that map to them. Each has its backoff, and the queue, metrics and logs
 /// are those of a [`Controller`](super::Controller). What needs an object is missing: no reconcile waits for the cache to show earlier writes, and there are no traces, no finalizers and no events

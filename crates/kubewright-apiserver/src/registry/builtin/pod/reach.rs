@@ -60,7 +60,7 @@ fn check_log(pod: &str, parameters: &[(String, String)]) -> Result<(), Status> {
         }
         _ => {}
     }
-    // Streams are told apart only with Kubernetes' feature PodLogsQuerySplitStreams, which is off.
+    // A stream can be selected only with Kubernetes' feature PodLogsQuerySplitStreams, which is off by default.
     if first(parameters, "stream").is_some() {
         causes.push(Cause::forbidden("stream", "may not be specified"));
     }
