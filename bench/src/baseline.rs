@@ -9,7 +9,7 @@ use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
     creates::pod,
-    kubernetes::{self, PODS, median},
+    kubernetes::{self, PODS, Series, median},
     load::Target,
     process,
     report::{Limit, Outcome},
@@ -23,14 +23,6 @@ const METHOD: &str = "`kubewright cluster --pods simulate` of this build and of 
 
 /// The time without work after which a server counts as idle.
 const QUIET: Duration = Duration::from_secs(1);
-
-/// The numbers of requests that a server answers per second, by round.
-#[derive(Default)]
-struct Series {
-    config_map_creates: Vec<f64>,
-    pod_creates: Vec<f64>,
-    gets: Vec<f64>,
-}
 
 /// Measures both commands in turns.
 pub(crate) async fn compared(

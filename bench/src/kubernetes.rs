@@ -47,10 +47,10 @@ pub(crate) struct Contest<'a> {
 
 /// The measurements of one server: a value for each round.
 #[derive(Default)]
-struct Series {
-    config_map_creates: Vec<f64>,
-    pod_creates: Vec<f64>,
-    gets: Vec<f64>,
+pub(crate) struct Series {
+    pub(crate) config_map_creates: Vec<f64>,
+    pub(crate) pod_creates: Vec<f64>,
+    pub(crate) gets: Vec<f64>,
     lists: Vec<f64>,
     fanout: Vec<f64>,
 }

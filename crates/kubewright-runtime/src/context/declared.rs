@@ -33,10 +33,10 @@ pub trait Reads<T>: DeclaredReads {}
 
 /// Declares the types that a reconciler reads from the cache, so that a read of any other type doesn't compile.
 ///
-/// It makes a struct, the list, for [`DeclaredContext`]. A reconciler with that context in its
+/// It makes a type without values, the list, for [`DeclaredContext`]. A reconciler with that context in its
 /// [`Reconciler`](crate::controller::Reconciler) brings the declarations with it: [`Controller::new`](crate::controller::Controller::new) declares each type as
 /// [`Controller::reads`](crate::controller::Controller::reads) does.
-/// What wakes the reconciler is declared as ever, by [`Controller::owns`](crate::controller::Controller::owns) and
+/// What wakes the reconciler is declared by [`Controller::owns`](crate::controller::Controller::owns) and
 /// [`Controller::watches`](crate::controller::Controller::watches). A reconciler that reads objects of its own kind
 /// lists that kind too.
 ///
@@ -46,7 +46,7 @@ pub trait Reads<T>: DeclaredReads {}
 ///
 /// reads! {
 ///     /// What the reconciler reads.
-///     pub struct RolloutReads: Pod, Secret;
+///     pub enum RolloutReads: Pod, Secret;
 /// }
 ///
 /// type Context = DeclaredContext<Deployment, RolloutReads>;
@@ -72,7 +72,7 @@ pub trait Reads<T>: DeclaredReads {}
 /// ```compile_fail,E0277
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Pod}};
 /// # use kubewright_runtime::{client::ClientError, context::DeclaredContext, reads};
-/// # reads! { struct RolloutReads: Pod; }
+/// # reads! { enum RolloutReads: Pod; }
 /// fn settings(ctx: &DeclaredContext<Deployment, RolloutReads>) -> Result<(), ClientError> {
 ///     let settings = ctx.get::<ConfigMap>(ctx.key())?;
 ///     # drop(settings);
@@ -81,10 +81,9 @@ pub trait Reads<T>: DeclaredReads {}
 /// ```
 #[macro_export]
 macro_rules! reads {
-    ($(#[$attribute:meta])* $visibility:vis struct $name:ident: $($kind:ty),+ $(,)?;) => {
+    ($(#[$attribute:meta])* $visibility:vis enum $name:ident: $($kind:ty),+ $(,)?;) => {
         $(#[$attribute])*
-        #[allow(dead_code, reason = "it has no values")]
-        $visibility struct $name;
+        $visibility enum $name {}
 
         impl $crate::context::DeclaredReads for $name {
             fn declare(declare: &mut impl $crate::context::DeclareRead) {

@@ -231,7 +231,7 @@ async fn a_read_of_an_undeclared_type_is_an_error_that_names_it() {
 }
 
 reads! {
-    struct OwnReads: ConfigMap;
+    enum OwnReads: ConfigMap;
 }
 
 /// Reads what its context lists. Its controller declares nothing else.
