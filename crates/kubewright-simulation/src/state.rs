@@ -26,6 +26,9 @@ use crate::{
 
 /// The number of requests after which a run is stopped.
 const MOST_REQUESTS: u64 = 30_000;
+/// The number of changes of the cluster within a second of virtual time after which a run is stopped: clients that react to each other without a
+/// pause would go on for ever, and time would stand still.
+const MOST_CHANGES: usize = 20_000;
 
 type Holds = Box<dyn Fn(&World) -> bool + Send>;
 
@@ -83,6 +86,8 @@ struct Inner {
     /// The faults that belong some time after their step, with the version before it.
     postponed: Vec<(Fault, u64)>,
     keeps_conditions: bool,
+    /// The latest second in which the cluster has changed, and the number of its changes in it.
+    changes: (u64, usize),
     /// The latest version of the cluster.
     version: u64,
     has_upgraded: bool,
@@ -137,6 +142,7 @@ impl State {
             targets: Vec::new(),
             postponed: Vec::new(),
             keeps_conditions: setup.keeps_conditions,
+            changes: (0, 0),
             version,
             has_upgraded: false,
             late_until: Duration::ZERO,
@@ -210,9 +216,7 @@ impl State {
 
     /// Ends the run: nothing of the operator or the user continues.
     pub(crate) fn stop(&self) {
-        let mut inner = self.inner.lock();
-        inner.is_stopped = true;
-        inner.stopped.notify_waiters();
+        self.inner.lock().stop();
     }
 
     /// Completes when the run has to end.
@@ -380,8 +384,7 @@ impl State {
         inner.ask(at, |oracle, seen| oracle.request(&record, seen));
         if number == MOST_REQUESTS {
             inner.found(at, Finding::new("bounds", format!("the operator has sent {MOST_REQUESTS} requests")));
-            inner.is_stopped = true;
-            inner.stopped.notify_waiters();
+            inner.stop();
         }
         let fault = write.and_then(|nth| inner.take(at, &Point::Write(nth)));
         (number, fault)
@@ -533,10 +536,27 @@ impl Inner {
                 ChangeKind::Modified => "Modified",
                 ChangeKind::Deleted => "Deleted",
             };
+            self.count_change(at, &kind, &name);
             self.history.push(at, Entry::Change { change: what.into(), kind, name, object });
             self.check_always(at);
             self.ask(at, |oracle, seen| oracle.change(&change, seen));
         }
+    }
+
+    /// Counts a change, and stops the run if there are too many.
+    fn count_change(&mut self, at: Duration, kind: &str, name: &str) {
+        let (second, count) = self.changes;
+        self.changes = (at.as_secs(), if second == at.as_secs() { count + 1 } else { 1 });
+        if self.changes.1 == MOST_CHANGES {
+            let latest = format!("the latest is one of {kind} {name}");
+            self.found(at, Finding::new("bounds", format!("{MOST_CHANGES} changes within a second; {latest}")));
+            self.stop();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        self.stopped.notify_waiters();
     }
 
     fn check_always(&mut self, at: Duration) {
@@ -561,8 +581,7 @@ impl Inner {
             for message in ask(oracle.as_mut(), &seen) {
                 self.found(at, Finding::new(oracle.name(), message));
                 if oracle.ends_run() {
-                    self.is_stopped = true;
-                    self.stopped.notify_waiters();
+                    self.stop();
                 }
             }
         }

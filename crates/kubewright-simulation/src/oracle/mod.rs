@@ -16,7 +16,7 @@
 //! | `created-twice` | more children at one time than in the run without faults |
 //! | `orphaned` | more objects at the end than in the run without faults |
 //! | `missing` | fewer objects at the end than in the run without faults |
-//! | `bounds` | a run that doesn't end |
+//! | `bounds` | a run that doesn't end: 30,000 requests of the operator, or 20,000 changes of the cluster within a second |
 //! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
 //! What was created is compared with the run without faults only if all faults are those of the operator and its connection; only at the end

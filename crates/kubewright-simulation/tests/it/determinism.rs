@@ -71,7 +71,7 @@ fn each_seed_makes_one_history_of_lolcow() {
     check(&Scenario::new("greets", lolcow_operator::register, greets), seeds(6, 100));
 }
 
-async fn greets(sim: &Sim) {
+pub(crate) async fn greets(sim: &Sim) {
     sim.apply("{apiVersion: my.domain/v1alpha1, kind: Lolcow, metadata: {name: cow}, spec: {greeting: Hello}}").await;
     sim.until("it is deployed", |world| world.get::<Deployment>("cow").is_some()).await;
     sim.edit::<Lolcow>("cow", json!({"spec": {"greeting": "Moo"}})).await;

@@ -8,6 +8,7 @@ use kubewright_simulation::{
 };
 
 use crate::{
+    determinism::greets,
     machine::{Behavior, notes_its_instance, register},
     podset,
 };
@@ -155,6 +156,17 @@ fn a_quota_is_full_and_a_webhook_unavailable_for_ten_minutes() {
     // The other writes of the user and the cluster aren't affected: the status is written after the object is there.
     let outcome = run(&fixed(), Point::Write(1), Fault::World(WorldFault::QuotaFull));
     assert_eq!(count(&outcome, "receives 403"), 0);
+}
+
+/// The controller of replica sets has a reason to try again at once if each attempt changes the replica set.
+#[test]
+fn a_full_quota_for_the_pods_of_a_deployment_makes_no_loop() {
+    let scenario = Scenario::new("greets", lolcow_operator::register, greets);
+    for nth in 0..4 {
+        let outcome = run(&scenario, Point::Write(nth), Fault::World(WorldFault::QuotaFull));
+        let changes = count(&outcome, "API server  ");
+        assert!((10..500).contains(&changes), "write {nth}: {changes} changes");
+    }
 }
 
 #[test]

@@ -146,14 +146,17 @@ fn status(set: &Value, active: &[&Value], failure: Option<(StepKind, &str)>, now
     status.insert("observedGeneration".into(), int(set, "/metadata/generation").into());
     let mut conditions: Vec<_> =
         list(set, "/status/conditions").iter().filter(|one| one["type"] != "ReplicaFailure").cloned().collect();
-    if let Some((sort, message)) = failure {
+    // As in Kubernetes, the condition of the first failure stays. The message of each attempt names another pod, so that a write for each would
+    // lead to the next attempt at once.
+    let kept = condition(set, "ReplicaFailure").cloned();
+    conditions.extend(failure.map(|(sort, message)| {
         let reason = if sort == StepKind::Delete { "FailedDelete" } else { "FailedCreate" };
-        let before = condition(set, "ReplicaFailure");
-        let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
-        conditions.push(json!({
-            "type": "ReplicaFailure", "status": "True", "reason": reason, "message": message, "lastTransitionTime": since,
-        }));
-    }
+        kept.unwrap_or_else(|| {
+            json!({
+                "type": "ReplicaFailure", "status": "True", "reason": reason, "message": message, "lastTransitionTime": stamp(now),
+            })
+        })
+    }));
     if !conditions.is_empty() {
         status.insert("conditions".into(), conditions.into());
     }
