@@ -116,7 +116,10 @@ fn remove_if_abandoned(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
 
     use super::*;
 
@@ -135,7 +138,12 @@ mod tests {
         let id = Random::from_entropy().uuid();
         let left = folder("kubewright-left", Some(&id));
         let (foreign, beginning) = (folder("other", Some(&id)), folder("kubewright-new", None));
-        let mut process = Command::new("sleep").arg("1000").env("KUBEWRIGHT_NODE", &id).spawn().expect("it starts");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; sleep 60"]).env("KUBEWRIGHT_NODE", &id).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("it starts");
+        // A process that has just been started doesn't show its environment yet.
+        let line = process.stdout.as_mut().map(|stdout| BufReader::new(stdout).read_line(&mut String::new()));
+        assert!(matches!(line, Some(Ok(1))), "{line:?}");
         remove_abandoned(root.path());
         assert_eq!((left.exists(), foreign.exists(), beginning.exists()), (false, true, true));
         assert!(living.path().exists());
