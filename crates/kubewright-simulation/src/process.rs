@@ -253,7 +253,7 @@ impl Launcher {
         if self.is_sharded {
             manager = manager.sharding(membership(identity));
         } else if self.replicas > 1 {
-            manager = manager.leader_election(LeaderOptions::new("default", "operator", identity));
+            manager = manager.leader_election(candidacy(identity));
         }
         let manager = register(manager);
         // Paths that aren't valid end the process with an error.
@@ -268,14 +268,27 @@ impl Launcher {
     }
 }
 
-/// Returns the options of a member of a group. Its durations are longer than the default ones by a factor of five, so that leases are
-/// less of a run.
+/// The factor by which the durations of leases are longer than the default ones. With those, renewals would be most of a run.
+const LEASES: u32 = 5;
+
+/// Returns the options of a replica that leads or waits.
+fn candidacy(identity: String) -> LeaderOptions {
+    let defaults = LeaderOptions::new("default", "operator", identity);
+    LeaderOptions {
+        lease_duration: LEASES * defaults.lease_duration,
+        renew_deadline: LEASES * defaults.renew_deadline,
+        retry_period: LEASES * defaults.retry_period,
+        ..defaults
+    }
+}
+
+/// Returns the options of a member of a group.
 fn membership(identity: String) -> ShardOptions {
     let defaults = ShardOptions::new("default", "operator", identity);
     ShardOptions {
-        lease_duration: 5 * defaults.lease_duration,
-        renew_deadline: 5 * defaults.renew_deadline,
-        retry_period: 5 * defaults.retry_period,
+        lease_duration: LEASES * defaults.lease_duration,
+        renew_deadline: LEASES * defaults.renew_deadline,
+        retry_period: LEASES * defaults.retry_period,
         ..defaults
     }
 }

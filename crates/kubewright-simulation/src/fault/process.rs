@@ -16,8 +16,8 @@ pub(crate) const MEMBERSHIP: Duration = Duration::from_secs(300);
 /// How long the API server answers no request.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(300);
 
-/// How long the cache of a replica that takes over is behind: longer than a lease.
-pub(crate) const BEHIND: Duration = Duration::from_secs(30);
+/// How long the cache of a replica that takes over is behind: longer than a lease, which lasts 75 seconds in a simulation.
+pub(crate) const BEHIND: Duration = Duration::from_secs(150);
 
 /// A fault of the process when it sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub enum ProcessFault {
     /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next event.
     ServerUnavailable,
     /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
-    /// arrive half a minute late. Only with several replicas that elect a leader.
+    /// arrive two and a half minutes late. Only with several replicas that elect a leader.
     TakenOver,
     /// The process is killed before the request reaches the API server, and is started again five minutes later: the other members of its group
     /// take over its share of the objects, and give it back then. Only with sharding.
