@@ -23,6 +23,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+use release::Extent;
 use steps::{Steps, cargo};
 use tools::CHROMIUM;
 
@@ -162,7 +163,9 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Clients { suite, kubeconfig } => clients::build_and_run(&mut steps, &suite, kubeconfig.as_deref()),
         Chore::Bench { filter, baseline } => bench(&mut steps, filter, baseline),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
-        Chore::Release { dry_run } => release::run(&mut steps, dry_run),
+        Chore::Release { dry_run } => {
+            release::run(&mut steps, if dry_run { Extent::DryRun } else { Extent::Publish });
+        }
         Chore::Corpus { chore: CorpusChore::Record { kubeconfig, filter } } => {
             let mut record = cargo(&["run", "-p", "kubewright-corpus", "--", "--kubeconfig"]);
             record.arg(kubeconfig).args(filter);

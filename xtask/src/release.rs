@@ -14,9 +14,12 @@ use crate::{
     steps::{self, Steps, cargo},
 };
 
-/// The target directory of all builds. The clone, the packages and the project are outside of the repository, since they aren't part of
+/// The directory of all packages and programs. The clone, the packages and the project are outside of the repository, since they aren't part of
 /// its workspace.
 const BUILD: &str = "target/release-check";
+/// The directory of what is compiled on the way, which is that of the workspace: dependencies that have been compiled with the same features are used
+/// again.
+const INTERMEDIATE: &str = "target";
 
 /// Returns the published crates, in the order of their names: those below `crates` without `publish` in the manifest.
 pub(crate) fn packages() -> Result<Vec<String>> {
@@ -39,16 +42,27 @@ fn value(manifest: &str, key: &str) -> Option<String> {
     Some(line.trim().trim_matches('"').to_owned())
 }
 
-/// Runs the steps of a release; without `dry_run` the last one publishes.
-pub(crate) fn run(steps: &mut Steps, dry_run: bool) {
+/// How much of a release is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Extent {
+    /// The packages are made, and compiled together in a project. Each alone takes another eight minutes.
+    Project,
+    /// Each package is compiled alone, too.
+    DryRun,
+    /// They are published.
+    Publish,
+}
+
+/// Runs the steps of a release.
+pub(crate) fn run(steps: &mut Steps, extent: Extent) {
     let folder = env::temp_dir().join(format!("kubewright-release-{}", std::process::id()));
     let clone = folder.join("clone");
-    if steps.check("clean clone", || clone_into(&clone)) && steps.check("packages", || package(&clone)) {
+    if steps.check("clean clone", || clone_into(&clone)) && steps.check("packages", || package(&clone, extent)) {
         steps.check("a project made of the packages", || try_packages(&folder, &clone));
     }
     checks(steps);
-    if dry_run {
-        steps.skip("publishing", "this is a dry run");
+    if extent != Extent::Publish {
+        steps.skip("publishing", "only `cargo xtask release` publishes");
     } else if steps.all_passed() {
         steps.check("publishing", || in_clone(&clone, &["publish"]));
     } else {
@@ -101,12 +115,12 @@ fn clone_into(clone: &Path) -> Result<()> {
     steps::run(Command::new("git").args(["clone", "--quiet", "--local"]).arg(root()).arg(clone))
 }
 
-/// Runs `cargo package`, which also compiles each package alone.
-fn package(clone: &Path) -> Result<()> {
+/// Runs `cargo package`, which also compiles each package alone if the extent says so.
+fn package(clone: &Path, extent: Extent) -> Result<()> {
     let version = version(clone)?;
     let packages = packages()?.into_iter().map(|package| format!("{package}-{version}")).collect::<Vec<_>>();
     forget(&packages)?;
-    in_clone(clone, &["package"])
+    in_clone(clone, if extent == Extent::Project { &["package", "--no-verify"] } else { &["package"] })
 }
 
 /// Removes what cargo keeps of earlier packages. It takes a version in a registry for immutable, also in the registry of new packages
@@ -120,11 +134,21 @@ fn forget(packages: &[String]) -> Result<()> {
             remove(&registry.join(package))?;
         }
     }
-    let fingerprints = root().join(BUILD).join("debug/.fingerprint");
-    for fingerprint in entries(&fingerprints)?.filter(|path| begins_with(path, "kubewright")) {
-        remove(&fingerprint)?;
+    // What is compiled of a package has no source in this repository.
+    let (build, ours) = (root().join(INTERMEDIATE).join("debug"), root().join("crates").display().to_string());
+    for list in entries(&build.join("deps"))?.filter(|path| begins_with(path, "kubewright") && has_extension(path, "d"))
+    {
+        let sources = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
+        let name = list.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
+        if !sources.contains(&ours) {
+            remove(&build.join(".fingerprint").join(name))?;
+        }
     }
     Ok(())
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|it| it == extension)
 }
 
 fn begins_with(path: &Path, start: &str) -> bool {
@@ -158,9 +182,11 @@ fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
     steps::run(building(&mut command).current_dir(clone))
 }
 
-/// Makes cargo build in the folder of this chore, without debug information, which nobody reads.
+/// Makes cargo build in the folders of this chore, without debug information, which nobody reads. The workspace's dependencies have none either; what
+/// they contain isn't stripped, as without debug information by default.
 fn building(command: &mut Command) -> &mut Command {
-    command.env("CARGO_TARGET_DIR", root().join(BUILD)).env("CARGO_PROFILE_DEV_DEBUG", "0")
+    command.env("CARGO_TARGET_DIR", root().join(BUILD)).env("CARGO_BUILD_BUILD_DIR", root().join(INTERMEDIATE));
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_STRIP", "none")
 }
 
 /// Creates a project with the packaged command line, without `--sdk`, and tests it. Cargo's source contains the packages and their

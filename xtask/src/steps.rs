@@ -2,11 +2,15 @@
 //! running, and a summary of all of them comes last.
 
 use std::{
-    process::Command,
+    io::{Read, Write},
+    process::{Command, Stdio},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, bail};
+
+/// The most bytes of failed tests' output that the summary repeats.
+const MAX_REPEATED: usize = 16 * 1024;
 
 /// The result of a step.
 #[derive(Debug, PartialEq)]
@@ -26,6 +30,11 @@ impl Steps {
     /// Runs a command with our standard output and error. Returns whether it succeeded.
     pub(crate) fn run(&mut self, name: &str, mut command: Command) -> bool {
         self.check(name, || run(&mut command))
+    }
+
+    /// Runs `cargo test`. The summary repeats what failed tests have printed, which is far above it otherwise.
+    pub(crate) fn run_tests(&mut self, name: &str, command: Command) -> bool {
+        self.check(name, || run_tests(command, &mut std::io::stdout()))
     }
 
     /// Runs a closure as a step. Returns whether it succeeded.
@@ -103,6 +112,54 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs test programs, whose output is copied. The error contains the output of the tests that failed.
+fn run_tests(mut command: Command, output: &mut impl Write) -> Result<()> {
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
+    let mut failures = Failures::default();
+    if let Some(mut stdout) = child.stdout.take() {
+        let mut buffer = [0; 8192];
+        loop {
+            let read = stdout.read(&mut buffer).context("read the output of the tests")?;
+            let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
+            output.write_all(bytes).and_then(|()| output.flush()).context("write the output of the tests")?;
+            failures.read(bytes);
+        }
+    }
+    let status = child.wait().with_context(|| format!("wait for {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}\n{}", failures.text.trim_end());
+    }
+    Ok(())
+}
+
+/// The parts of the output of test programs that describe failed tests.
+#[derive(Debug, Default)]
+struct Failures {
+    text: String,
+    line: Vec<u8>,
+    is_inside: bool,
+}
+
+impl Failures {
+    fn read(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.line.push(*byte);
+            if *byte == b'\n' {
+                let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+                self.read_line(&line);
+            }
+        }
+    }
+
+    /// A test program prints `failures:` before the outputs of failed tests and again before their names, and then the result.
+    fn read_line(&mut self, line: &str) {
+        self.is_inside = (self.is_inside || line == "failures:\n") && !line.starts_with("test result:");
+        if self.is_inside && self.text.len() + line.len() <= MAX_REPEATED {
+            self.text += line;
+        }
+    }
+}
+
 /// The machine's time since 1970. The chores depend on no crate of the project, so they have no `Clock`.
 #[allow(clippy::disallowed_methods, reason = "the chores depend on no crate of the project")]
 pub(crate) fn now() -> Duration {
@@ -150,6 +207,26 @@ mod tests {
         assert!(lines[4].ends_with(" s  fourth: skipped: second failed"), "{summary}");
         assert!(lines[6].ends_with(" s  in total"), "{summary}");
         assert_eq!(steps.finish().unwrap_err().to_string(), "2 of 5 steps failed: second, third");
+    }
+
+    #[test]
+    fn the_summary_repeats_what_failed_tests_have_printed() {
+        let printed = "running 2 tests\n.F\nfailures:\n\n---- one stdout ----\nleft: 1\n\nfailures:\n    one\n\n\
+                       test result: FAILED. 1 passed; 1 failed\nrunning 1 test\n";
+        let mut tests = Command::new("sh");
+        tests.args(["-c", "printf %s \"$0\"; exit 101", printed]);
+        let mut output = Vec::new();
+        let error = run_tests(tests, &mut output).unwrap_err().to_string();
+        assert_eq!(String::from_utf8(output).unwrap(), printed);
+        assert!(error.ends_with("failures:\n\n---- one stdout ----\nleft: 1\n\nfailures:\n    one"), "{error}");
+
+        let mut failures = Failures::default();
+        failures.read(b"failures:\n");
+        for _ in 0..MAX_REPEATED {
+            failures.read(b"a line\n");
+        }
+        assert!(failures.text.len() <= MAX_REPEATED);
+        assert!(run_tests(Command::new("true"), &mut Vec::new()).is_ok());
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(crate) fn run(all: bool) -> Result<()> {
     let build_failed = "the tests could not be built";
     if built {
         let name = if all { "all tests" } else { "tests" };
-        steps.run(name, selection.run());
+        steps.run_tests(name, selection.run());
     } else {
         steps.skip("tests", build_failed);
     }
@@ -121,7 +121,7 @@ fn the_rest(steps: &mut Steps, built: bool) {
     steps.run("lints with OpenTelemetry", lints(&feature));
     let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--test", "it"]);
     spans.args(feature).args(["--", "telemetry::"]);
-    steps.run("spans to a collector", spans);
+    steps.run_tests("spans to a collector", spans);
     if built {
         random_input(steps);
         smoke_of_the_benchmarks(steps);
@@ -142,7 +142,7 @@ fn the_rest(steps: &mut Steps, built: bool) {
     } else {
         steps.skip("clients", "the tests could not be built");
     }
-    release::run(steps, true);
+    release::run(steps, release::Extent::Project);
 }
 
 /// Sends some random input to each target, so that a target that no longer works is noticed.
