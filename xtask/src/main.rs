@@ -88,6 +88,9 @@ enum Chore {
         /// Do all of it but publish
         #[arg(long)]
         dry_run: bool,
+        /// Don't compile each package alone either, only together in the project
+        #[arg(long, requires = "dry_run")]
+        no_verify: bool,
     },
     /// Record the answers of a real API server, with which those of the embedded one are compared
     Corpus {
@@ -163,9 +166,9 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Clients { suite, kubeconfig } => clients::build_and_run(&mut steps, &suite, kubeconfig.as_deref()),
         Chore::Bench { filter, baseline } => bench(&mut steps, filter, baseline),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
-        Chore::Release { dry_run } => {
-            release::run(&mut steps, if dry_run { Extent::DryRun } else { Extent::Publish });
-        }
+        Chore::Release { no_verify: true, .. } => release::run(&mut steps, Extent::Project),
+        Chore::Release { dry_run: true, .. } => release::run(&mut steps, Extent::DryRun),
+        Chore::Release { .. } => release::run(&mut steps, Extent::Publish),
         Chore::Corpus { chore: CorpusChore::Record { kubeconfig, filter } } => {
             let mut record = cargo(&["run", "-p", "kubewright-corpus", "--", "--kubeconfig"]);
             record.arg(kubeconfig).args(filter);
