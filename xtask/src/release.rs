@@ -134,13 +134,15 @@ fn forget(packages: &[String]) -> Result<()> {
             remove(&registry.join(package))?;
         }
     }
-    // What is compiled of a package has no source in this repository.
-    let (build, ours) = (root().join(INTERMEDIATE).join("debug"), root().join("crates").display().to_string());
-    for list in entries(&build.join("deps"))?.filter(|path| begins_with(path, "kubewright") && has_extension(path, "d"))
-    {
+    // What was compiled of packages has its sources in one of these folders.
+    let folders = ["/kubewright-release-", &format!("/{BUILD}/"), "/registry/src/-"];
+    let build = root().join(INTERMEDIATE).join("debug");
+    let lists =
+        entries(&build.join("deps"))?.filter(|path| begins_with(path, "kubewright") && has_extension(path, "d"));
+    for list in lists {
         let sources = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
-        let name = list.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
-        if !sources.contains(&ours) {
+        if folders.iter().any(|folder| sources.contains(folder)) {
+            let name = list.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
             remove(&build.join(".fingerprint").join(name))?;
         }
     }
