@@ -17,6 +17,7 @@ mod estimate;
 mod evaluate;
 mod expression;
 mod function;
+mod malformed;
 mod match_conditions;
 mod message;
 mod nesting;

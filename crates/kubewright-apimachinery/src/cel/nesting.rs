@@ -98,7 +98,7 @@ fn is_word_in(text: &[u8], at: usize) -> bool {
 }
 
 /// Returns the position after the string literal that begins at `start`.
-fn end_of_string(text: &[u8], start: usize, raw: bool) -> usize {
+pub(super) fn end_of_string(text: &[u8], start: usize, raw: bool) -> usize {
     let quote = text[start];
     let triple = text[start..].starts_with(&[quote; 3]);
     let mut at = start + if triple { 3 } else { 1 };

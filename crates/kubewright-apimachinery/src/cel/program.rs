@@ -14,7 +14,7 @@ use super::{
     estimate::{self, SizeLimits},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
-    nesting,
+    malformed, nesting,
     policy::Composed,
 };
 
@@ -65,7 +65,9 @@ fn with_tree<R: Send>(text: &str, act: impl Fn(&IdedExpr) -> Result<R, String> +
             .map_err(|errors| errors.to_string().trim().to_owned())?;
         act(&tree)
     };
-    if nesting::check(text)? <= SHALLOW {
+    let depth = nesting::check(text)?;
+    malformed::check(text)?;
+    if depth <= SHALLOW {
         return parse();
     }
     std::thread::scope(|scope| {
