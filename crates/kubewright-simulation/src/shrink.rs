@@ -12,6 +12,16 @@ impl Scenario {
     /// # Errors
     /// If a cluster can't be started.
     pub fn shrink(&self, failure: Failure, runs: usize) -> Result<Failure, SimulationError> {
+        self.shrink_until(failure, runs, &|| false)
+    }
+
+    /// Does the same until the time is over.
+    pub(crate) fn shrink_until(
+        &self,
+        failure: Failure,
+        runs: usize,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Failure, SimulationError> {
         let Some(oracle) = failure.outcome.findings.first().map(|finding| finding.oracle.clone()) else {
             return Ok(failure);
         };
@@ -20,6 +30,9 @@ impl Scenario {
         let is_it = |finding: &Finding| finding.oracle == oracle;
         let (mut error, mut smallest, mut left) = (None, None, runs);
         fewest(&failure.schedule.injections, runs, |injections| {
+            if is_over() {
+                return false;
+            }
             left = left.saturating_sub(1);
             let schedule = Schedule { injections: injections.to_vec(), ..Schedule::calm(seed) };
             match run::run(self, &schedule, Some(&calm)) {
@@ -38,14 +51,20 @@ impl Scenario {
         });
         match error {
             Some(error) => Err(error),
-            None => self.with_fewer_steps(smallest.unwrap_or(failure), &oracle, left),
+            None => self.with_fewer_steps(smallest.unwrap_or(failure), &oracle, left, is_over),
         }
     }
 
     /// Leaves out steps of the user, from the last one on, as long as the same oracle finds something, and nothing without faults.
-    fn with_fewer_steps(&self, mut failure: Failure, oracle: &str, runs: usize) -> Result<Failure, SimulationError> {
+    fn with_fewer_steps(
+        &self,
+        mut failure: Failure,
+        oracle: &str,
+        runs: usize,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Failure, SimulationError> {
         // Each step costs two runs.
-        let steps = (0..failure.outcome.steps).rev().take(runs / 2);
+        let steps = (0..failure.outcome.steps).rev().take(runs / 2).take_while(|_| !is_over());
         for step in steps {
             let mut schedule = failure.schedule.clone().without_step(step);
             let faults = std::mem::take(&mut schedule.injections);

@@ -24,12 +24,14 @@ use crate::{
 
 /// The number of runs in which a failure is shrunk.
 const SHRINKING: usize = 60;
+/// The real time in which a failure is shrunk, if the time of the search is limited. The run in progress is finished.
+const SHRINKING_TIME: Duration = Duration::from_secs(60);
 
 /// How much a search may take.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Budget {
-    /// The real time. The run in progress is finished. By default unlimited.
+    /// The real time. The run in progress is finished, and a failure is shrunk for at most another minute. By default unlimited.
     pub time: Option<Duration>,
     /// The number of runs. By default unlimited.
     pub runs: Option<usize>,
@@ -49,7 +51,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Sets the real time. The run in progress is finished.
+    /// Sets the real time. The run in progress is finished, and a failure is shrunk for at most another minute.
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
@@ -161,6 +163,8 @@ struct Searching<'a> {
     /// The schedules that have reached new states.
     fruitful: Vec<Schedule>,
     is_over: &'a dyn Fn(&Search) -> bool,
+    /// The real time, if that of the search is limited.
+    time: Option<&'a dyn Fn() -> Duration>,
     show: &'a mut dyn FnMut(&Search),
 }
 
@@ -188,7 +192,9 @@ pub(crate) fn search(
     }
     let calm = Arc::new(std::mem::take(&mut outcome.calm));
     let (states, fruitful, is_over) = (BTreeSet::new(), Vec::new(), &is_over);
-    let mut searching = Searching { scenario, calm, search, states, fruitful, is_over, show };
+    let elapsed = || clock.monotonic();
+    let time = budget.time.map(|_| &elapsed as &dyn Fn() -> Duration);
+    let mut searching = Searching { scenario, calm, search, states, fruitful, is_over, time, show };
     searching.add(schedule, outcome);
     let singles = plan.singles().into_iter().map(|single| vec![single]).collect();
     searching.search.is_complete = searching.all(Phase::Singles, singles, budget.seed)?;
@@ -243,7 +249,10 @@ impl Searching<'_> {
         {
             let phase = std::mem::replace(&mut self.search.phase, Phase::Shrinking);
             (self.show)(&self.search);
-            self.search.failures.push(self.scenario.shrink(failure, SHRINKING)?);
+            let end = self.time.map(|now| now() + SHRINKING_TIME);
+            let is_over = || self.time.zip(end).is_some_and(|(now, end)| now() > end);
+            let shrunk = self.scenario.shrink_until(failure, SHRINKING, &is_over)?;
+            self.search.failures.push(shrunk);
             self.search.phase = phase;
         }
         Ok(())
