@@ -13,7 +13,7 @@
 //! | `stale-write` | a write that was decided from a state of the object before the operator's own last write: it takes back what that one has changed, or that one was of an earlier run for the same object |
 //! | `doubled-events` | the same normal event within ten seconds; only without faults |
 //! | `deadline` | a reconcile that exceeds the timeout of its controller; only if nothing holds up its requests |
-//! | `created-twice` | more children at one time than in the run without faults |
+//! | `created-twice` | more children at one time than in the run without faults, if it had any |
 //! | `orphaned` | more objects at the end than in the run without faults |
 //! | `missing` | fewer objects at the end than in the run without faults |
 //! | `bounds` | a run that doesn't end: 30,000 requests of the operator, or 20,000 changes of the cluster within a second |
