@@ -88,7 +88,7 @@ enum Chore {
         /// Do all of it but publish
         #[arg(long)]
         dry_run: bool,
-        /// Don't compile each package alone either, only together in the project
+        /// Don't compile each package separately, but only a project that depends on all of them
         #[arg(long, requires = "dry_run")]
         no_verify: bool,
     },

@@ -17,8 +17,7 @@ use crate::{
 /// The directory of all packages and programs. The clone, the packages and the project are outside of the repository, since they aren't part of
 /// its workspace.
 const BUILD: &str = "target/release-check";
-/// The directory of what is compiled on the way, which is that of the workspace: dependencies that have been compiled with the same features are used
-/// again.
+/// The directory of intermediate artifacts. It is that of the workspace, so that dependencies with the same features are compiled once.
 const INTERMEDIATE: &str = "target";
 
 /// Returns the published crates, in the order of their names: those below `crates` without `publish` in the manifest.
@@ -45,11 +44,11 @@ fn value(manifest: &str, key: &str) -> Option<String> {
 /// How much of a release is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
-    /// The packages are made, and compiled together in a project. Each alone takes another eight minutes.
+    /// The packages are made, and a project that depends on all of them is tested.
     Project,
-    /// Each package is compiled alone, too.
+    /// In addition, each package is compiled separately, which takes eight minutes.
     DryRun,
-    /// They are published.
+    /// In addition, the packages are published.
     Publish,
 }
 
@@ -62,7 +61,7 @@ pub(crate) fn run(steps: &mut Steps, extent: Extent) {
     }
     checks(steps);
     if extent != Extent::Publish {
-        steps.skip("publishing", "only `cargo xtask release` publishes");
+        steps.skip("publishing", "this is a dry run");
     } else if steps.all_passed() {
         steps.check("publishing", || in_clone(&clone, &["publish"]));
     } else {
@@ -115,7 +114,7 @@ fn clone_into(clone: &Path) -> Result<()> {
     steps::run(Command::new("git").args(["clone", "--quiet", "--local"]).arg(root()).arg(clone))
 }
 
-/// Runs `cargo package`, which also compiles each package alone if the extent says so.
+/// Runs `cargo package`, which also compiles each package separately unless only the project is wanted.
 fn package(clone: &Path, extent: Extent) -> Result<()> {
     let version = version(clone)?;
     let packages = packages()?.into_iter().map(|package| format!("{package}-{version}")).collect::<Vec<_>>();
@@ -184,8 +183,8 @@ fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
     steps::run(building(&mut command).current_dir(clone))
 }
 
-/// Makes cargo build in the folders of this chore, without debug information, which nobody reads. The workspace's dependencies have none either; what
-/// they contain isn't stripped, as without debug information by default.
+/// Makes cargo build in the directories of this chore, with the debug and strip settings of the workspace's dependencies. With others, the
+/// dependencies would be compiled again.
 fn building(command: &mut Command) -> &mut Command {
     command.env("CARGO_TARGET_DIR", root().join(BUILD)).env("CARGO_BUILD_BUILD_DIR", root().join(INTERMEDIATE));
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_STRIP", "none")

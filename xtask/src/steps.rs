@@ -32,7 +32,7 @@ impl Steps {
         self.check(name, || run(&mut command))
     }
 
-    /// Runs `cargo test`. The summary repeats what failed tests have printed, which is far above it otherwise.
+    /// Runs `cargo test`. The summary repeats the output of failed tests.
     pub(crate) fn run_tests(&mut self, name: &str, command: Command) -> bool {
         self.check(name, || run_tests(command, &mut std::io::stdout()))
     }

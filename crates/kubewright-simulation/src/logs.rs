@@ -32,15 +32,9 @@ thread_local! {
 /// thread that reaches a log statement first whether the statement is of interest. A thread without a simulation has none.
 static INTERESTED: OnceLock<[Dispatch; 2]> = OnceLock::new();
 
-/// Makes log statements known to tracing from now on. A statement that another thread reaches for the first time at this moment may be taken for one
-/// of no interest, until the next subscriber is made: there has to be some time between this call and the first [`collect`].
-pub(crate) fn begin() {
-    INTERESTED.get_or_init(|| [(); 2].map(|()| Dispatch::new(Collector { before: Dispatch::none() })));
-}
-
 /// Collects what is logged on this thread while a function runs. What subscribed to logs before receives them, too.
 pub(crate) fn collect<T>(run: impl FnOnce() -> T) -> T {
-    begin();
+    INTERESTED.get_or_init(|| [(); 2].map(|()| Dispatch::new(Collector { before: Dispatch::none() })));
     drop(take());
     let before = get_default(Dispatch::clone);
     with_default(&Dispatch::new(Collector { before }), run)

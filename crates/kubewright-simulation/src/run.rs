@@ -38,7 +38,6 @@ pub(crate) fn run(
     schedule: &Schedule,
     calm: Option<&Arc<Calm>>,
 ) -> Result<Outcome, SimulationError> {
-    logs::begin();
     let prepared = Prepared::of(scenario)?;
     let runtime = runtime()?;
     panics::collect();

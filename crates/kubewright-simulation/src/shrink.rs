@@ -15,7 +15,7 @@ impl Scenario {
         self.shrink_until(failure, runs, &|| false)
     }
 
-    /// Does the same until the time is over.
+    /// Like [`shrink`](Self::shrink), but starts no run once `is_over` returns true.
     pub(crate) fn shrink_until(
         &self,
         failure: Failure,

@@ -26,8 +26,8 @@ use crate::{
 
 /// The number of requests after which a run is stopped.
 const MOST_REQUESTS: u64 = 30_000;
-/// The number of changes of the cluster within a second of virtual time after which a run is stopped: clients that react to each other without a
-/// pause would go on for ever, and time would stand still.
+/// The number of changes of the cluster within a second of virtual time after which a run is stopped. Virtual time advances only when all tasks
+/// wait, so clients that react to each other without a delay would run forever.
 const MOST_CHANGES: usize = 20_000;
 
 type Holds = Box<dyn Fn(&World) -> bool + Send>;

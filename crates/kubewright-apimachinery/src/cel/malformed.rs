@@ -1,14 +1,14 @@
-//! Refuses an expression with many syntax errors before it is parsed.
+//! Rejects an expression with many syntax errors before it is parsed.
 //!
-//! The parser reports all errors: it goes on behind each, and looks far ahead to do so. Thousands of commas in a row take seconds. cel-go gives
-//! up after 30 errors; so does this, with a lower bound of their number.
+//! The parser recovers from each syntax error, and reads far ahead to do so: an expression with thousands of commas in a row takes seconds. cel-go's
+//! parser stops after 30 errors. This module counts a lower bound of the errors, in one pass over the text.
 
 use super::nesting::end_of_string;
 
-/// The number of errors behind which cel-go goes on.
+/// The maximum number of syntax errors from which cel-go's parser recovers.
 const RECOVERY_LIMIT: usize = 30;
 
-/// Rejects an expression with more errors than a parser should go on behind.
+/// Rejects an expression that certainly has more syntax errors than the limit.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if errors(text.as_bytes()) > RECOVERY_LIMIT {
         return Err(format!("error recovery attempt limit exceeded: {RECOVERY_LIMIT}"));
@@ -16,26 +16,27 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a token follows.
+/// The kind of a token.
 #[derive(Clone, Copy, PartialEq)]
-enum Before {
-    /// An operand, such as a name, a literal or a closing parenthesis.
+enum Token {
+    /// A name, a literal, or a closing parenthesis, bracket or brace.
     Operand,
-    /// An operator, which needs an operand behind it.
+    /// An operator. An operand has to follow it.
     Operator,
-    /// An opening parenthesis or a comma, behind which a closing one may be.
+    /// An opening parenthesis, bracket or brace.
     Opening,
+    /// A comma. A closing bracket or brace may follow it.
     Comma,
 }
 
-/// Returns the number of tokens that can't be where they are in any expression. There is none in a well-formed one.
+/// Counts the tokens that can't follow the token before them. The count is 0 for a valid expression.
 fn errors(text: &[u8]) -> usize {
-    let (mut before, mut errors, mut at) = (Before::Operator, 0, 0);
+    let (mut previous, mut errors, mut at) = (Token::Operator, 0, 0);
     while let Some(&byte) = text.get(at) {
         let start = at;
         at += 1;
         let next = text.get(at).copied();
-        let (is_possible, now) = match byte {
+        let (is_possible, token) = match byte {
             b'/' if next == Some(b'/') => {
                 at += text[at..].iter().position(|byte| *byte == b'\n').unwrap_or(text.len() - at);
                 continue;
@@ -43,41 +44,41 @@ fn errors(text: &[u8]) -> usize {
             b'"' | b'\'' => {
                 let raw = start > 0 && matches!(text[start - 1], b'r' | b'R');
                 at = end_of_string(text, start, raw);
-                (before != Before::Operand, Before::Operand)
+                (previous != Token::Operand, Token::Operand)
             }
             b'`' => {
                 at += text[at..].iter().position(|byte| *byte == b'`').map_or(text.len() - at, |length| length + 1);
-                (before != Before::Operand, Before::Operand)
+                (previous != Token::Operand, Token::Operand)
             }
             byte if is_name(byte) => {
                 at += text[at..].iter().position(|byte| !is_name(*byte)).unwrap_or(text.len() - at);
                 match &text[start..at] {
-                    b"in" => (before == Before::Operand, Before::Operator),
-                    // The prefix of a literal.
-                    b"r" | b"R" | b"b" | b"B" | b"br" | b"bR" | b"Br" | b"BR" | b"rb" | b"rB" | b"Rb" | b"RB"
+                    b"in" => (previous == Token::Operand, Token::Operator),
+                    // The prefix of a string or bytes literal.
+                    b"r" | b"R" | b"b" | b"B" | b"br" | b"bR" | b"Br" | b"BR"
                         if matches!(text.get(at), Some(b'"' | b'\'')) =>
                     {
                         continue;
                     }
-                    _ => (before != Before::Operand, Before::Operand),
+                    _ => (previous != Token::Operand, Token::Operand),
                 }
             }
-            b'(' | b'[' | b'{' => (true, Before::Opening),
-            b')' | b']' | b'}' => (before != Before::Operator, Before::Operand),
-            b',' => (before == Before::Operand, Before::Comma),
-            b'!' if next != Some(b'=') => (before != Before::Operand, Before::Operator),
+            b'(' | b'[' | b'{' => (true, Token::Opening),
+            b')' | b']' | b'}' => (previous != Token::Operator, Token::Operand),
+            b',' => (previous == Token::Operand, Token::Comma),
+            b'!' if next != Some(b'=') => (previous != Token::Operand, Token::Operator),
             // The sign of a number, an optional element, a name of the root.
-            b'-' | b'?' | b'.' => (true, Before::Operator),
+            b'-' | b'?' | b'.' => (true, Token::Operator),
             b'+' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' => {
                 if matches!(next, Some(b'=' | b'&' | b'|')) {
                     at += 1;
                 }
-                (before == Before::Operand, Before::Operator)
+                (previous == Token::Operand, Token::Operator)
             }
             _ => continue,
         };
         errors += usize::from(!is_possible);
-        before = now;
+        previous = token;
     }
     errors
 }

@@ -295,7 +295,8 @@ pub(crate) fn kill_left(id: &str) {
     (0..5).find(|_| kill_strays(&mark) == 0);
 }
 
-/// Kills the processes whose environment contains `mark`, and returns their number, with those that can't be told yet.
+/// Kills the processes whose environment contains `mark`, and returns their number and that of the processes
+/// whose environment can't be read yet.
 #[cfg(target_os = "linux")]
 fn kill_strays(mark: &str) -> usize {
     use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -308,7 +309,7 @@ fn kill_strays(mark: &str) -> usize {
         let handle = pidfd_open(pid(id)?, PidfdFlags::empty()).ok()?;
         let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
         if environment.is_empty() {
-            // While a process starts to execute a program, it shows no environment. The kernel's threads have no program.
+            // During `execve`, the environment is empty for a moment. Kernel threads have none, and no executable either.
             return std::fs::read_link(format!("/proc/{id}/exe")).ok().map(drop);
         }
         let marked = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());

@@ -6,8 +6,8 @@ use kubewright_cluster::faults::ApiRequest;
 
 use super::{Answer, Calm, Oracle, Seen};
 
-/// Finds more objects at one time than in the run without faults, of those that were created in it. Others are no second ones: an operator that
-/// acts at certain times may create them because the faults took so long that a time has come.
+/// Finds more objects at one time than in the run without faults. A kind of child that this run never created isn't compared: a fault can delay
+/// the user by minutes, until a scheduled time at which the operator creates it.
 pub(super) struct CreatedTwice(Arc<Calm>);
 
 impl CreatedTwice {

@@ -146,17 +146,16 @@ fn status(set: &Value, active: &[&Value], failure: Option<(StepKind, &str)>, now
     status.insert("observedGeneration".into(), int(set, "/metadata/generation").into());
     let mut conditions: Vec<_> =
         list(set, "/status/conditions").iter().filter(|one| one["type"] != "ReplicaFailure").cloned().collect();
-    // As in Kubernetes, the condition of the first failure stays. The message of each attempt names another pod, so that a write for each would
-    // lead to the next attempt at once.
-    let kept = condition(set, "ReplicaFailure").cloned();
-    conditions.extend(failure.map(|(sort, message)| {
+    if let Some((sort, message)) = failure {
         let reason = if sort == StepKind::Delete { "FailedDelete" } else { "FailedCreate" };
-        kept.unwrap_or_else(|| {
+        // Kubernetes keeps the condition of the first failure, too. Each attempt's message names another pod: updating it would change the replica
+        // set, and so cause the next attempt without a delay.
+        conditions.push(condition(set, "ReplicaFailure").cloned().unwrap_or_else(|| {
             json!({
                 "type": "ReplicaFailure", "status": "True", "reason": reason, "message": message, "lastTransitionTime": stamp(now),
             })
-        })
-    }));
+        }));
+    }
     if !conditions.is_empty() {
         status.insert("conditions".into(), conditions.into());
     }
