@@ -48,4 +48,5 @@ mod testing;
 pub mod text;
 pub mod trace;
 pub mod types;
+mod url;
 pub mod watch;

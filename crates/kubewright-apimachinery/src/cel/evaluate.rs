@@ -3,7 +3,12 @@
 //! `&&`, `||` and the macros can absorb errors of a step, as the language specifies. An exceeded limit is never
 //! absorbed.
 
-use std::{cmp::Ordering, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, hash_map::Entry},
+    fmt,
+    sync::Arc,
+};
 
 use kube_cel::cel::{
     ExecutionError, Value,
@@ -20,7 +25,7 @@ use super::{
 };
 
 /// The cost of creating a list, in addition to its elements.
-const LIST: u64 = 10;
+pub(super) const LIST: u64 = 10;
 /// The cost of creating a map, in addition to its entries.
 const MAP: u64 = 30;
 /// The cost of creating a message.
@@ -134,6 +139,7 @@ impl<'e> Evaluation<'e> {
             Expression::List(elements) => self.list(elements),
             Expression::Map(entries) => self.map(entries),
             Expression::Append(item) => self.append(item),
+            Expression::Insert(inserted) => self.insert(inserted),
             Expression::Loop(parts) => self.run_loop(parts),
             Expression::Call(call) => self.call(call),
             Expression::Message(name, fields) => self.message(name, fields),
@@ -328,7 +334,7 @@ impl<'e> Evaluation<'e> {
         self.meter.charge(MAP)?;
         let mut map = std::collections::HashMap::with_capacity(entries.len());
         for (key, element) in entries {
-            let key: Key = self.evaluate(key)?.try_into().map_err(|_| Failure::error("unsupported key type"))?;
+            let key = key_of(&self.evaluate(key)?)?;
             if let Some(value) = self.element_value(element)? {
                 map.insert(key, value);
             }
@@ -341,22 +347,61 @@ impl<'e> Evaluation<'e> {
     fn append(&mut self, item: &'e Expression) -> Evaluated {
         let item = self.evaluate(item)?;
         self.meter.charge(LIST + 2)?;
-        let accumulator = self.locals.iter_mut().rev().find(|(name, _)| *name == ACCUMULATOR);
-        let accumulator = accumulator.map(|(_, value)| std::mem::replace(value, Ok(Value::Null)));
-        match accumulator {
-            Some(Ok(Value::List(mut items))) => {
+        match self.take_accumulator()? {
+            Value::List(mut items) => {
                 Arc::make_mut(&mut items).push(item);
                 Ok(Value::List(items))
             }
-            Some(Err(error)) => Err(Failure::Error(error)),
             _ => Err(Failure::no_such_overload()),
         }
     }
 
+    /// Returns the accumulator of the innermost loop, and leaves it empty.
+    fn take_accumulator(&mut self) -> Evaluated {
+        let accumulator = self.locals.iter_mut().rev().find(|(name, _)| *name == ACCUMULATOR);
+        let (_, value) = accumulator.ok_or_else(Failure::no_such_overload)?;
+        std::mem::replace(value, Ok(Value::Null)).map_err(Failure::Error)
+    }
+
+    /// Returns the accumulator of the innermost loop with more entries, in place as [`Self::append`]. No key may be in it yet.
+    fn insert(&mut self, inserted: &'e [Expression]) -> Evaluated {
+        let inserted = inserted.iter().map(|part| self.evaluate(part)).collect::<Result<Vec<_>, _>>()?;
+        // The accumulator and the call.
+        self.meter.charge(2)?;
+        let (accumulator, more) = (self.take_accumulator()?, inserted.as_slice());
+        let (Value::Map(Map { map: mut entries }), true) = (accumulator, !more.is_empty()) else {
+            return Err(Failure::no_such_overload());
+        };
+        let place = Arc::make_mut(&mut entries);
+        let mut insert = |key: Key, value: &Value| match place.entry(key) {
+            Entry::Occupied(known) => {
+                Err(Failure::error(format!("insert failed: key {} already exists", key_text(known.key()))))
+            }
+            Entry::Vacant(place) => {
+                place.insert(value.clone());
+                Ok(())
+            }
+        };
+        match more {
+            [key, value] => insert(key_of(key)?, value)?,
+            [Value::Map(more)] => {
+                let mut more: Vec<_> = more.map.iter().collect();
+                more.sort_unstable_by_key(|(key, _)| *key);
+                more.into_iter().try_for_each(|(key, value)| insert(key.clone(), value))?;
+            }
+            _ => return Err(Failure::no_such_overload()),
+        }
+        Ok(Value::Map(Map { map: entries }))
+    }
+
     fn run_loop(&mut self, parts: &'e Loop) -> Evaluated {
         let range = self.evaluate(&parts.range)?;
-        let items = match range {
-            Value::List(items) => items,
+        let map = match &range {
+            Value::Map(map) => Some(map),
+            _ => None,
+        };
+        let items = match &range {
+            Value::List(items) => items.clone(),
             Value::Map(map) => {
                 // Iterates in order, so that the same object always has the same result.
                 self.meter.charge(map.map.len() as u64)?;
@@ -368,19 +413,31 @@ impl<'e> Evaluation<'e> {
         };
         let initial = self.evaluate(&parts.initial)?;
         let outer = self.locals.len();
-        self.locals.push((ACCUMULATOR, Ok(initial)));
-        let result = self.rounds(parts, &items);
+        self.locals.push((&parts.accumulator, Ok(initial)));
+        let result = self.rounds(parts, &items, map);
         self.locals.truncate(outer);
         result
     }
 
-    fn rounds(&mut self, parts: &'e Loop, items: &[Value]) -> Evaluated {
+    /// Iterates over the items of a list, or over the keys of a map.
+    fn rounds(&mut self, parts: &'e Loop, items: &[Value], map: Option<&Map>) -> Evaluated {
         let place = self.locals.len();
-        for item in items {
+        for (index, item) in (0_i64..).zip(items) {
             if !self.boolean(&parts.condition)? {
                 break;
             }
-            self.locals.push((&parts.item, Ok(item.clone())));
+            match (&parts.second, map) {
+                (None, _) => self.locals.push((&parts.item, Ok(item.clone()))),
+                (Some(second), None) => {
+                    self.locals.push((&parts.item, Ok(Value::Int(index))));
+                    self.locals.push((second, Ok(item.clone())));
+                }
+                (Some(second), Some(map)) => {
+                    let value = KeyRef::try_from(item).ok().and_then(|key| map.get(&key)).cloned();
+                    self.locals.push((&parts.item, Ok(item.clone())));
+                    self.locals.push((second, value.ok_or_else(String::new)));
+                }
+            }
             let accumulated = match self.evaluate(&parts.step) {
                 Err(Failure::Exceeded) => return Err(Failure::Exceeded),
                 Err(Failure::Error(error)) => Err(error),
@@ -417,6 +474,10 @@ fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
     }
 }
 
+fn key_of(value: &Value) -> Result<Key, Failure> {
+    value.clone().try_into().map_err(|_| Failure::error("unsupported key type"))
+}
+
 /// Returns a list's item or a map's entry, which must exist.
 fn element(container: &Value, key: &Value) -> Evaluated {
     match (container, key) {
@@ -438,6 +499,10 @@ fn element(container: &Value, key: &Value) -> Evaluated {
         }
         _ => Err(Failure::no_such_overload()),
     }
+}
+
+fn key_text(key: &Key) -> String {
+    KeyRef::try_from(&Value::from(key)).map(shown).unwrap_or_default()
 }
 
 fn shown(key: KeyRef<'_>) -> String {

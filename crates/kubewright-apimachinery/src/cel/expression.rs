@@ -11,7 +11,7 @@ use kube_cel::cel::{
 };
 use regex::Regex;
 
-use super::message;
+use super::{macros::INSERT, message};
 
 /// The first segments of the library's qualified names, such as `math` in `math.abs`.
 pub(super) const NAMESPACES: [&str; 9] =
@@ -41,6 +41,9 @@ pub(super) enum Expression {
     Map(Vec<(Expression, Element)>),
     /// Appends an item to the accumulator of the enclosing loop. `map` and `filter` do so in each iteration.
     Append(Box<Expression>),
+    /// Inserts a key and a value, or all entries of a map, into the accumulator of the enclosing loop. `transformMap` and
+    /// `transformMapEntry` do so in each iteration.
+    Insert(Vec<Expression>),
     Loop(Box<Loop>),
     Call(Box<Call>),
     /// A message: its type and fields.
@@ -74,7 +77,11 @@ pub(super) struct Element {
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) range: Expression,
+    /// The variable for the items of a list or the keys of a map.
     pub(super) item: String,
+    /// The variable for the items or values, if there are two. The other one is for the indexes or keys then.
+    pub(super) second: Option<String>,
+    pub(super) accumulator: String,
     pub(super) initial: Expression,
     pub(super) condition: Expression,
     pub(super) step: Expression,
@@ -221,22 +228,26 @@ impl<'t> Compiler<'t> {
     }
 
     fn comprehension(&mut self, tree: &'t ComprehensionExpr) -> Result<Expression, String> {
-        if tree.iter_var2.is_some() {
-            return Err("comprehensions with two variables are not supported".to_owned());
-        }
         let range = self.expression(&tree.iter_range)?;
         let initial = self.expression(&tree.accu_init)?;
+        let outer = self.locals.len();
+        self.locals.push(&tree.accu_var);
         self.locals.push(&tree.iter_var);
+        self.locals.extend(tree.iter_var2.as_deref());
         let parts = [&tree.loop_cond, &tree.loop_step].map(|part| self.expression(part));
-        self.locals.pop();
+        self.locals.truncate(outer + 1);
+        let result = self.expression(&tree.result);
+        self.locals.truncate(outer);
         let [condition, step] = parts;
         Ok(Expression::Loop(Box::new(Loop {
             range,
             item: tree.iter_var.clone(),
+            second: tree.iter_var2.clone(),
+            accumulator: tree.accu_var.clone(),
             initial,
             condition: condition?,
             step: step?,
-            result: self.expression(&tree.result)?,
+            result: result?,
         })))
     }
 
@@ -258,6 +269,10 @@ impl<'t> Compiler<'t> {
                 {
                     return Ok(Expression::Append(self.boxed(element)?));
                 }
+            }
+            (INSERT, [_, inserted @ ..]) => {
+                let inserted = inserted.iter().map(|part| self.expression(part));
+                return Ok(Expression::Insert(inserted.collect::<Result<_, _>>()?));
             }
             _ => {}
         }

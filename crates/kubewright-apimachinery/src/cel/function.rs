@@ -1,14 +1,14 @@
 //! Function calls. Functions on whole values and strings are evaluated here, without copies. All other library
 //! functions are those of `kube-cel`, which takes copies of its arguments.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use kube_cel::{
     KubeCelExt,
     cel::{
         Context, IdedExpr, Value,
         common::ast::{CallExpr, Expr},
-        objects::ValueType,
+        objects::{Key, Map, Opaque, ValueType},
     },
 };
 use regex::Regex;
@@ -16,10 +16,11 @@ use regex::Regex;
 use super::{
     authorizer::authorizer_value,
     cost::{Exceeded, Meter, of_match, tenth},
-    evaluate::{Evaluated, Evaluation, Failure, optional, optional_of},
+    evaluate::{Evaluated, Evaluation, Failure, LIST, optional, optional_of},
     expression::{Call, Expression},
+    macros::SORT,
 };
-use crate::pattern;
+use crate::{pattern, url::Url};
 
 /// The cost of compiling a regular expression that is not a literal. cel-go doesn't charge for it.
 const COMPILATION: u64 = 20_000;
@@ -99,6 +100,18 @@ impl<'e> Evaluation<'e> {
                 Some(None) => Err(Failure::error("optional.none() dereference")),
                 None => Err(Failure::no_such_overload()),
             },
+            ("url", [Value::String(text)]) if !call.method => match Url::parse(text) {
+                Ok(url) => Ok(Value::Opaque(Arc::new(url))),
+                Err(why) => Err(Failure::error(format!("URL parse error during conversion from string: {why}"))),
+            },
+            ("isURL", [Value::String(text)]) if !call.method => Ok(Url::parse(text).is_ok().into()),
+            (name, [Value::Opaque(url)])
+                if call.method
+                    && let Some(url) = url.downcast_ref::<Url>() =>
+            {
+                of_url(name, url)
+            }
+            (SORT, [Value::List(items), Value::List(keys)]) => sorted(items, keys),
             ("or" | "orValue", [value, other]) if optional(value).is_some() => Ok(other.clone()),
             (name, _) => library(name, call.method, values),
         }
@@ -169,6 +182,13 @@ fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exc
             let length = items.len() as u64;
             meter.charge(if function == "sort" { length } else { length.saturating_mul(length) / 2 })
         }
+        (SORT, [_, Value::List(keys)]) => {
+            // In the worst case, each key is compared with all others.
+            let pairs = (keys.len() as u64).saturating_mul(keys.len() as u64).saturating_mul(2);
+            let is_text = matches!(keys.first(), Some(Value::String(_) | Value::Bytes(_)));
+            meter.charge(LIST + 1)?;
+            meter.charge(pairs.saturating_add(if is_text { pairs.div_ceil(20) } else { 0 }))
+        }
         ("sets.contains" | "sets.equivalent" | "sets.intersects", [Value::List(left), Value::List(right)]) => {
             traverse(meter)?;
             let pairs = (left.len() as u64).saturating_mul(right.len() as u64);
@@ -218,6 +238,42 @@ fn join(items: &[Value], rest: &[Value]) -> Evaluated {
         _ => Err(Failure::no_such_overload()),
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(separator).into())
+}
+
+/// Calls a method of a URL.
+fn of_url(method: &str, url: &Url) -> Evaluated {
+    Ok(match method {
+        "getScheme" => url.scheme.as_str().into(),
+        "getHost" => url.host.as_str().into(),
+        "getHostname" => url.host_name().into(),
+        "getPort" => url.port().into(),
+        "getEscapedPath" => url.escaped_path().into(),
+        "getQuery" => {
+            let texts = |texts: Vec<String>| Value::List(Arc::new(texts.into_iter().map(Value::from).collect()));
+            let entries = url.query().into_iter().map(|(key, values)| (Key::from(key), texts(values)));
+            Value::Map(Map { map: Arc::new(entries.collect()) })
+        }
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// The methods of URLs are those of the expression language.
+impl Opaque for Url {
+    fn runtime_type_name(&self) -> &str {
+        "kubernetes.URL"
+    }
+}
+
+/// Sorts items by their keys, which must be comparable.
+fn sorted(items: &[Value], keys: &[Value]) -> Evaluated {
+    let of_first = keys.first().map(type_name);
+    let is_comparable = |key: &Value| of_first == Some(type_name(key)) && key.partial_cmp(key).is_some();
+    if !keys.iter().all(is_comparable) {
+        return Err(Failure::error("list elements must have the same type"));
+    }
+    let mut pairs: Vec<_> = keys.iter().zip(items).collect();
+    pairs.sort_by(|(left, _), (right, _)| left.partial_cmp(right).unwrap_or(Ordering::Equal));
+    Ok(Value::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }
 
 /// Calls a function of the library with copies of the arguments.

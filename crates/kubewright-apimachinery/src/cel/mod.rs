@@ -5,9 +5,6 @@
 //! two reasons: it charges every step by the sizes of its operands and stops at the limits of kube-apiserver, and it
 //! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
 //! would build a result larger than that cost covers is charged for the result before it runs.
-//!
-//! Not supported: `url`, `cel.bind`, `sortBy`, and two-variable
-//! comprehensions.
 
 mod authorizer;
 mod check;
@@ -17,6 +14,7 @@ mod estimate;
 mod evaluate;
 mod expression;
 mod function;
+mod macros;
 mod malformed;
 mod match_conditions;
 mod message;

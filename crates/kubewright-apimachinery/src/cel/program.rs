@@ -14,7 +14,7 @@ use super::{
     estimate::{self, SizeLimits},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
-    malformed, nesting,
+    macros, malformed, nesting,
     policy::Composed,
 };
 
@@ -29,9 +29,10 @@ const UNPARSABLE: &str = "the expression cannot be parsed";
 
 /// Checks an expression, and returns its type.
 pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Type, String> {
-    with_tree(text, |tree| {
-        let found = check::check(tree, text, environment)?;
-        Expression::compile(tree, environment.has_messages())?;
+    with_tree(text, |mut tree| {
+        let found = check::check(&tree, text, environment)?;
+        macros::expand(&mut tree)?;
+        Expression::compile(&tree, environment.has_messages())?;
         Ok(found)
     })
 }
@@ -48,22 +49,23 @@ pub(crate) struct Checked {
 
 /// Checks an expression about values of these sizes.
 pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLimits) -> Result<Checked, String> {
-    with_tree(text, |tree| {
-        let of = check::check(tree, text, environment)?;
-        Expression::compile(tree, environment.has_messages())?;
+    with_tree(text, |mut tree| {
+        let of = check::check(&tree, text, environment)?;
+        macros::expand(&mut tree)?;
+        Expression::compile(&tree, environment.has_messages())?;
         let mentions_old = tree.references().has_variable("oldSelf");
-        Ok(Checked { of, cost: estimate::greatest_cost(tree, environment, limits), mentions_old })
+        Ok(Checked { of, cost: estimate::greatest_cost(&tree, environment, limits), mentions_old })
     })
 }
 
 /// Parses an expression, and does something with its tree.
-fn with_tree<R: Send>(text: &str, act: impl Fn(&IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
+fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
     let parse = || {
         // The parser is third-party code and the text is untrusted, so a panic is caught.
         let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(text))
             .map_err(|_| UNPARSABLE.to_owned())?
             .map_err(|errors| errors.to_string().trim().to_owned())?;
-        act(&tree)
+        act(tree)
     };
     let depth = nesting::check(text)?;
     malformed::check(text)?;
@@ -98,9 +100,10 @@ impl Program {
     }
 
     fn parse_in(text: &str, messages: bool) -> Result<Self, String> {
-        with_tree(text, |tree| {
+        with_tree(text, |mut tree| {
+            macros::expand(&mut tree)?;
             let mentions_old = tree.references().has_variable("oldSelf");
-            Ok(Self { expression: Expression::compile(tree, messages)?, text: text.trim().to_owned(), mentions_old })
+            Ok(Self { expression: Expression::compile(&tree, messages)?, text: text.trim().to_owned(), mentions_old })
         })
     }
 

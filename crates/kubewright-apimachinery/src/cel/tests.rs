@@ -38,7 +38,8 @@ fn check_error(text: &str, expect: &str) {
 /// Returns the units that an evaluation spends.
 #[track_caller]
 fn cost(text: &str) -> u64 {
-    let tree = cel_tree(text);
+    let mut tree = cel_tree(text);
+    macros::expand(&mut tree).unwrap();
     let expression = Expression::compile(&tree, false).unwrap();
     let mut meter = Meter::new(u64::MAX - 1);
     Evaluation::new(&variables(), None, &mut meter).run(&expression).unwrap();
@@ -125,6 +126,81 @@ fn macros() {
 }
 
 #[test]
+fn macros_with_two_variables() {
+    for text in [
+        "self.ports.all(i, p, p > 79 && i < 2) && !self.ports.all(i, p, i > 0) && [].all(i, p, false)",
+        "self.labels.all(k, v, k != v) && self.labels.exists(k, v, k == 'a' && v == '1')",
+        "self.ports.exists(i, p, i == 1 && p == 443) && !self.ports.exists(i, p, i == 0 && p == 443)",
+        "self.ports.existsOne(i, p, p > 0 && i == 0) && !self.ports.exists_one(i, p, p > 0)",
+        "self.ports.transformList(i, p, i + p) == [80, 444] && self.ports.transformList(i, p, i > 0, p) == [443]",
+        "self.labels.transformList(k, v, k + v) == ['a1', 'b2']",
+        "self.labels.transformMap(k, v, v + k) == {'a': '1a', 'b': '2b'} && [7].transformMap(i, v, v) == {0: 7}",
+        "self.labels.transformMap(k, v, k == 'b', v) == {'b': '2'}",
+        "self.labels.transformMapEntry(k, v, {v: k}) == {'1': 'a', '2': 'b'}",
+        "self.labels.transformMapEntry(k, v, k == 'a', {v: k, k: v}) == {'1': 'a', 'a': '1'}",
+        "[[1, 2], [3]].all(i, l, l.all(j, x, x > i || j > 5)) && [1].map(x, [2].transformList(i, y, x + y)) == [[3]]",
+        "[0, 1].exists(i, x, 1 / x == 1)",
+    ] {
+        check(text, true);
+    }
+    for (text, expect) in [
+        ("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})", "insert failed: key 1 already exists"),
+        ("[1].transformMapEntry(k, v, v)", "no such overload"),
+        ("[1].all(i, i, true)", "duplicate variable name: i"),
+        ("[1].all(i + 1, v, true)", "argument must be a simple name"),
+        ("1.all(i, v, true)", "no such overload"),
+        ("[0, 1].all(i, x, 1 / x == 1)", "division by zero"),
+        ("[1].transformList(1, 2)", "undeclared reference to 'transformList'"),
+    ] {
+        check_error(text, expect);
+    }
+}
+
+#[test]
+fn macros_of_optionals_and_lists() {
+    for text in [
+        "self.?name.optMap(n, n + '!').value() == 'web!' && !self.?absent.optMap(n, n + '!').hasValue()",
+        "self.?labels.optFlatMap(l, l[?'a']).value() == '1' && !self.?labels.optFlatMap(l, l[?'c']).hasValue()",
+        "self.?name.optMap(n, [1].map(x, n + 'x')).value() == ['webx']",
+        "self.?name.optMap(a, self.?replicas.optMap(b, a.size() + b).value()).orValue(0) == 6",
+        "self.containers.sortBy(c, c.name == 'a' ? 2 : 1)[0].name == 'b' && [].sortBy(c, c) == []",
+        "[3, 1, 2].sortBy(x, -x) == [3, 2, 1] && ['bb', 'a'].sortBy(x, x.size()) == ['a', 'bb']",
+        "[[2, 'b'], [1, 'a'], [2, 'a']].sortBy(x, x[0]).map(x, x[1]) == ['a', 'b', 'a']",
+    ] {
+        check(text, true);
+    }
+    check_error("['a', 1].sortBy(x, x)", "list elements must have the same type");
+    check_error("1.sortBy(x, x)", "no such overload");
+    check_error("self.name.optMap(x, x)", "no such overload");
+    check_error("optional.of(1).optMap(1, 2)", "optMap() variable name must be a simple identifier");
+}
+
+/// Each `optMap` doubles its target.
+#[test]
+fn expansions_are_bounded() {
+    let chain = format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(20));
+    check_error(&chain, "parts");
+    let nested = format!("{}1{}", "optional.of(1).optMap(x, ".repeat(40), ")".repeat(40));
+    check_error(&nested, "macros are nested more than 24 levels deep");
+    check(&format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(8)), true);
+}
+
+#[test]
+fn urls() {
+    for text in [
+        "url('https://example.com:80/a/b?x=1&x=2#c').getScheme() == 'https'",
+        "url('https://example.com:80/').getHost() == 'example.com:80' && url('/a').getHost() == ''",
+        "url('https://[::1]:80/').getHostname() == '::1' && url('https://[::1]:80/').getPort() == '80'",
+        "url('https://a/b c').getEscapedPath() == '/b%20c' && url('/a?x=1&x=2').getQuery() == {'x': ['1', '2']}",
+        "isURL('/a') && !isURL('a') && !isURL('https://a:b') && url('/a') == url('/a') && url('/a') != url('/b')",
+    ] {
+        check(text, true);
+    }
+    check_error("url('a')", "URL parse error during conversion from string: parse \"a\": invalid URI for request");
+    check_error("url('/a').getNothing()", "no such overload");
+}
+
+#[test]
 fn optionals() {
     for text in [
         "self.?name.value() == 'web' && self.?absent.orValue('x') == 'x' && !self.?absent.hasValue()",
@@ -183,6 +259,11 @@ fn costs_are_those_of_cel_go() {
         ("[1, 2].exists(x, false)", 2 * 4 + 1),
         ("[1, 2].map(x, x)", 2 * 13 + 1),
         ("[1, 2, 3].sum()", 4),
+        ("[1, 2].all(i, x, true)", 2 * 3 + 1),
+        ("[1, 2].transformList(i, x, x)", 2 * 13 + 1),
+        ("[1, 2].transformMap(i, x, x)", 30 + 2 * 4 + 1),
+        // The optional is read twice.
+        ("optional.of(1).optMap(x, x)", 6),
     ] {
         assert_eq!(cost(text), expect, "{text}");
     }

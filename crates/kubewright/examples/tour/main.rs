@@ -16,10 +16,13 @@ mod clients;
 mod clusters;
 mod controller;
 mod conversion;
+mod declared;
 mod dynamic;
 mod finalizer;
+mod keys;
 mod leader;
 mod lifecycle;
+mod lock;
 mod retries;
 mod serving;
 mod sharding;
@@ -147,10 +150,12 @@ tour! {
     watching: "another kind by a mapper, predicates, an index"
     caching: "what the cache looks at, and as what: labels, metadata, a kind that comes late"
     views: "only the fields that a controller reads stay in memory"
+    declared: "reads of the cache that the compiler checks"
     stale: "a cache that is late, and a run that waits for its own writes"
     dynamic: "a controller for each kind that is defined, as long as it is"
     clusters: "a controller for each of several clusters"
     sources: "a channel, and a task of one's own, wake keys"
+    keys: "a controller whose keys are no objects"
     retries: "errors, panics and hanging work: each key waits for itself"
     clients: "what a client can ask for, and its wrappers"
     upsert: "create or update, create or patch"
@@ -162,5 +167,6 @@ tour! {
     traces: "why it reconciled, and what it did"
     serving: "metrics, and a check of one's own"
     leader: "of two replicas one works"
+    lock: "the record of the leader in a store of one's own"
     sharding: "three replicas divide the keys"
 }

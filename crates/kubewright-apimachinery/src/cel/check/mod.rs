@@ -2,9 +2,7 @@
 //! (<https://github.com/google/cel-spec/blob/master/doc/langdef.md#gradual-type-checking>).
 //!
 //! What Kubernetes refuses is refused with its words. Where the checker can't tell a type, it accepts every use of it, so that
-//! nothing is refused that Kubernetes accepts: messages, and macros that the parser doesn't know.
-//!
-//! Unlike Kubernetes, it doesn't check literals: regular expressions, times, durations and the number of arguments of a format.
+//! nothing is refused that Kubernetes accepts, such as messages.
 
 mod environment;
 mod overloads;
@@ -28,27 +26,17 @@ pub(in crate::cel) use self::{environment::REQUEST, overloads::resolve};
 use self::{overloads::NoOverload, positions::Tokens, types::Bindings};
 use super::{
     expression::{ACCUMULATOR, NAMESPACES, TYPES},
+    function::convert,
+    macros::{INSERT, Macro, SORT},
     message::{JSON_PATCH, OBJECT},
 };
+use crate::pattern;
 
 /// The greatest number of errors that are reported for one expression, as in cel-go.
 const MAX_ERRORS: usize = 100;
 
-/// Macros that the parser leaves as calls. Their arguments declare variables, and aren't checked.
-pub(in crate::cel) const UNEXPANDED: [&str; 12] = [
-    "all",
-    "exists",
-    "exists_one",
-    "existsOne",
-    "map",
-    "filter",
-    "optMap",
-    "optFlatMap",
-    "sortBy",
-    "transformList",
-    "transformMap",
-    "transformMapEntry",
-];
+/// The error about a target of `sortBy`.
+const UNSORTABLE: &str = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
 
 /// The first segments of qualified names of types.
 const PACKAGES: [&str; 4] = ["google", "kubernetes", "net", "optional_type"];
@@ -58,11 +46,20 @@ const UNAVAILABLE: [&str; 2] = ["base64", "math"];
 
 /// Returns the type of an expression. The error is cel-go's.
 pub(super) fn check(tree: &IdedExpr, text: &str, environment: &Environment) -> Result<Type, String> {
-    let mut checker =
-        Checker { tokens: Tokens::new(text), environment, locals: Vec::new(), errors: Vec::new(), mixed: Vec::new() };
+    let mut checker = Checker {
+        tokens: Tokens::new(text),
+        environment,
+        locals: Vec::new(),
+        syntax: Vec::new(),
+        errors: Vec::new(),
+        literals: Vec::new(),
+    };
     let (found, _) = checker.expression(tree);
     if checker.errors.is_empty() {
-        checker.errors = std::mem::take(&mut checker.mixed);
+        checker.errors = std::mem::take(&mut checker.literals);
+    }
+    if !checker.syntax.is_empty() {
+        checker.errors = std::mem::take(&mut checker.syntax);
     }
     if checker.errors.is_empty() {
         return Ok(found);
@@ -78,9 +75,12 @@ struct Checker<'e, 't> {
     environment: &'e Environment,
     /// The variables of the enclosing loops.
     locals: Vec<(&'e str, Type)>,
+    /// Macros that can't be expanded. If there are any, nothing else is reported, as in cel-go.
+    syntax: Vec<(usize, String)>,
     errors: Vec<(usize, String)>,
-    /// Literals whose elements have several types. They are only reported if nothing else is wrong, as in cel-go.
-    mixed: Vec<(usize, String)>,
+    /// Literals that are invalid as arguments, or whose elements have several types. They are only reported if nothing else is
+    /// wrong, as in cel-go.
+    literals: Vec<(usize, String)>,
 }
 
 /// The type of a part, and where it is in the text.
@@ -193,7 +193,7 @@ impl<'e> Checker<'e, '_> {
             return;
         }
         if !Bindings::default().accept(first, &found) && !Bindings::default().accept(&found, first) {
-            self.mixed.push((at, format!("expected type '{first}' but found '{found}'")));
+            self.literals.push((at, format!("expected type '{first}' but found '{found}'")));
         }
         elements.0 = Some(Type::Unknown);
     }
@@ -318,6 +318,9 @@ impl<'e> Checker<'e, '_> {
     }
 
     fn function(&mut self, call: &'e CallExpr) -> Found {
+        if let Some((found, target)) = Macro::of(call) {
+            return self.macro_call(found, target, call);
+        }
         let mut name = call.func_name.clone();
         let mut arguments = Vec::with_capacity(call.args.len() + 1);
         let mut method = false;
@@ -340,16 +343,125 @@ impl<'e> Checker<'e, '_> {
         }
         self.tokens.after(&call.func_name);
         let at = self.tokens.after("(");
-        if UNEXPANDED.contains(&call.func_name.as_str()) {
-            return (Type::Unknown, at);
-        }
-        for argument in &call.args {
+        for (place, argument) in call.args.iter().enumerate() {
             arguments.push(match &argument.expr {
                 Expr::List(list) if name == "format" => self.template(list),
+                Expr::Literal(LiteralValue::String(text)) if place == 0 && !is_valid(&name, text.inner()) => {
+                    let (found, at) = self.expression(argument);
+                    self.literals.push((at, format!("invalid {name} argument")));
+                    found
+                }
                 _ => self.expression(argument).0,
             });
         }
         (self.overload(&name, method, &arguments, at), at)
+    }
+
+    /// Checks a macro that the parser left as a call. Its expansion isn't in the text.
+    fn macro_call(&mut self, found: Macro, target: &'e IdedExpr, call: &'e CallExpr) -> Found {
+        let (range, range_at) = self.expression(target);
+        self.tokens.after(&call.func_name);
+        let at = self.tokens.after("(");
+        let [first, second] = match found {
+            Macro::OptionalMap | Macro::OptionalFlatMap => [self.content(&range, at), Type::Unknown],
+            Macro::SortBy => [self.iterated(&range, at, 1), Type::Unknown],
+            _ => [self.iterated(&range, range_at, 0), self.iterated(&range, range_at, 1)],
+        };
+        if found == Macro::SortBy && matches!(target.expr, Expr::Literal(_) | Expr::Map(_) | Expr::Struct(_)) {
+            self.syntax.push((range_at, UNSORTABLE.to_owned()));
+        }
+        let outer = self.locals.len();
+        let (names, rest) = call.args.split_at(found.variables());
+        for (argument, of) in names.iter().zip([first, second]) {
+            let Expr::Ident(name) = &argument.expr else {
+                let (_, at) = self.expression(argument);
+                self.syntax.push((at, found.name_expected().to_owned()));
+                continue;
+            };
+            let at = self.tokens.after(name);
+            if self.locals[outer..].iter().any(|(local, _)| local == name) {
+                self.syntax.push((at, format!("duplicate variable name: {name}")));
+            }
+            self.locals.push((name, of));
+        }
+        let of = self.macro_result(found, &range, rest, at);
+        self.locals.truncate(outer);
+        (of, at)
+    }
+
+    /// Returns the type of a macro's result, whose variables are declared.
+    fn macro_result(&mut self, found: Macro, range: &Type, arguments: &'e [IdedExpr], at: usize) -> Type {
+        let filter = match arguments {
+            [filter, _] => Some(self.expression(filter).0),
+            _ => None,
+        };
+        let Some(last) = arguments.last() else { return Type::Unknown };
+        if matches!(found, Macro::All | Macro::Exists) {
+            self.condition(last);
+            return Type::Bool;
+        }
+        let (last, _) = self.expression(last);
+        match found {
+            Macro::ExistsOne => {
+                self.overload(operators::CONDITIONAL, false, &[last, Type::Int, Type::Int], at);
+                Type::Bool
+            }
+            Macro::OptionalMap => Type::optional(last),
+            Macro::OptionalFlatMap => {
+                let none = Type::optional(Type::Unknown);
+                self.overload(operators::CONDITIONAL, false, &[Type::Bool, last, none], at)
+            }
+            Macro::SortBy => self.overload(SORT, true, &[range.clone(), Type::list(last)], at),
+            _ => {
+                let made = match found {
+                    Macro::TransformMap => {
+                        Type::map(self.locals.iter().rev().nth(1).map_or(Type::Unknown, |(_, of)| of.clone()), last)
+                    }
+                    Macro::TransformMapEntry => {
+                        let empty = Type::map(Type::Unknown, Type::Unknown);
+                        self.overload(INSERT, false, &[empty, last], at)
+                    }
+                    _ => Type::list(last),
+                };
+                if let Some(filter) = filter {
+                    self.overload(operators::CONDITIONAL, false, &[filter, made.clone(), made.clone()], at);
+                }
+                made
+            }
+        }
+    }
+
+    /// Returns the type of the value in an optional.
+    fn content(&mut self, of: &Type, at: usize) -> Type {
+        match of {
+            Type::Optional(value) => (**value).clone(),
+            Type::Dyn => Type::Dyn,
+            Type::Unknown | Type::Parameter(_) => Type::Unknown,
+            other => {
+                for name in ["hasValue", "value"] {
+                    self.error(at, format!("found no matching overload for '{name}' applied to '{other}.()'"));
+                }
+                Type::Unknown
+            }
+        }
+    }
+
+    /// Returns the type of what a comprehension iterates over: the indexes (0) or items (1) of a list, the keys or values of a map.
+    fn iterated(&mut self, range: &Type, at: usize, part: usize) -> Type {
+        match range {
+            Type::List(_) if part == 0 => Type::Int,
+            Type::List(items) => (**items).clone(),
+            Type::Map(entry) => entry[part].clone(),
+            Type::Dyn => Type::Dyn,
+            Type::Unknown | Type::Parameter(_) => Type::Unknown,
+            _ if part == 0 => Type::Unknown,
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.error(at, why)
+            }
+        }
     }
 
     /// Returns the type of a call's result.
@@ -376,21 +488,7 @@ impl<'e> Checker<'e, '_> {
         let at = self.tokens.after("(");
         self.tokens.after(&tree.iter_var);
         self.tokens.after(",");
-        let item = match &range {
-            Type::List(item) => (**item).clone(),
-            Type::Map(entry) => entry[0].clone(),
-            Type::Dyn => Type::Dyn,
-            Type::Unknown | Type::Parameter(_) => Type::Unknown,
-            other => {
-                let why = format!(
-                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
-                );
-                self.error(range_at, why)
-            }
-        };
-        if tree.iter_var2.is_some() {
-            return (Type::Unknown, at);
-        }
+        let item = self.iterated(&range, range_at, if matches!(range, Type::Map(_)) { 0 } else { 1 });
         self.locals.push((&tree.iter_var, item));
         let found = self.step(&tree.loop_step, at);
         self.locals.pop();
@@ -434,6 +532,16 @@ impl<'e> Checker<'e, '_> {
             (Expr::Ident(name), Some((local, found))) if name == local => found.clone(),
             _ => self.expression(element).0,
         })
+    }
+}
+
+/// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression. As in cel-go, it is
+/// the text if `matches` isn't called as a method.
+fn is_valid(function: &str, text: &str) -> bool {
+    match function {
+        "duration" | "timestamp" => convert(function, text).is_some(),
+        "matches" => pattern::compile(text, None).is_ok(),
+        _ => true,
     }
 }
 

@@ -112,7 +112,10 @@ flatten: m list(list(A)) -> list(A) | m list(list(A)) int -> list(_)
 slice: m list(A) int int -> list(A)
 first last: m list(A) -> optional(A)
 lists.range: f int -> list(int)
-all exists exists_one existsOne map filter optMap optFlatMap sortBy transformList transformMap transformMapEntry: m * -> _
+cel.@mapInsert: f map(A,B) A B -> map(A,B) | f map(A,B) map(A,B) -> map(A,B)
+@sortByAssociatedKeys: m list(A) list(int) -> list(A) | m list(A) list(uint) -> list(A) | m list(A) list(double) -> list(A) \
+ | m list(A) list(bool) -> list(A) | m list(A) list(duration) -> list(A) | m list(A) list(timestamp) -> list(A) \
+ | m list(A) list(string) -> list(A) | m list(A) list(bytes) -> list(A)
 path serviceAccount group resource subresource namespace name check fieldSelector labelSelector: m * -> _
 validate: m * -> _
 format.named: f * -> _

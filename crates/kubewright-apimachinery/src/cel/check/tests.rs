@@ -61,8 +61,15 @@ fn expressions_have_types() {
     accepts("quantity('1').isGreaterThan(quantity('2')) && ip('::1').family() == 6", "bool");
     accepts("sets.contains(self.names, ['a'])", "bool");
     accepts("[] == self.names || self.names == []", "bool");
-    accepts("self.names.all(i, n, n != '' && i >= 0)", "dyn");
     accepts("self.?name.optMap(x, x + 'a').orValue('b')", "string");
+    accepts("self.?labels.optFlatMap(x, x[?'a'])", "optional_type(string)");
+    accepts("self.names.all(i, name, i > 0 && name != '') || self.labels.exists(k, v, k == v)", "bool");
+    accepts("self.names.existsOne(i, name, name.size() == i)", "bool");
+    accepts("self.ports.transformList(i, p, p.number + i)", "list(int)");
+    accepts("self.ports.transformMap(i, p, i > 0, p.name)", "map(int, string)");
+    accepts("self.labels.transformMapEntry(k, v, {v: k.size()})", "map(string, int)");
+    accepts("self.ports.sortBy(p, p.number).map(p, p.name)", "list(string)");
+    accepts("url(self.name).getQuery()", "map(string, list(string))");
     accepts("url('https://x').getHost() == 'x' && isURL('y')", "bool");
     accepts("dyn(self.count) == 'x' && self.count == int(self.name)", "bool");
     accepts("-self.count - -1 == 2 && !self.flag", "bool");
@@ -96,6 +103,39 @@ fn wrong_expressions_are_refused_at_their_place() {
         "self.ports.filter(p, p.number).size() > 0",
         "1:18: found no matching overload for '_?_:_' applied to '(int, list(object), list(object))'",
     );
+    let range = "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)";
+    refuses("self.count.all(i, n, true)", &format!("1:5: {range}"));
+    refuses("self.count.sortBy(p, p).size() > 0", &format!("1:18: {range}"));
+    refuses("self.names.all(i, n, n)", "1:22: expected type 'bool' but found 'string'");
+    refuses("self.names.all(i, n, n > 1)", "1:24: found no matching overload for '_>_' applied to '(string, int)'");
+    refuses("self.names.all(i, i, true)", "1:19: duplicate variable name: i");
+    refuses("self.names.all(i + 1, n, true)", "1:18: argument must be a simple name");
+    refuses("self.names.all(1, n, m)", "1:16: argument must be a simple name");
+    refuses("self.names.all(i, n)", "1:19: undeclared reference to 'n' (in container '')");
+    refuses("self.names.transformList(i, n)", "1:25: undeclared reference to 'transformList' (in container '')");
+    let no_overload = "found no matching overload for";
+    refuses("self.names.existsOne(i, n, n)", &format!("1:21: {no_overload} '_?_:_' applied to '(string, int, int)'"));
+    refuses(
+        "self.names.transformList(i, n, n, n).size() > 0",
+        &format!("1:25: {no_overload} '_?_:_' applied to '(string, list(string), list(string))'"),
+    );
+    refuses(
+        "self.labels.transformMapEntry(k, v, v).size() > 0",
+        &format!("1:30: {no_overload} 'cel.@mapInsert' applied to '(map(dyn, dyn), string)'"),
+    );
+    refuses(
+        "self.?names.optFlatMap(n, n[0]).orValue('b') == 'c'",
+        &format!("1:23: {no_overload} '_?_:_' applied to '(bool, string, optional_type(dyn))'"),
+    );
+    refuses("self.name.optMap(n, n) == 'c'", &format!("1:17: {no_overload} 'hasValue' applied to 'string.()'"));
+    refuses("self.?name.optMap(1, n).hasValue()", "1:19: optMap() variable name must be a simple identifier");
+    refuses("self.?name.optFlatMap(n.a, n).hasValue()", "1:24: optFlatMap() variable name must be a simple identifier");
+    refuses("self.?name.optMap(n, m).hasValue()", "1:22: undeclared reference to 'm' (in container '')");
+    refuses("self.ports.sortBy(1, 2).size() > 0", "1:19: argument is not an identifier");
+    refuses("'a'.sortBy(x, x).size() > 0", &format!("1:1: {UNSORTABLE}"));
+    refuses("url(self.count).getHost() == 'a'", &format!("1:4: {no_overload} 'url' applied to '(int)'"));
+    refuses("url(self.name).getNothing()", "1:26: undeclared reference to 'getNothing' (in container '')");
+    refuses("cel.bind(x, 1, x > 0)", "1:1: undeclared reference to 'cel' (in container '')");
     refuses("self.names[0] == 1", "1:15: found no matching overload for '_==_' applied to '(string, int)'");
     refuses(
         "self.names['a'] == 'b'",
@@ -148,4 +188,18 @@ fn expressions_of_policies_are_checked() {
     assert_eq!(patches("[1]"), Err("must evaluate to list(JSONPatch) but got list(int)".into()));
     let object = policy.with_messages().check("object", Expected::Object);
     assert_eq!(object, Err("must evaluate to Object but got dyn".into()));
+}
+
+/// The errors are those of Kubernetes 1.36.3.
+#[test]
+fn literals_are_checked_last() {
+    refuses("self.name.matches('(')", "1:19: invalid matches argument");
+    refuses("matches('(', self.name)", "1:9: invalid matches argument");
+    refuses("duration('1h') > duration('1x')", "1:27: invalid duration argument");
+    refuses("timestamp('2026') < self.since", "1:11: invalid timestamp argument");
+    refuses("timestamp('x') < self.since && self.b", "1:36: undefined field 'b'");
+    let both = "[1, 'a'].size() > 1 && duration('x') == duration('1h')";
+    let why = program::type_of(both, &environment()).expect_err("it is refused");
+    assert!(why.contains("1:5: expected type 'int' but found 'string'"), "{why}");
+    assert!(why.contains("1:33: invalid duration argument"), "{why}");
 }

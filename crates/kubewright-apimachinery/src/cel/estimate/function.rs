@@ -6,7 +6,7 @@ use super::{
     LIST, Part, Place,
     span::{Span, divided},
 };
-use crate::cel::check::Type;
+use crate::cel::{check::Type, macros::SORT};
 
 /// The cost of a check of a permission.
 const CHECK: Span = Span::exactly(350_000);
@@ -155,6 +155,7 @@ fn library(name: &str, target: Option<&Part<'_>>, arguments: &[Part<'_>]) -> Opt
         ("lists.range", ..) | ("slice" | "reverse" | "flatten" | "distinct" | "sort", Some(_), _) => {
             lists(name, target, arguments)
         }
+        (SORT, _, [keys]) => lists("sort", Some(keys), &[]),
         (operators::EQUALS, _, [left, right]) => match (&left.of, &right.of) {
             // Formats are compared by their text.
             (Type::Opaque("kubernetes.NamedFormat"), Type::Opaque(_)) => only(Span { min: 1, max: 64 }.traversed()),

@@ -1,7 +1,7 @@
 //! The cost of an expression before it is evaluated, by the greatest sizes that the schema of its variables allows.
 //!
 //! The estimate is that of kube-apiserver (`cel-go/checker/cost.go`, `k8s.io/apiserver/pkg/cel/library/cost.go`), since it decides
-//! which rules may be stored. Expressions with macros that the parser doesn't expand have an estimate that is too low.
+//! which rules may be stored.
 
 mod function;
 mod span;
@@ -17,8 +17,9 @@ use kube_cel::cel::{
 
 use self::span::Span;
 use super::{
-    check::{Environment, Type, UNEXPANDED, resolve},
+    check::{Environment, Type, resolve},
     expression::NAMESPACES,
+    macros,
 };
 
 /// The units for a list, a map, or a message that an expression creates.
@@ -194,10 +195,6 @@ impl<'t, 'l> Estimator<'t, 'l> {
     }
 
     fn call(&mut self, call: &'t CallExpr) -> Part<'l> {
-        if UNEXPANDED.contains(&call.func_name.as_str()) {
-            let target = call.target.as_ref().map_or(Span::ZERO, |target| self.part(target).cost);
-            return Part { size: Some(Span::ZERO), ..Part::new(target.plus(Span::ONE), Type::Unknown) };
-        }
         let mut name = call.func_name.clone();
         let mut target = None;
         if let Some(tree) = &call.target {
@@ -264,16 +261,32 @@ impl<'t, 'l> Estimator<'t, 'l> {
         let range = self.part(&tree.iter_range);
         let start = self.part(&tree.accu_init);
         let before = range.cost.plus(start.cost);
+        if macros::is_binding(tree) {
+            self.locals.push(Local { name: &tree.accu_var, part: start, fallback: None });
+            let result = self.part(&tree.result);
+            self.locals.pop();
+            return Part { cost: before.plus(result.cost), ..result };
+        }
         let accumulator = Part { place: Place::Outside, ..start.clone() };
         // Only its type and its entries are known while it grows.
         let is_collection = start.entries.is_some();
         let accumulator = if is_collection { Part { size: Some(Span::ZERO), ..accumulator } } else { accumulator };
         self.locals.push(Local { name: &tree.accu_var, part: accumulator, fallback: None });
-        let variable = self.iteration(&range);
-        self.locals.push(Local { name: &tree.iter_var, ..variable });
+        let outer = self.locals.len();
+        match &tree.iter_var2 {
+            None => {
+                let variable = self.iteration(&range);
+                self.locals.push(Local { name: &tree.iter_var, ..variable });
+            }
+            Some(second) => {
+                let [key, value] = self.entry(&range);
+                self.locals.push(Local { name: &tree.iter_var, ..key });
+                self.locals.push(Local { name: second, ..value });
+            }
+        }
         let condition = self.part(&tree.loop_cond);
         let step = self.part(&tree.loop_step);
-        self.locals.pop();
+        self.locals.truncate(outer);
         let result = self.part(&tree.result);
         self.locals.pop();
         let count = range.size();
@@ -286,23 +299,39 @@ impl<'t, 'l> Estimator<'t, 'l> {
 
     /// Returns the variable for the items of a list, or the keys of a map.
     fn iteration(&self, range: &Part<'l>) -> Local<'t, 'l> {
-        let is_list = range.entries.map_or(matches!(range.of, Type::List(_)), |entries| entries.is_list);
-        let of = match &range.of {
-            Type::List(items) => (**items).clone(),
-            Type::Map(entry) => entry[0].clone(),
-            Type::Dyn => Type::Dyn,
-            _ => Type::Unknown,
+        let [key, value] = self.entry(range);
+        if is_list(range) { value } else { key }
+    }
+
+    /// Returns the variables for the indexes and items of a list, or the keys and values of a map.
+    fn entry(&self, range: &Part<'l>) -> [Local<'t, 'l>; 2] {
+        let [key, value] = match &range.of {
+            Type::List(items) => [Type::Int, (**items).clone()],
+            Type::Map(entry) => (**entry).clone(),
+            Type::Dyn => [Type::Dyn, Type::Dyn],
+            _ => [Type::Unknown, Type::Unknown],
         };
-        let place = match range.place {
+        let key_place = match range.place {
             // The keys of a map have no limit of their own, and count as empty.
-            Place::At(limits) if !is_list => limits.items.as_ref().map_or(Place::Undescribed, |_| Place::At(&NOTHING)),
+            Place::At(limits) if !is_list(range) => {
+                limits.items.as_ref().map_or(Place::Undescribed, |_| Place::At(&NOTHING))
+            }
+            Place::At(_) => Place::Undescribed,
             place => self.inside(place),
         };
-        let fallback = range.entries.map(|entries| if is_list { entries.value } else { entries.key });
-        Local { name: "", part: Part { place, ..Part::new(Span::ONE, of) }, fallback }
+        let local =
+            |of, place, fallback| Local { name: "", part: Part { place, ..Part::new(Span::ONE, of) }, fallback };
+        [
+            local(key, key_place, range.entries.map(|entries| entries.key)),
+            local(value, self.inside(range.place), range.entries.map(|entries| entries.value)),
+        ]
     }
 }
 
+/// Returns whether a comprehension iterates over a list.
+fn is_list(range: &Part<'_>) -> bool {
+    range.entries.map_or(matches!(range.of, Type::List(_)), |entries| entries.is_list)
+}
 static NOTHING: SizeLimits = SizeLimits { greatest: 0, fields: BTreeMap::new(), items: None };
 
 fn count(number: usize) -> Span {

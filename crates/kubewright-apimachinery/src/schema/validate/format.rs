@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::name;
+use crate::{name, url::Url};
 
 /// Returns whether `text` has the format. Every text matches an unknown format.
 pub(crate) fn is_format(format: &str, text: &str) -> bool {
@@ -22,7 +22,7 @@ pub(crate) fn is_format(format: &str, text: &str) -> bool {
         "mac" => is_mac(text),
         "hostname" => is_hostname(text),
         "email" => is_email(text),
-        "uri" => is_uri(text),
+        "uri" => Url::parse(text).is_ok(),
         "bsonobjectid" => text.len() == 24 && is_hex(text),
         "hexcolor" => is_hex_color(text),
         "rgbcolor" => is_rgb_color(text),
@@ -205,23 +205,6 @@ fn is_email(text: &str) -> bool {
 }
 
 /// Checks an absolute URI or an absolute path.
-fn is_uri(text: &str) -> bool {
-    if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    text.split_once(':').is_some_and(|(scheme, _)| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    })
-}
-
-fn has_whole_escapes(text: &str) -> bool {
-    text.split('%').skip(1).all(|after| after.get(..2).is_some_and(is_hex))
-}
-
 fn is_hex_color(text: &str) -> bool {
     let digits = text.strip_prefix('#').unwrap_or(text);
     matches!(digits.len(), 3 | 6) && is_hex(digits)
