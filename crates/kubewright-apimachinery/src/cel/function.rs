@@ -1,15 +1,11 @@
 //! Function calls. Functions on whole values and strings are evaluated here, without copies. All other library
-//! functions are those of `kube-cel`, which takes copies of its arguments.
+//! functions are those of [`library`].
 
 use std::{cmp::Ordering, sync::Arc};
 
-use kube_cel::{
-    KubeCelExt,
-    cel::{
-        Context, IdedExpr, Value,
-        common::ast::{CallExpr, Expr},
-        objects::{Key, Map, Opaque, ValueType},
-    },
+use kube_cel::cel::{
+    Value,
+    objects::{Key, Map, Opaque, ValueType},
 };
 use regex::Regex;
 
@@ -18,6 +14,7 @@ use super::{
     cost::{Exceeded, Meter, of_match, tenth},
     evaluate::{Evaluated, Evaluation, Failure, LIST, optional, optional_of},
     expression::{Call, Expression},
+    library,
     macros::SORT,
 };
 use crate::{pattern, url::Url};
@@ -34,14 +31,6 @@ const COUNTED: usize = 256;
 
 /// The cost of a permission check, which allows two per expression.
 const CHECK: u64 = 350_000;
-
-thread_local! {
-    /// The function library. It is too large to build for each call, and can't be shared between threads.
-    static LIBRARY: Context<'static> = Context::default().with_all();
-}
-
-/// The variables that hold the arguments of a library function.
-const NAMES: [&str; 6] = ["@0", "@1", "@2", "@3", "@4", "@5"];
 
 impl<'e> Evaluation<'e> {
     pub(super) fn call(&mut self, call: &'e Call) -> Evaluated {
@@ -113,7 +102,7 @@ impl<'e> Evaluation<'e> {
             }
             (SORT, [Value::List(items), Value::List(keys)]) => sorted(items, keys),
             ("or" | "orValue", [value, other]) if optional(value).is_some() => Ok(other.clone()),
-            (name, _) => library(name, call.method, values),
+            (name, _) => Ok(library::call(name, call.method, values)?),
         }
     }
 
@@ -274,32 +263,4 @@ fn sorted(items: &[Value], keys: &[Value]) -> Evaluated {
     let mut pairs: Vec<_> = keys.iter().zip(items).collect();
     pairs.sort_by(|(left, _), (right, _)| left.partial_cmp(right).unwrap_or(Ordering::Equal));
     Ok(Value::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
-}
-
-/// Calls a function of the library with copies of the arguments.
-fn library(name: &str, method: bool, values: Vec<Value>) -> Evaluated {
-    if values.len() > NAMES.len() {
-        return Err(Failure::no_such_overload());
-    }
-    let variable = |name: &str| IdedExpr { id: 0, expr: Expr::Ident(name.to_owned()) };
-    let mut arguments = NAMES.iter().take(values.len()).map(|name| variable(name));
-    let (target, function) = match name.split_once('.') {
-        Some((namespace, function)) => (Some(variable(namespace)), function),
-        None if method => (arguments.next(), name),
-        None => (None, name),
-    };
-    let call = CallExpr { func_name: function.to_owned(), target: target.map(Box::new), args: arguments.collect() };
-    let call = IdedExpr { id: 0, expr: Expr::Call(call) };
-    LIBRARY.with(|library| {
-        let mut context = library.new_inner_scope();
-        for (name, value) in NAMES.into_iter().zip(values) {
-            context.add_variable_from_value(name, value);
-        }
-        Ok(context.resolve(&call)?)
-    })
-}
-
-/// Calls a conversion of a string, such as `timestamp`. Returns `None` if the string is not in its format.
-pub(crate) fn convert(function: &str, text: &str) -> Option<Value> {
-    library(function, false, vec![text.into()]).ok()
 }

@@ -14,6 +14,7 @@ mod estimate;
 mod evaluate;
 mod expression;
 mod function;
+mod library;
 mod macros;
 mod malformed;
 mod match_conditions;
@@ -36,6 +37,6 @@ pub(crate) use self::{
     check::{Environment, Fields, Type},
     cost::{Budget, Pace},
     estimate::SizeLimits,
-    function::convert,
+    library::convert,
     program::{Checked, Error, LazyProgram, Program, check_rule, type_of},
 };

@@ -26,7 +26,7 @@ pub(in crate::cel) use self::{environment::REQUEST, overloads::resolve};
 use self::{overloads::NoOverload, positions::Tokens, types::Bindings};
 use super::{
     expression::{ACCUMULATOR, NAMESPACES, TYPES},
-    function::convert,
+    library::convert,
     macros::{INSERT, Macro, SORT},
     message::{JSON_PATCH, OBJECT},
 };
