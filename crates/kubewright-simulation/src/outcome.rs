@@ -1,6 +1,6 @@
 //! The result of a run.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     history::History,
@@ -29,4 +29,6 @@ pub struct Outcome {
     pub(crate) calm: Calm,
     /// The states that were reached.
     pub(crate) states: BTreeSet<u64>,
+    /// When faults ended, in virtual time since the start; `None` if the run was over before.
+    pub(crate) faults_ended: Option<Duration>,
 }

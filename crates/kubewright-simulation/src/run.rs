@@ -24,7 +24,7 @@ use crate::{
 
 /// The virtual time at which each run starts.
 const START: &str = "2020-01-30T10:00:00Z";
-/// How long the operator has after the user's last step, in virtual time. The longest back-off is 1000 seconds.
+/// How long the operator has after the user's last step and after the last fault, in virtual time. The longest back-off is 1000 seconds.
 const SETTLE: Duration = Duration::from_secs(1800);
 /// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
 /// later.
@@ -131,7 +131,12 @@ async fn play(scenario: &Scenario, schedule: &Schedule, sim: &Sim, state: &State
         state.follow();
         return;
     }
-    sim.advance(if schedule.is_longer() { SETTLE + SETTLE_WORLD } else { SETTLE }).await;
+    let settle = if schedule.is_longer() { SETTLE + SETTLE_WORLD } else { SETTLE };
+    sim.advance(settle).await;
+    // The operator has as much time after a fault at one of its late requests.
+    if let Some(rest) = state.end_faults().and_then(|since| settle.checked_sub(since)) {
+        sim.advance(rest).await;
+    }
     state.check_finally();
     state.ask(|oracle, seen| oracle.at_rest(seen));
     sim.advance(QUIET).await;

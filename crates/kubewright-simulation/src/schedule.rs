@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::{Fault, UserFault, WorldFault};
+use crate::fault::{EventFault, Fault, ProcessFault, UserFault, WorldFault};
 
 /// The faults of a run, with the seed of its random numbers. The same schedule makes the same run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,9 +106,17 @@ impl Schedule {
         self.injections.iter().all(|injection| of_world(injection.fault))
     }
 
-    /// Returns whether the operator is served an older state after a restart.
+    /// Returns whether the operator may be served an object from before its deletion: after a restart with an older state, or if the user
+    /// creates the object again while events are late.
     pub(crate) fn is_behind(&self) -> bool {
-        self.injections.iter().any(|injection| matches!(injection.fault, Fault::Restart(_)))
+        let has = |is: fn(Fault) -> bool| self.injections.iter().any(|injection| is(injection.fault));
+        let is_late = has(|fault| match fault {
+            Fault::Event(fault) => matches!(fault, EventFault::Delayed | EventFault::Overtaken),
+            Fault::Process(fault) => matches!(fault, ProcessFault::ServerUnavailable | ProcessFault::TakenOver),
+            _ => false,
+        });
+        let is_recreated = has(|fault| fault == Fault::User(UserFault::Recreated));
+        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && is_recreated)
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the

@@ -97,6 +97,10 @@ struct Inner {
     outage_until: Duration,
     /// Until when a webhook is unavailable, in virtual time since the start.
     webhook_unavailable_until: Duration,
+    /// When the latest fault happened, in virtual time since the start.
+    latest_fault: Option<Duration>,
+    /// When faults ended, in virtual time since the start.
+    faults_ended: Option<Duration>,
     /// Whether the namespace of the user is being deleted, or is gone.
     has_no_namespace: bool,
     /// The number of the watch whose event has arrived last.
@@ -148,6 +152,8 @@ impl State {
             late_until: Duration::ZERO,
             outage_until: Duration::ZERO,
             webhook_unavailable_until: Duration::ZERO,
+            latest_fault: None,
+            faults_ended: None,
             has_no_namespace: false,
             last_arrival: None,
             arrived: Arc::default(),
@@ -311,6 +317,14 @@ impl State {
 
     pub(crate) fn is_webhook_unavailable(&self) -> bool {
         self.clock.monotonic() < self.inner.lock().webhook_unavailable_until
+    }
+
+    /// Lets no further fault happen. Returns how long ago the latest one was.
+    pub(crate) fn end_faults(&self) -> Option<Duration> {
+        let mut inner = self.inner.lock();
+        let now = self.clock.monotonic();
+        inner.faults_ended = Some(now);
+        inner.latest_fault.map(|at| now.saturating_sub(at))
     }
 
     /// Ends the namespace of the user.
@@ -491,16 +505,21 @@ impl State {
             reconciles: inner.reconciled,
             unreached: inner.injections.iter().filter(|(_, has)| !has).map(|(it, _)| it.clone()).collect(),
             states: std::mem::take(&mut inner.coverage).reached(),
+            faults_ended: inner.faults_ended,
         }
     }
 }
 
 impl Inner {
-    /// Returns the fault at a point, which happens once.
+    /// Returns the fault at a point, which happens once, and not after faults have ended.
     fn take(&mut self, at: Duration, point: &Point) -> Option<Fault> {
+        if self.faults_ended.is_some() {
+            return None;
+        }
         let due = self.injections.iter_mut().find(|(it, has_happened)| !has_happened && it.point == *point);
         let (injection, has_happened) = due?;
         *has_happened = true;
+        self.latest_fault = Some(at);
         let (text, fault) = (injection.to_string(), injection.fault);
         self.history.push(at, Entry::Fault(text));
         Some(fault)

@@ -50,7 +50,8 @@ impl Plan {
         let (mut places, mut events, mut deletions) = (Vec::new(), 0, Vec::new());
         let mut add =
             |point, faults: Vec<Fault>, object: &str| places.push(Place { point, faults, object: object.into() });
-        for record in calm.history.records() {
+        let is_disturbed = |at: u64| calm.faults_ended.is_none_or(|end| u128::from(at) < end.as_millis());
+        for record in calm.history.records().iter().take_while(|record| is_disturbed(record.at)) {
             match &record.entry {
                 Entry::Request(request) if request.resource != "leases" => {
                     if let Some(nth) = request.write {

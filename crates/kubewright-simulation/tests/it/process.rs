@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, api::ObjectMeta};
 use kubewright::prelude::*;
-use kubewright_simulation::{Budget, Fault, Scenario, Sim, fault::ProcessFault, story};
+use kubewright_simulation::{
+    Budget, Fault, Point, Scenario, Schedule, Sim, fault::ProcessFault, history::Entry, story,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,4 +79,45 @@ fn an_operator_that_looks_first_is_not_blamed() {
     let story = search.failures.first().map(|failure| story::text("patient", failure));
     assert_eq!(story, None);
     assert!(search.is_complete && search.requests > search.writes, "{} requests", search.requests);
+}
+
+/// Applies its config map whenever it runs.
+struct Applying;
+
+impl Reconciler<Ticket> for Applying {
+    type Error = ClientError;
+
+    async fn reconcile(&self, ticket: &Ticket, ctx: &Context<Ticket>) -> Result<Action, ClientError> {
+        let metadata = ObjectMeta { name: ticket.metadata.name.clone(), ..ObjectMeta::default() };
+        ctx.apply_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        Ok(Action::await_change())
+    }
+}
+
+async fn is_applied(sim: &Sim) {
+    sim.create(&Ticket::new("one", TicketSpec {})).await;
+    sim.until("it is applied", |world| world.get::<ConfigMap>("one").is_some()).await;
+}
+
+/// A process that is started again applies what it has applied before, so none is killed in the hour without writes. Watches that begin
+/// again are requests of that hour.
+#[test]
+fn no_fault_happens_at_rest() {
+    let register =
+        |manager: Manager| manager.kind::<Ticket>().controller(Controller::<Ticket>::new(Applying).owns::<ConfigMap>());
+    let scenario = Scenario::new("applies", register, is_applied);
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
+    let mut requests = calm.history.records().iter().filter_map(|record| match &record.entry {
+        Entry::Request(request) if request.resource != "leases" => Some((record.at, request.number)),
+        _ => None,
+    });
+    let (at, number) = requests.next_back().unwrap();
+    assert!(at > 1_800_000, "the last request is at {at} ms");
+    let fault = Fault::Process(ProcessFault::Killed);
+    let killed = scenario.run(&Schedule::calm(0).with(Point::Request(number), fault)).unwrap();
+    assert_eq!(killed.findings, []);
+    assert_eq!(killed.unreached.len(), 1);
+    let search = scenario.search(&Budget::default()).unwrap();
+    let story = search.failures.first().map(|failure| story::text("applies", failure));
+    assert_eq!(story, None);
 }
