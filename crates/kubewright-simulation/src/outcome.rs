@@ -24,7 +24,7 @@ pub struct Outcome {
     pub steps: usize,
     /// The number of reconciles that have ended.
     pub reconciles: usize,
-    /// The faults of the schedule that didn't happen, because the run didn't reach their points.
+    /// The faults of the schedule that didn't happen, because the run didn't reach their points before faults ended.
     pub unreached: Vec<Injection>,
     pub(crate) calm: Calm,
     /// The states that were reached.

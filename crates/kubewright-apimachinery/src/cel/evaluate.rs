@@ -368,8 +368,7 @@ impl<'e> Evaluation<'e> {
         let inserted = inserted.iter().map(|part| self.evaluate(part)).collect::<Result<Vec<_>, _>>()?;
         // The accumulator and the call.
         self.meter.charge(2)?;
-        let (accumulator, more) = (self.take_accumulator()?, inserted.as_slice());
-        let (Value::Map(Map { map: mut entries }), true) = (accumulator, !more.is_empty()) else {
+        let Value::Map(Map { map: mut entries }) = self.take_accumulator()? else {
             return Err(Failure::no_such_overload());
         };
         let place = Arc::make_mut(&mut entries);
@@ -382,7 +381,7 @@ impl<'e> Evaluation<'e> {
                 Ok(())
             }
         };
-        match more {
+        match inserted.as_slice() {
             [key, value] => insert(key_of(key)?, value)?,
             [Value::Map(more)] => {
                 let mut more: Vec<_> = more.map.iter().collect();
@@ -435,7 +434,7 @@ impl<'e> Evaluation<'e> {
                 (Some(second), Some(map)) => {
                     let value = KeyRef::try_from(item).ok().and_then(|key| map.get(&key)).cloned();
                     self.locals.push((&parts.item, Ok(item.clone())));
-                    self.locals.push((second, value.ok_or_else(String::new)));
+                    self.locals.push((second, Ok(value.unwrap_or(Value::Null))));
                 }
             }
             let accumulated = match self.evaluate(&parts.step) {

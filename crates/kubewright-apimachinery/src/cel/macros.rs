@@ -183,7 +183,8 @@ fn of_entry(entry: &EntryExpr) -> usize {
     }
 }
 
-/// A comprehension with two variables: the index and the item of a list, or the key and the value of a map.
+/// A comprehension with two variables: the index and the item of a list, or the key and the value of a map. With one, it has the item of a
+/// list or the key of a map.
 fn comprehension(
     found: Macro,
     range: IdedExpr,
@@ -247,20 +248,9 @@ fn optional(found: Macro, target: IdedExpr, variable: String, mut arguments: Vec
     call(operators::CONDITIONAL, vec![method(target, "hasValue", vec![]), some, optional("none", vec![])]).expr
 }
 
-/// The list sorted by what the argument makes of each item.
-fn sorted(target: IdedExpr, variable: String, mut arguments: Vec<IdedExpr>) -> Expr {
-    let last = arguments.pop().unwrap_or_default();
-    let keys = ComprehensionExpr {
-        iter_range: name(SORTED),
-        iter_var: variable,
-        iter_var2: None,
-        accu_var: ACCUMULATOR.to_owned(),
-        accu_init: list(vec![]),
-        loop_cond: boolean(true),
-        loop_step: call(operators::ADD, vec![name(ACCUMULATOR), list(vec![last])]),
-        result: name(ACCUMULATOR),
-    };
-    let keys = node(Expr::Comprehension(Box::new(keys)));
+/// The list, sorted by the values of the argument for its items.
+fn sorted(target: IdedExpr, variable: String, arguments: Vec<IdedExpr>) -> Expr {
+    let keys = node(comprehension(Macro::TransformList, name(SORTED), variable, None, arguments));
     bound(SORTED.to_owned(), target, method(name(SORTED), SORT, vec![keys])).expr
 }
 

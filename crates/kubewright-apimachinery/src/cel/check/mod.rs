@@ -364,15 +364,15 @@ impl<'e> Checker<'e, '_> {
         let at = self.tokens.after("(");
         let [first, second] = match found {
             Macro::OptionalMap | Macro::OptionalFlatMap => [self.content(&range, at), Type::Unknown],
-            Macro::SortBy => [self.iterated(&range, at, 1), Type::Unknown],
-            _ => [self.iterated(&range, range_at, 0), self.iterated(&range, range_at, 1)],
+            Macro::SortBy => [self.item(&range, at), Type::Unknown],
+            _ => self.entry(&range, range_at),
         };
         if found == Macro::SortBy && matches!(target.expr, Expr::Literal(_) | Expr::Map(_) | Expr::Struct(_)) {
             self.syntax.push((range_at, UNSORTABLE.to_owned()));
         }
         let outer = self.locals.len();
         let (names, rest) = call.args.split_at(found.variables());
-        for (argument, of) in names.iter().zip([first, second]) {
+        for (argument, of) in names.iter().zip([first.clone(), second]) {
             let Expr::Ident(name) = &argument.expr else {
                 let (_, at) = self.expression(argument);
                 self.syntax.push((at, found.name_expected().to_owned()));
@@ -384,13 +384,13 @@ impl<'e> Checker<'e, '_> {
             }
             self.locals.push((name, of));
         }
-        let of = self.macro_result(found, &range, rest, at);
+        let of = self.macro_result(found, [&range, &first], rest, at);
         self.locals.truncate(outer);
         (of, at)
     }
 
-    /// Returns the type of a macro's result, whose variables are declared.
-    fn macro_result(&mut self, found: Macro, range: &Type, arguments: &'e [IdedExpr], at: usize) -> Type {
+    /// Returns the type of a macro's result, by the types of its target and of its first variable. Its variables are declared.
+    fn macro_result(&mut self, found: Macro, [range, first]: [&Type; 2], arguments: &'e [IdedExpr], at: usize) -> Type {
         let filter = match arguments {
             [filter, _] => Some(self.expression(filter).0),
             _ => None,
@@ -414,9 +414,7 @@ impl<'e> Checker<'e, '_> {
             Macro::SortBy => self.overload(SORT, true, &[range.clone(), Type::list(last)], at),
             _ => {
                 let made = match found {
-                    Macro::TransformMap => {
-                        Type::map(self.locals.iter().rev().nth(1).map_or(Type::Unknown, |(_, of)| of.clone()), last)
-                    }
+                    Macro::TransformMap => Type::map(first.clone(), last),
                     Macro::TransformMapEntry => {
                         let empty = Type::map(Type::Unknown, Type::Unknown);
                         self.overload(INSERT, false, &[empty, last], at)
@@ -446,20 +444,24 @@ impl<'e> Checker<'e, '_> {
         }
     }
 
-    /// Returns the type of what a comprehension iterates over: the indexes (0) or items (1) of a list, the keys or values of a map.
-    fn iterated(&mut self, range: &Type, at: usize, part: usize) -> Type {
+    /// Returns the type of what a comprehension with one variable iterates over: the items of a list, or the keys of a map.
+    fn item(&mut self, range: &Type, at: usize) -> Type {
+        let [key, value] = self.entry(range, at);
+        if matches!(range, Type::Map(_)) { key } else { value }
+    }
+
+    /// Returns the types of the indexes and items of a list, or of the keys and values of a map.
+    fn entry(&mut self, range: &Type, at: usize) -> [Type; 2] {
         match range {
-            Type::List(_) if part == 0 => Type::Int,
-            Type::List(items) => (**items).clone(),
-            Type::Map(entry) => entry[part].clone(),
-            Type::Dyn => Type::Dyn,
-            Type::Unknown | Type::Parameter(_) => Type::Unknown,
-            _ if part == 0 => Type::Unknown,
+            Type::List(items) => [Type::Int, (**items).clone()],
+            Type::Map(entry) => (**entry).clone(),
+            Type::Dyn => [Type::Dyn, Type::Dyn],
+            Type::Unknown | Type::Parameter(_) => [Type::Unknown, Type::Unknown],
             other => {
                 let why = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
-                self.error(at, why)
+                [Type::Unknown, self.error(at, why)]
             }
         }
     }
@@ -488,7 +490,7 @@ impl<'e> Checker<'e, '_> {
         let at = self.tokens.after("(");
         self.tokens.after(&tree.iter_var);
         self.tokens.after(",");
-        let item = self.iterated(&range, range_at, if matches!(range, Type::Map(_)) { 0 } else { 1 });
+        let item = self.item(&range, range_at);
         self.locals.push((&tree.iter_var, item));
         let found = self.step(&tree.loop_step, at);
         self.locals.pop();
@@ -535,8 +537,8 @@ impl<'e> Checker<'e, '_> {
     }
 }
 
-/// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression. As in cel-go, it is
-/// the text if `matches` isn't called as a method.
+/// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression. As in cel-go, the first
+/// argument of `matches` has to be a regular expression even if `matches` isn't called as a method, although it is the text then.
 fn is_valid(function: &str, text: &str) -> bool {
     match function {
         "duration" | "timestamp" => convert(function, text).is_some(),

@@ -204,7 +204,6 @@ fn is_email(text: &str) -> bool {
     local_fits && is_hostname(domain)
 }
 
-/// Checks an absolute URI or an absolute path.
 fn is_hex_color(text: &str) -> bool {
     let digits = text.strip_prefix('#').unwrap_or(text);
     matches!(digits.len(), 3 | 6) && is_hex(digits)
