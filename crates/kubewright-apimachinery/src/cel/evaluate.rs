@@ -373,9 +373,7 @@ impl<'e> Evaluation<'e> {
         };
         let place = Arc::make_mut(&mut entries);
         let mut insert = |key: Key, value: &Value| match place.entry(key) {
-            Entry::Occupied(known) => {
-                Err(Failure::error(format!("insert failed: key {} already exists", key_text(known.key()))))
-            }
+            Entry::Occupied(known) => Err(Failure::error(format!("insert failed: key {} already exists", known.key()))),
             Entry::Vacant(place) => {
                 place.insert(value.clone());
                 Ok(())
@@ -498,10 +496,6 @@ fn element(container: &Value, key: &Value) -> Evaluated {
         }
         _ => Err(Failure::no_such_overload()),
     }
-}
-
-fn key_text(key: &Key) -> String {
-    KeyRef::try_from(&Value::from(key)).map(shown).unwrap_or_default()
 }
 
 fn shown(key: KeyRef<'_>) -> String {
