@@ -6,7 +6,6 @@
 //! writes the text.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -21,7 +20,10 @@ use prometheus::{
     proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
-use crate::version::{MAJOR, MINOR, VERSION};
+use crate::{
+    registry::Resource,
+    version::{MAJOR, MINOR, VERSION},
+};
 
 /// The upper bounds of the buckets of request durations in seconds.
 const BUCKETS: [f64; 23] = [
@@ -33,22 +35,61 @@ const MAX_LABELS: usize = 4_000;
 /// The value of `component`.
 const COMPONENT: &str = "apiserver";
 
-/// The labels of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What the labels of a request are made of.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
-    // What differs most comes first, since each request is looked up.
-    pub(crate) resource: Arc<str>,
+    /// `None` for a non-resource request.
+    pub(crate) resource: Option<Arc<Resource>>,
     pub(crate) verb: &'static str,
     /// The subresource; for a non-resource request, the path.
     pub(crate) subresource: &'static str,
-    pub(crate) group: Arc<str>,
-    pub(crate) version: Arc<str>,
     /// `resource`, `namespace`, `cluster`, or empty for a non-resource request.
     pub(crate) scope: &'static str,
     pub(crate) dry_run: bool,
 }
 
 impl Labels {
+    /// Returns the key of the table. `names` are the plural, the group and the version of the resource.
+    fn key<'a>(&self, [resource, group, version]: [&'a str; 3]) -> Key<&'a str> {
+        let Self { verb, subresource, scope, dry_run, .. } = *self;
+        Key { resource, verb, subresource, group, version, scope, dry_run }
+    }
+
+    fn names(&self) -> [&str; 3] {
+        match &self.resource {
+            Some(resource) => [&resource.plural, &resource.group, &resource.version],
+            None => [""; 3],
+        }
+    }
+}
+
+/// The labels of requests that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key<S> {
+    // What differs most comes first, since each request is looked up.
+    resource: S,
+    verb: &'static str,
+    subresource: &'static str,
+    group: S,
+    version: S,
+    scope: &'static str,
+    dry_run: bool,
+}
+
+impl Key<&str> {
+    fn to_owned(self) -> Key<Box<str>> {
+        let Self { resource, verb, subresource, group, version, scope, dry_run } = self;
+        let [resource, group, version] = [resource, group, version].map(Into::into);
+        Key { resource, verb, subresource, group, version, scope, dry_run }
+    }
+}
+
+impl Key<Box<str>> {
+    fn borrowed(&self) -> Key<&str> {
+        let Self { verb, subresource, scope, dry_run, .. } = *self;
+        Key { resource: &self.resource, verb, subresource, group: &self.group, version: &self.version, scope, dry_run }
+    }
+
     fn pairs(&self) -> Vec<LabelPair> {
         // Kubernetes leaves the component out for these paths.
         let component = match self.subresource {
@@ -91,19 +132,20 @@ struct Requests {
 /// The metrics of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    requests: Mutex<BTreeMap<Labels, Requests>>,
+    /// Sorted by the keys.
+    requests: Mutex<Vec<(Key<Box<str>>, Box<Requests>)>>,
     /// The number of requests in progress that don't change anything, and of those that do.
     in_flight: [AtomicI64; 2],
 }
 
 /// Counts a request as in progress until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    metrics: Arc<Metrics>,
+pub(crate) struct InFlight<'m> {
+    metrics: &'m Metrics,
     mutating: bool,
 }
 
-impl Drop for InFlight {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.metrics.in_flight[usize::from(self.mutating)].fetch_sub(1, Ordering::Relaxed);
     }
@@ -124,9 +166,9 @@ impl Drop for LongRunning {
 
 impl Metrics {
     /// Counts a request as in progress.
-    pub(crate) fn begin(self: &Arc<Self>, mutating: bool) -> InFlight {
+    pub(crate) fn begin(&self, mutating: bool) -> InFlight<'_> {
         self.in_flight[usize::from(mutating)].fetch_add(1, Ordering::Relaxed);
-        InFlight { metrics: self.clone(), mutating }
+        InFlight { metrics: self, mutating }
     }
 
     /// Counts a long-running request as running.
@@ -151,16 +193,20 @@ impl Metrics {
 
     fn with(&self, labels: &Labels, change: impl FnOnce(&mut Requests)) {
         let mut all = self.requests.lock();
-        if let Some(requests) = all.get_mut(labels) {
-            return change(requests);
-        }
-        let labels = if all.len() < MAX_LABELS {
-            labels.clone()
-        } else {
-            let empty: Arc<str> = "".into();
-            Labels { group: empty.clone(), version: empty.clone(), resource: empty, ..labels.clone() }
+        let find = |all: &[(Key<_>, _)], key: &Key<&str>| {
+            all.binary_search_by(|(known, _): &(Key<Box<str>>, Box<Requests>)| known.borrowed().cmp(key))
         };
-        change(all.entry(labels).or_default());
+        let mut key = labels.key(labels.names());
+        let mut found = find(&all, &key);
+        if found.is_err() && all.len() >= MAX_LABELS {
+            key = labels.key([""; 3]);
+            found = find(&all, &key);
+        }
+        let index = found.unwrap_or_else(|index| {
+            all.insert(index, (key.to_owned(), Box::default()));
+            index
+        });
+        change(&mut all[index].1);
     }
 
     /// Returns all metrics as text. `objects` is the number of stored objects by resource and group.
@@ -331,10 +377,16 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use kubewright_apimachinery::random::Random;
 
-    fn labels(resource: &str) -> Labels {
-        Labels { verb: "LIST", version: "v1".into(), resource: resource.into(), scope: "cluster", ..Labels::default() }
+    use super::*;
+    use crate::registry::builtin;
+
+    fn labels(plural: &str) -> Labels {
+        let registry = builtin::registry(&Random::seeded(1), &builtin::Indexes::default());
+        let mut resource = Resource::clone(&registry.find("", "v1", "pods").unwrap());
+        resource.plural = plural.into();
+        Labels { verb: "LIST", resource: Some(resource.into()), scope: "cluster", ..Labels::default() }
     }
 
     #[test]
@@ -372,13 +424,16 @@ mod tests {
 
     #[test]
     fn the_number_of_labels_is_bounded() {
-        let metrics = Metrics::default();
+        let (metrics, mut labels) = (Metrics::default(), labels(""));
+        let resource = labels.resource.take().unwrap();
         for number in 0..2 * MAX_LABELS {
-            metrics.record(&labels(&format!("r{number}")), 200, Duration::ZERO);
+            let resource = Resource { plural: format!("r{number}").into(), ..Resource::clone(&resource) };
+            metrics.record(&Labels { resource: Some(resource.into()), ..labels.clone() }, 200, Duration::ZERO);
         }
         let all = metrics.requests.lock();
         assert_eq!(all.len(), MAX_LABELS + 1);
-        let rest = Labels { version: "".into(), ..labels("") };
-        assert_eq!(all[&rest].codes, [(200, MAX_LABELS as u64)]);
+        assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
+        let (rest, requests) = &all[0];
+        assert_eq!((rest.borrowed(), &*requests.codes), (labels.key([""; 3]), &[(200, MAX_LABELS as u64)][..]));
     }
 }

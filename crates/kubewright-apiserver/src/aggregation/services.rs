@@ -1,6 +1,12 @@
 //! The APIServices of the cluster.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::watch;
@@ -87,13 +93,15 @@ impl ApiService {
 #[derive(Debug)]
 pub(crate) struct ApiServices {
     all: RwLock<BTreeMap<String, Arc<ApiService>>>,
-    /// True if any of them names a Service.
+    /// True if any of them names a Service. Each request reads it.
+    has_remote: AtomicBool,
+    /// The same, for a task that waits for the first one.
     any_remote: watch::Sender<bool>,
 }
 
 impl Default for ApiServices {
     fn default() -> Self {
-        Self { all: RwLock::default(), any_remote: watch::Sender::new(false) }
+        Self { all: RwLock::default(), has_remote: AtomicBool::new(false), any_remote: watch::Sender::new(false) }
     }
 }
 
@@ -109,6 +117,7 @@ impl ApiServices {
             all.remove(text(object, "/metadata/name"));
         }
         let any = all.values().any(|service| service.remote.is_some());
+        self.has_remote.store(any, Ordering::Release);
         self.any_remote.send_if_modified(|present| std::mem::replace(present, any) != any);
     }
 
@@ -118,7 +127,7 @@ impl ApiServices {
 
     /// Returns the APIServices that name a Service.
     pub(super) fn remote(&self) -> Vec<Arc<ApiService>> {
-        if !*self.any_remote.borrow() {
+        if !self.has_remote.load(Ordering::Acquire) {
             return Vec::new();
         }
         self.all.read().values().filter(|service| service.remote.is_some()).cloned().collect()
@@ -130,7 +139,7 @@ impl ApiServices {
 
     /// Returns the APIService of a path, if that names a Service. Without any, this is one load.
     pub(crate) fn remote_of(&self, path: &str) -> Option<Arc<ApiService>> {
-        if !*self.any_remote.borrow() {
+        if !self.has_remote.load(Ordering::Acquire) {
             return None;
         }
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());

@@ -1,6 +1,6 @@
 //! What surrounds the handling of every request: the headers of the response, metrics, and `HEAD`.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, header, request::Parts};
 use http_body::Body as _;
@@ -23,8 +23,8 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// The handling of one request.
-pub(super) struct Exchange {
-    state: Arc<State>,
+pub(super) struct Exchange<'s> {
+    state: &'s State,
     audit_id: HeaderValue,
     method: Method,
     /// The monotonic time at which the request arrived.
@@ -34,15 +34,15 @@ pub(super) struct Exchange {
     flow: Option<Flow>,
     /// The labels of the metrics, once the route is known.
     labels: Option<Labels>,
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlight<'s>>,
 }
 
-impl Exchange {
-    pub(super) fn begin(state: &Arc<State>, parts: &Parts) -> Self {
+impl<'s> Exchange<'s> {
+    pub(super) fn begin(state: &'s State, parts: &Parts) -> Self {
         let sent = parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty());
         let random = || HeaderValue::try_from(state.random.uuid()).unwrap_or(HeaderValue::from_static(""));
         Self {
-            state: state.clone(),
+            state,
             audit_id: sent.cloned().unwrap_or_else(random),
             method: parts.method.clone(),
             started: state.clock.monotonic(),
@@ -117,7 +117,7 @@ fn is_long_running(target: &Target) -> bool {
 
 /// Returns whether the response lasts as long as the client wants.
 fn is_long_running_label(labels: &Labels) -> bool {
-    labels.verb == "WATCH" || (!labels.resource.is_empty() && LONG_RUNNING.contains(&labels.subresource))
+    labels.verb == "WATCH" || (labels.resource.is_some() && LONG_RUNNING.contains(&labels.subresource))
 }
 
 /// Returns the labels of a request; `None` for routes that don't exist.
@@ -154,13 +154,5 @@ fn labels(parts: &Parts, route: &Route) -> Option<Labels> {
         "PATCH" if apply() => "APPLY",
         method => method,
     };
-    Some(Labels {
-        verb,
-        group: resource.group.clone(),
-        version: resource.version.clone(),
-        resource: resource.plural.clone(),
-        subresource,
-        scope,
-        dry_run: query.get("dryRun").is_some(),
-    })
+    Some(Labels { verb, resource: Some(resource.clone()), subresource, scope, dry_run: query.get("dryRun").is_some() })
 }

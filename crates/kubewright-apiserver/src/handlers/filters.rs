@@ -25,7 +25,7 @@ pub(super) fn filter(
     state: &State,
     parts: &Parts,
     route: &Route,
-    exchange: &mut Exchange,
+    exchange: &mut Exchange<'_>,
 ) -> Result<Arc<UserInfo>, Status> {
     let user = state.authenticator.authenticate(parts)?;
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;

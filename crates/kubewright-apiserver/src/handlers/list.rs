@@ -168,7 +168,10 @@ fn requested_version_of(call: &Call) -> Result<Option<u64>, String> {
 
 /// Waits for a revision in the future, up to a timeout.
 pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status> {
-    if store.revision() >= revision || tokio::time::timeout(FUTURE_TIMEOUT, store.reached(revision)).await.is_ok() {
+    if revision == 0
+        || store.revision() >= revision
+        || tokio::time::timeout(FUTURE_TIMEOUT, store.reached(revision)).await.is_ok()
+    {
         return Ok(());
     }
     let present = store.revision();

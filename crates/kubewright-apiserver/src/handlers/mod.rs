@@ -65,7 +65,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let mut exchange = Exchange::begin(&state, &parts);
-    let result = AssertUnwindSafe(respond(state, parts, body, &mut exchange)).catch_unwind().await;
+    let result = AssertUnwindSafe(respond(state.clone(), parts, body, &mut exchange)).catch_unwind().await;
     exchange.finish(match result {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => response::status(&status),
@@ -77,7 +77,7 @@ where
     })
 }
 
-async fn respond<B>(state: Arc<State>, parts: Parts, body: B, exchange: &mut Exchange) -> Result<Response, Status>
+async fn respond<B>(state: Arc<State>, parts: Parts, body: B, exchange: &mut Exchange<'_>) -> Result<Response, Status>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -140,11 +140,11 @@ where
         advice: advice.clone(),
         conversions: Conversions::default(),
     };
-    let (store, writes) = (call.state.store.clone(), !is_read);
+    let store = (!is_read).then(|| call.state.store.clone());
     let mut result = dispatch(call).await;
     // The router refuses these, which knows nothing of the kind.
     let is_routed = !matches!(&result, Err(status) if *status == Status::method_not_allowed());
-    if writes && result.is_ok() {
+    if let Some(store) = store.filter(|_| result.is_ok()) {
         // One place for all requests, since some write several objects.
         result = store.synced().await.map_err(Status::from).and(result);
     }
