@@ -181,7 +181,7 @@ impl ClusterOptions {
         let mut content = documents.into_iter().next().unwrap_or_default();
         let context = self.context.as_deref().unwrap_or(context);
         rename(&mut content, ContextNames { context, namespace: &self.namespace }, traces);
-        let text = yaml::documents([&content]).context("write the kubeconfig of the cluster")?;
+        let text = yaml::without_blocks(&content).context("write the kubeconfig of the cluster")?;
         let kubeconfig = KubeconfigFile::write(self.kubeconfig.as_deref(), &text)?;
         if !self.merge {
             return Ok((kubeconfig, None));

@@ -19,6 +19,16 @@ pub fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<Str
     Ok(objects.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
+/// Writes an object with each text on the line of its key, as kubectl writes kubeconfigs. Scripts read those by lines, and would find only the
+/// beginning of a block.
+///
+/// # Errors
+/// Returns an error if a value cannot be written as YAML.
+pub fn without_blocks(object: &Value) -> Result<String, YamlError> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(&Plain(object), options).map_err(|error| YamlError(error.to_string()))
+}
+
 /// Parses the documents of a text.
 ///
 /// # Errors
@@ -69,5 +79,14 @@ mod tests {
         let expected = "a:\n  half: 0.5\n  huge: 1.0e+300\n  text: \"yes\"\nb:\n- a: 2\n  z: 1\n";
         assert_eq!(documents([&object]).unwrap(), expected);
         assert_eq!(documents([&json!({"a": 1}), &json!({"b": 2})]).unwrap(), "a: 1\n---\nb: 2\n");
+    }
+
+    #[test]
+    fn long_texts_can_stay_on_their_lines() {
+        let long = "LS0t".repeat(100);
+        let object = json!({"key": long, "lines": "a\nb\n"});
+        let text = without_blocks(&object).unwrap();
+        assert_eq!(text, format!("key: {long}\nlines: \"a\\nb\\n\"\n"));
+        assert_eq!(read(&text).unwrap(), [object]);
     }
 }

@@ -164,7 +164,7 @@ fn parse(text: Option<&str>, path: &Path) -> Result<Value> {
 }
 
 fn text(kubeconfig: &Value) -> Result<String> {
-    yaml::documents([kubeconfig]).context("write the kubeconfig")
+    yaml::without_blocks(kubeconfig).context("write the kubeconfig")
 }
 
 /// Replaces a file as a whole, also if `path` is a symbolic link to it. Only the owner can read it afterwards.
