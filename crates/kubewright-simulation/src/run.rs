@@ -111,8 +111,8 @@ async fn execute(
     let mut outcome = state.finish();
     outcome.findings.retain(|finding| !options.omitted.contains_key(&finding.oracle));
     if schedule.is_behind() {
-        // It ends the run, but an operator that is served its object from before the deletion can't know better than to create its
-        // children, which are collected at once, until its cache has caught up.
+        // It ends the run, but an operator that is served an older state can't know better until its cache has caught up: it creates children of
+        // a deleted object, which are collected at once, or takes back what another process has applied.
         outcome.findings.retain(|finding| finding.oracle != "hot-loop");
     }
     Ok(outcome)

@@ -106,8 +106,9 @@ impl Schedule {
         self.injections.iter().all(|injection| of_world(injection.fault))
     }
 
-    /// Returns whether the operator may be served an object from before its deletion: after a restart with an older state, or if the user
-    /// creates the object again while events are late.
+    /// Returns whether the operator may act again and again on an older state, which it can't know to be one: it is served an object from before
+    /// its deletion after a restart with an older state, or if the user creates the object again while events are late; or one of two processes
+    /// applies what its events don't show yet, and the other one what they show.
     pub(crate) fn is_behind(&self) -> bool {
         let has = |is: fn(Fault) -> bool| self.injections.iter().any(|injection| is(injection.fault));
         let is_late = has(|fault| match fault {
@@ -115,8 +116,9 @@ impl Schedule {
             Fault::Process(fault) => matches!(fault, ProcessFault::ServerUnavailable | ProcessFault::TakenOver),
             _ => false,
         });
-        let is_recreated = has(|fault| fault == Fault::User(UserFault::Recreated));
-        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && is_recreated)
+        let is_disputed =
+            has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
+        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && is_disputed)
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
