@@ -1,7 +1,7 @@
 //! Searches for each bug, and runs its fixed operator. Prints the table of README.md, or writes it there.
 //!
 //! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each fixed operator makes this many runs, by default ten
-//! thousand; with 0, none. `--write` replaces the table in README.md by all rows.
+//! thousand; with 0, none. `--write` replaces the rows in README.md, each when it has been measured.
 
 #![allow(clippy::print_stdout, reason = "it is for a terminal")]
 
@@ -12,27 +12,41 @@ use kubewright::simulation::Budget;
 
 /// The number of runs after which a search for a bug gives up.
 const MOST: usize = 1000;
-/// The first line of the table.
+/// The first lines of the table.
 const HEAD: &str = "| bug | pattern | found as | faults after shrinking | runs | seconds | false alarms | described |";
+const RULE: &str = "|---|---|---|---|--:|--:|--:|---|";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (flags, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|it| it == "--write");
     let mut arguments = arguments.into_iter();
     let fixed = arguments.next().map_or(Ok(10_000), |runs| runs.parse())?;
     let parts: Vec<_> = arguments.collect();
-    let mut table = vec![HEAD.to_owned(), "|---|---|---|---|--:|--:|--:|---|".to_owned()];
-    table.iter().for_each(|line| println!("{line}"));
+    println!("{HEAD}\n{RULE}");
     let is_wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
     for bug in BUGS.iter().filter(|bug| is_wanted(bug.name())) {
-        table.push(row(bug, fixed)?);
-        println!("{}", table[table.len() - 1]);
+        let row = row(bug, fixed)?;
+        println!("{row}");
+        if !flags.is_empty() {
+            write(&row)?;
+        }
     }
-    if !flags.is_empty() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-        let text = fs::read_to_string(path)?;
-        let begin = text.find("\n| bug |").ok_or("README.md has no table")? + 1;
-        fs::write(path, format!("{}{}\n", &text[..begin], table.join("\n")))?;
-    }
+    Ok(())
+}
+
+/// Returns the bug that a row of a table is about.
+fn subject(row: &str) -> &str {
+    row.split('|').nth(1).unwrap_or_default().trim()
+}
+
+/// Writes a row into the table in README.md, in place of that of the same bug.
+fn write(row: &str) -> Result<(), Box<dyn Error>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let text = fs::read_to_string(path)?;
+    let begin = text.find("\n| bug |").ok_or("README.md has no table")? + 1;
+    let mut rows: Vec<_> = text[begin..].lines().skip(2).filter(|it| subject(it) != subject(row)).collect();
+    rows.push(row);
+    rows.sort_by_key(|row| subject(row));
+    fs::write(path, format!("{}{HEAD}\n{RULE}\n{}\n", &text[..begin], rows.join("\n")))?;
     Ok(())
 }
 
