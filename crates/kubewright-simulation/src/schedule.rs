@@ -179,4 +179,21 @@ mod tests {
         assert_eq!(line, r#"{"seed":7,"injections":[{"point":{"write":3},"fault":{"write":"answer-lost"}}]}"#);
         assert_eq!(line.parse::<Schedule>().unwrap(), schedule);
     }
+
+    #[test]
+    fn only_late_events_of_a_dispute_excuse_a_loop() {
+        let [overlapped, late, twice] = [
+            (Point::Request(3), Fault::Process(ProcessFault::Overlapped)),
+            (Point::Event(5), Fault::Event(EventFault::Delayed)),
+            (Point::Event(5), Fault::Event(EventFault::Doubled)),
+        ];
+        let recreated = (Point::Step(1), Fault::User(UserFault::Recreated));
+        let is_behind = |faults: &[(Point, Fault)]| {
+            faults.iter().fold(Schedule::calm(0), |schedule, (point, fault)| schedule.with(*point, *fault)).is_behind()
+        };
+        assert!(is_behind(&[overlapped, late]) && is_behind(&[recreated, late]));
+        for faults in [&[][..], &[overlapped], &[late], &[recreated], &[overlapped, twice], &[overlapped, recreated]] {
+            assert!(!is_behind(faults), "{faults:?}");
+        }
+    }
 }
