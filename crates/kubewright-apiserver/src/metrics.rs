@@ -64,7 +64,7 @@ impl Labels {
 }
 
 /// The labels of requests that are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<S> {
     // What differs most comes first, since each request is looked up.
     resource: S,
@@ -120,6 +120,7 @@ impl Key<Box<str>> {
 /// The requests with the same labels.
 #[derive(Debug, Default)]
 struct Requests {
+    labels: Key<Box<str>>,
     /// The number of responses by code.
     codes: Vec<(u16, u64)>,
     /// The number of requests in each bucket, and above the last one.
@@ -132,8 +133,8 @@ struct Requests {
 /// The metrics of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// Sorted by the keys.
-    requests: Mutex<Vec<(Key<Box<str>>, Box<Requests>)>>,
+    /// Sorted by their labels.
+    requests: Mutex<Vec<Requests>>,
     /// The number of requests in progress that don't change anything, and of those that do.
     in_flight: [AtomicI64; 2],
 }
@@ -193,9 +194,7 @@ impl Metrics {
 
     fn with(&self, labels: &Labels, change: impl FnOnce(&mut Requests)) {
         let mut all = self.requests.lock();
-        let find = |all: &[(Key<_>, _)], key: &Key<&str>| {
-            all.binary_search_by(|(known, _): &(Key<Box<str>>, Box<Requests>)| known.borrowed().cmp(key))
-        };
+        let find = |all: &[Requests], key: &Key<&str>| all.binary_search_by(|it| it.labels.borrowed().cmp(key));
         let mut key = labels.key(labels.names());
         let mut found = find(&all, &key);
         if found.is_err() && all.len() >= MAX_LABELS {
@@ -203,10 +202,10 @@ impl Metrics {
             found = find(&all, &key);
         }
         let index = found.unwrap_or_else(|index| {
-            all.insert(index, (key.to_owned(), Box::default()));
+            all.insert(index, Requests { labels: key.to_owned(), ..Requests::default() });
             index
         });
-        change(&mut all[index].1);
+        change(&mut all[index]);
     }
 
     /// Returns all metrics as text. `objects` is the number of stored objects by resource and group.
@@ -269,7 +268,8 @@ impl Metrics {
     /// Returns the metrics of requests.
     fn families(&self) -> Vec<MetricFamily> {
         let (mut totals, mut durations, mut running) = (Vec::new(), Vec::new(), Vec::new());
-        for (labels, requests) in &*self.requests.lock() {
+        for requests in &*self.requests.lock() {
+            let labels = &requests.labels;
             for (code, count) in &requests.codes {
                 let mut pairs = labels.pairs_with_dry_run();
                 pairs.insert(0, pair("code", &code.to_string()));
@@ -432,8 +432,8 @@ mod tests {
         }
         let all = metrics.requests.lock();
         assert_eq!(all.len(), MAX_LABELS + 1);
-        assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
-        let (rest, requests) = &all[0];
-        assert_eq!((rest.borrowed(), &*requests.codes), (labels.key([""; 3]), &[(200, MAX_LABELS as u64)][..]));
+        assert!(all.is_sorted_by(|one, other| one.labels < other.labels));
+        assert_eq!(all[0].labels.borrowed(), labels.key([""; 3]));
+        assert_eq!(all[0].codes, [(200, MAX_LABELS as u64)]);
     }
 }
