@@ -35,7 +35,7 @@ const MAX_LABELS: usize = 4_000;
 /// The value of `component`.
 const COMPONENT: &str = "apiserver";
 
-/// What the labels of a request are made of.
+/// The resource and the verb of a request, and whatever else its labels consist of. A clone copies no names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
     /// `None` for a non-resource request.
@@ -49,12 +49,13 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Returns the key of the table. `names` are the plural, the group and the version of the resource.
+    /// Returns the labels with these names: the plural, the group and the version of the resource.
     fn key<'a>(&self, [resource, group, version]: [&'a str; 3]) -> Key<&'a str> {
         let Self { verb, subresource, scope, dry_run, .. } = *self;
         Key { resource, verb, subresource, group, version, scope, dry_run }
     }
 
+    /// Returns the plural, the group and the version of the resource; empty for a non-resource request.
     fn names(&self) -> [&str; 3] {
         match &self.resource {
             Some(resource) => [&resource.plural, &resource.group, &resource.version],
@@ -63,7 +64,7 @@ impl Labels {
     }
 }
 
-/// The labels of requests that are counted together.
+/// The labels of requests that are counted together, by which they are sorted. The names are owned in the list, and borrowed to look for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<S> {
     // What differs most comes first, since each request is looked up.

@@ -116,9 +116,9 @@ impl Schedule {
             Fault::Process(fault) => matches!(fault, ProcessFault::ServerUnavailable | ProcessFault::TakenOver),
             _ => false,
         });
-        let is_disputed =
+        let can_conflict =
             has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
-        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && is_disputed)
+        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && can_conflict)
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_late_events_of_a_dispute_excuse_a_loop() {
+    fn late_events_excuse_a_loop_with_two_processes_or_an_object_created_again() {
         let [overlapped, late, twice] = [
             (Point::Request(3), Fault::Process(ProcessFault::Overlapped)),
             (Point::Event(5), Fault::Event(EventFault::Delayed)),
