@@ -190,3 +190,9 @@ impl fmt::Display for Record {
 fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
     value.serialize(serializer)
 }
+
+/// Returns `namespace/name`, or what there is of it.
+pub(crate) fn path(namespace: Option<&str>, name: Option<&str>) -> String {
+    let parts = [namespace, name].into_iter().flatten().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("/")
+}

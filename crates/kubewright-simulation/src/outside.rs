@@ -38,7 +38,7 @@ const QUOTA: &str = "simulation";
 /// Kinds that the cluster itself has to create, or that nobody counts.
 const UNCOUNTED: [&str; 6] = ["events", "leases", "endpoints", "endpointslices", "resourcequotas", "serviceaccounts"];
 /// What is in each namespace, and stays in one that is deleted.
-const OF_NAMESPACE: [&str; 2] = ["kube-root-ca.crt", "default"];
+const OF_NAMESPACE: [&str; 3] = ["kube-root-ca.crt", "default", "kubernetes"];
 
 /// What surrounds the operator.
 pub(crate) struct Outside {
@@ -219,8 +219,10 @@ impl Outside {
         while self.clock.monotonic() < end {
             let entries = self.cluster.api().registry().all();
             let entries = entries.iter().filter(|it| it.namespaced && it.verbs.contains(&"delete"));
+            // A kind of the operator may have the plural of a built-in one.
+            let is_own = |group: &str, plural: &str| self.own.contains(&(group.to_owned(), plural.to_owned()));
             let mut is_empty = true;
-            for entry in entries.filter(|it| !UNCOUNTED.contains(&&*it.plural)) {
+            for entry in entries.filter(|it| !UNCOUNTED.contains(&&*it.plural) || is_own(&it.group, &it.plural)) {
                 let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
                 let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
                 for name in self.state.read(|world| names(world, &entry.group, &entry.kind)) {

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     error::SimulationError,
+    fault::{Fault, UserFault},
     logs,
     oracle::{self, Calm, Expected},
     outcome::Outcome,
@@ -71,6 +72,8 @@ async fn execute(
         rules: described.rules.clone(),
         has_no_fault: schedule.injections.is_empty(),
         is_prompt: schedule.is_prompt(),
+        has_orphans: schedule.has(|fault| fault == Fault::User(UserFault::ChildrenOrphaned)),
+        deletes_children: schedule.has(|fault| fault == Fault::User(UserFault::DeletedInForeground)),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
     let has_webhooks = !described.webhooks.is_empty() || described.has_conversions;

@@ -106,19 +106,24 @@ impl Schedule {
         self.injections.iter().all(|injection| of_world(injection.fault))
     }
 
+    /// Returns whether a fault is one of these.
+    pub(crate) fn has(&self, is: fn(Fault) -> bool) -> bool {
+        self.injections.iter().any(|injection| is(injection.fault))
+    }
+
     /// Returns whether the operator may act again and again on an older state, which it can't know to be one: it is served an object from before
     /// its deletion after a restart with an older state, or if the user creates the object again while events are late; or one of two processes
     /// applies what its events don't show yet, and the other one what they show.
     pub(crate) fn is_behind(&self) -> bool {
-        let has = |is: fn(Fault) -> bool| self.injections.iter().any(|injection| is(injection.fault));
-        let is_late = has(|fault| match fault {
-            Fault::Event(fault) => matches!(fault, EventFault::Delayed | EventFault::Overtaken),
+        let is_late = self.has(|fault| match fault {
+            // After a watch has ended, the operator waits for a moment before it lists or watches again.
+            Fault::Event(fault) => !matches!(fault, EventFault::Died | EventFault::Doubled),
             Fault::Process(fault) => matches!(fault, ProcessFault::ServerUnavailable | ProcessFault::TakenOver),
             _ => false,
         });
-        let can_conflict =
-            has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
-        has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && can_conflict)
+        let can_conflict = self
+            .has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
+        self.has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && can_conflict)
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
@@ -187,11 +192,14 @@ mod tests {
             (Point::Event(5), Fault::Event(EventFault::Delayed)),
             (Point::Event(5), Fault::Event(EventFault::Doubled)),
         ];
+        let expired = (Point::Event(5), Fault::Event(EventFault::Expired));
         let recreated = (Point::Step(1), Fault::User(UserFault::Recreated));
         let is_behind = |faults: &[(Point, Fault)]| {
             faults.iter().fold(Schedule::calm(0), |schedule, (point, fault)| schedule.with(*point, *fault)).is_behind()
         };
-        assert!(is_behind(&[overlapped, late]) && is_behind(&[recreated, late]));
+        for faults in [[overlapped, late], [recreated, late], [recreated, expired]] {
+            assert!(is_behind(&faults), "{faults:?}");
+        }
         for faults in [&[][..], &[overlapped], &[late], &[recreated], &[overlapped, twice], &[overlapped, recreated]] {
             assert!(!is_behind(faults), "{faults:?}");
         }

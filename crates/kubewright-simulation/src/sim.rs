@@ -228,6 +228,11 @@ impl Sim {
     /// answer.
     async fn step(&self, what: String, step: impl AsyncFn(Option<Fault>) -> Result<Vec<Target>, String>) {
         let Some((fault, version)) = self.state.step(what) else { return };
+        if self.state.has_no_namespace() {
+            // It is refused for as long as there is no namespace, which the user doesn't make again.
+            self.state.give_up();
+            std::future::pending::<()>().await;
+        }
         let mut is_down = fault == Some(Fault::User(UserFault::OperatorDown));
         let is_other = !is_down;
         if is_down {

@@ -14,7 +14,7 @@ use crate::{
     control::Target,
     coverage::Coverage,
     fault::{BEHIND, EventFault, Fault, OUTAGE, ProcessFault, UNAVAILABLE},
-    history::{Entry, History, Request},
+    history::{Entry, History, Request, path},
     logs,
     oracle::{Answer, Created, Finding, Oracle, Seen},
     outcome::Outcome,
@@ -619,12 +619,6 @@ impl Inner {
             self.findings.push(finding);
         }
     }
-}
-
-/// Returns `namespace/name`, or what there is of it.
-fn path(namespace: Option<&str>, name: Option<&str>) -> String {
-    let parts = [namespace, name].into_iter().flatten().filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join("/")
 }
 
 impl std::fmt::Debug for State {

@@ -20,10 +20,11 @@
 //! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
 //! What was created is compared with the run without faults only if all faults are those of the operator and its connection; only at the end
-//! if a finalizer holds the object, or its children are deleted first.
+//! if a finalizer holds the object, or its children are deleted first, when there may also be fewer of them.
 //! With faults of the world, if the user creates objects again or changes a status, if finalizers hold children, and if two processes work at the
 //! same time, the conditions of the scenario and these comparisons are left out, unless it says that they hold then too
-//! ([`Scenario::unconditional`](crate::Scenario::unconditional)). A write at rest isn't one if the user couldn't go on.
+//! ([`Scenario::unconditional`](crate::Scenario::unconditional)). A write at rest isn't one if the user couldn't go on, or if the API server refuses it
+//! because of children that were left without an owner.
 //!
 //! A name is left out by [`Scenario::omit`](crate::Scenario::omit).
 
@@ -151,13 +152,17 @@ pub(crate) struct Expected<'a> {
     pub(crate) has_no_fault: bool,
     /// Whether no fault holds up requests.
     pub(crate) is_prompt: bool,
+    /// Whether the user leaves children without an owner.
+    pub(crate) has_orphans: bool,
+    /// Whether the children of an object are deleted before it, also if it stays.
+    pub(crate) deletes_children: bool,
 }
 
 /// Returns the oracles of a run.
 pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
-    let Expected { calm, is_comparable, own, rules, has_no_fault, is_prompt } = expected;
+    let Expected { calm, is_comparable, own, rules, has_no_fault, is_prompt, has_orphans, deletes_children } = expected;
     let mut oracles: Vec<Box<dyn Oracle>> = vec![
-        Box::new(quiet::Quiet::default()),
+        Box::new(quiet::Quiet::new(!has_orphans)),
         Box::new(hot_loop::HotLoop::default()),
         Box::new(rights::Rights::new(rules)),
         Box::new(deleted_others::DeletedOthers::new(own.clone())),
@@ -175,7 +180,9 @@ pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
             oracles.push(Box::new(created_twice::CreatedTwice::new(calm.clone())));
         }
         oracles.push(Box::new(orphaned::Orphaned::new(calm.clone())));
-        oracles.push(Box::new(orphaned::Missing::new(calm.clone())));
+        if !deletes_children {
+            oracles.push(Box::new(orphaned::Missing::new(calm.clone())));
+        }
     }
     oracles
 }

@@ -1,12 +1,28 @@
 //! Writes in a world at rest.
 
-use super::{Oracle, Seen};
-use crate::history::Request;
+use kubewright_cluster::faults::ApiRequest;
 
-/// Finds writes, other than those of leases, after the world has come to rest.
-#[derive(Default)]
+use super::{Answer, Oracle, Seen};
+use crate::history::{Request, path};
+
+/// Finds writes, other than those of leases, after the world has come to rest. If children were left without an owner, and so keep names that
+/// others need, writes that the API server refuses aren't found: an operator has to try again for as long as they are there.
 pub(super) struct Quiet {
+    counts_refused: bool,
     is_at_rest: bool,
+}
+
+impl Quiet {
+    pub(super) fn new(counts_refused: bool) -> Self {
+        Self { counts_refused, is_at_rest: false }
+    }
+
+    fn found(&self, verb: &str, resource: &str, object: &str) -> Vec<String> {
+        match self.is_at_rest {
+            true => vec![format!("nothing happens, and the operator writes: {verb} {resource} {object}")],
+            false => Vec::new(),
+        }
+    }
 }
 
 impl Oracle for Quiet {
@@ -15,17 +31,71 @@ impl Oracle for Quiet {
     }
 
     fn request(&mut self, request: &Request, _: &Seen<'_>) -> Vec<String> {
-        if !self.is_at_rest || request.write.is_none() {
+        match request.write {
+            Some(_) if self.counts_refused => self.found(&request.verb, &request.resource, &request.object),
+            _ => Vec::new(),
+        }
+    }
+
+    fn executed(&mut self, request: &ApiRequest, answer: Answer, _: &Seen<'_>) -> Vec<String> {
+        if self.counts_refused || !request.verb.is_write() || request.resource == "leases" || answer.code >= 400 {
             return Vec::new();
         }
-        vec![format!(
-            "nothing happens, and the operator writes: {} {} {}",
-            request.verb, request.resource, request.object
-        )]
+        let object = path(request.namespace.as_deref(), request.name.as_deref());
+        self.found(&format!("{:?}", request.verb).to_lowercase(), &request.resource, &object)
     }
 
     fn at_rest(&mut self, _: &Seen<'_>) -> Vec<String> {
         self.is_at_rest = true;
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kubewright_cluster::faults::Verb;
+
+    use super::*;
+    use crate::{oracle::Created, world::World};
+
+    /// Returns what is found of a write at rest that is answered with a code: before and after it was executed.
+    fn found(counts_refused: bool, code: u16) -> [bool; 2] {
+        let (created, world) = (Created::default(), World::default());
+        let seen = Seen { at: Duration::ZERO, created: &created, world: &world, is_unavailable: false };
+        let mut oracle = Quiet::new(counts_refused);
+        oracle.at_rest(&seen);
+        let [resource, namespace, name] = ["configmaps", "default", "a"].map(str::to_owned);
+        let request = Request {
+            number: 7,
+            process: 0,
+            write: Some(3),
+            verb: "create".into(),
+            resource: resource.clone(),
+            object: "default/a".into(),
+            body: None,
+        };
+        let about = ApiRequest {
+            verb: Verb::Create,
+            resource,
+            group: String::new(),
+            namespace: Some(namespace),
+            name: Some(name),
+        };
+        let answer = Answer { code, version: None };
+        let before = oracle.request(&request, &seen);
+        let after = oracle.executed(&about, answer, &seen);
+        let text = "nothing happens, and the operator writes: create configmaps default/a";
+        assert!(before.iter().chain(&after).all(|message| message == text));
+        [!before.is_empty(), !after.is_empty()]
+    }
+
+    #[test]
+    fn refused_writes_count_unless_orphans_keep_names() {
+        assert_eq!(found(true, 409), [true, false]);
+        assert_eq!(found(true, 201), [true, false]);
+        assert_eq!(found(false, 409), [false, false]);
+        assert_eq!(found(false, 201), [false, true]);
     }
 }

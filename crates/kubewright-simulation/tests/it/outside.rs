@@ -176,6 +176,9 @@ fn a_namespace_is_deleted_with_all_that_is_in_it() {
     let [added, deleted] =
         ["Added", "Deleted"].map(|change| count(&outcome, &format!("ConfigMap default/build: {change}")));
     assert_eq!(added, deleted);
+    // What the cluster itself makes in each namespace stays, and the user doesn't go on.
+    assert_eq!(count(&outcome, "Service default/kubernetes"), 0);
+    assert_eq!(count(&outcome, "Machine default/build: Added"), 1);
 }
 
 #[test]
