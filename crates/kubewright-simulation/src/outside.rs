@@ -31,6 +31,10 @@ use crate::{
 const GONE: Duration = Duration::from_secs(600);
 /// The interval at which pods and objects are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long pods fail as soon as they run: long enough to tell who replaces them without a delay.
+const FAILING_AT_ONCE: Duration = Duration::from_secs(150);
+/// How long a pod runs at most before it fails after that.
+const LONGEST_LIFE: Duration = Duration::from_secs(16);
 /// The interval of the checks whether an object with the finalizer is being deleted.
 const HOLD_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// The name of the quota that is full.
@@ -125,13 +129,17 @@ impl Outside {
     }
 
     async fn fail_pods(self: Arc<Self>) {
-        let end = self.clock.monotonic() + FAILING;
-        while self.clock.monotonic() < end {
+        let start = self.clock.monotonic();
+        let mut pause = LOOK;
+        while self.clock.monotonic() < start + FAILING {
             for pod in self.state.read(running) {
                 // A pod that has ended meanwhile is met the next time.
                 let _ = self.cluster.finish_pod(&pod.namespace().unwrap_or_default(), &pod.name_any(), 1).await;
             }
-            sleep(LOOK).await;
+            sleep(pause).await;
+            if self.clock.monotonic() > start + FAILING_AT_ONCE {
+                pause = (pause * 2).min(LONGEST_LIFE);
+            }
         }
     }
 
@@ -308,13 +316,13 @@ impl Outside {
             let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}});
             // One that is being deleted can't be held any more.
             let _ = api.patch(&target.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            let name = target.name;
+            let outside = self.clone();
             self.spawn(async move {
-                while api.get(&name).await.is_ok_and(|object| object.metadata.deletion_timestamp.is_none()) {
+                while outside.state.read(|world| is_undeleted(world, &target)) {
                     sleep(HOLD_CHECK_INTERVAL).await;
                 }
                 sleep(HELD).await;
-                release(&api, &name).await;
+                release(&api, &target.name).await;
             });
         }
     }
@@ -340,6 +348,16 @@ impl Outside {
             });
         }
     }
+}
+
+/// Returns whether an object exists and isn't being deleted.
+fn is_undeleted(world: &World, target: &Target) -> bool {
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    world.values(&target.resource.group, &target.resource.kind).any(|object| {
+        text(object, "name") == target.name
+            && text(object, "namespace") == namespace
+            && object["metadata"]["deletionTimestamp"].is_null()
+    })
 }
 
 /// Removes the finalizer of another client, if an object has it.

@@ -20,7 +20,7 @@ pub(crate) const UNAVAILABLE: Duration = Duration::from_secs(600);
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum WorldFault {
-    /// For ten minutes, all pods fail as soon as they run.
+    /// For ten minutes, all pods fail: in the first two and a half as soon as they run, at last within sixteen seconds.
     PodsFail,
     /// The first pod with a controller that runs is evicted, which deletes it.
     PodEvicted,
@@ -76,7 +76,7 @@ impl WorldFault {
 impl fmt::Display for WorldFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::PodsFail => "for ten minutes, all pods fail as soon as they run",
+            Self::PodsFail => "for ten minutes, all pods fail soon after they run",
             Self::PodEvicted => "a pod is evicted",
             Self::PodsUnready => "for five minutes, the pods that run aren't ready",
             Self::ClockAhead => "the clock goes forward by an hour, five minutes later",
