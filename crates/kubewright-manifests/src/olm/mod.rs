@@ -2,7 +2,9 @@
 //!
 //! * [`base`] is the part of a ClusterServiceVersion that authors edit, in `config/manifests/bases`;
 //! * [`bundle`] completes it with what kustomize renders: Deployments, permissions, definitions, webhooks and samples;
-//! * [`validate`] checks a bundle, and names the file and field of each mistake.
+//! * [`add_resources`] adds the kinds that controllers own to it;
+//! * [`validate`] checks a bundle, and names the file and field of each mistake;
+//! * [`scorecard`] has the format and the built-in tests of operator-sdk's scorecard.
 //!
 //! The format is that of <https://olm.operatorframework.io/docs/concepts/crds/clusterserviceversion> and
 //! <https://olm.operatorframework.io/docs/tasks/creating-operator-bundle>.
@@ -10,11 +12,14 @@
 mod base;
 mod bundle;
 mod csv;
+mod resources;
+pub mod scorecard;
 mod validate;
 
 pub use self::{
     base::{BASES, add_owned, base, kustomization},
     bundle::{BundleError, BundleOptions, bundle},
+    resources::add_resources,
     validate::{Finding, Suite, validate},
 };
 
