@@ -19,6 +19,7 @@ mod operator;
 mod project;
 mod remote;
 mod render;
+mod scorecard;
 mod shell;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -116,7 +117,7 @@ enum Command {
     /// Generate a bundle for the Operator Lifecycle Manager
     #[command(subcommand)]
     Generate(generate::Command),
-    /// Check a bundle for the Operator Lifecycle Manager
+    /// Check and test a bundle for the Operator Lifecycle Manager
     #[command(subcommand)]
     Bundle(bundle::Command),
     /// Explain the state of an object, and what its operator did with it
@@ -169,8 +170,8 @@ async fn main() -> ExitCode {
         Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
         Command::Helm(arguments) => installer::helm(arguments, &shell),
-        Command::Generate(command) => generate::run(command, &shell),
-        Command::Bundle(command) => bundle::run(command, &shell),
+        Command::Generate(command) => generate::run(command, &shell).await,
+        Command::Bundle(command) => bundle::run(command, clock, &shell).await,
         Command::Explain(arguments) => explain_command::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version(arguments) => version::run(&arguments, &shell),

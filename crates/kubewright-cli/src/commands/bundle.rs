@@ -8,15 +8,19 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::{Subcommand, ValueEnum};
+use kubewright_apimachinery::clock::SharedClock;
 use kubewright_manifests::olm::{Finding, Suite, validate};
 use serde_json::json;
 
+use super::scorecard;
 use crate::{directory::entry_names, shell::Shell};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Check the files of a bundle
     Validate(Validate),
+    /// Run the tests of a bundle, as operator-sdk's scorecard
+    Scorecard(scorecard::Arguments),
 }
 
 /// Arguments of `kubewright bundle validate`.
@@ -73,8 +77,14 @@ fn suites(text: &str) -> Result<Suites, String> {
 }
 
 /// Runs a subcommand.
-pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
-    let Command::Validate(arguments) = command;
+pub(crate) async fn run(command: Command, clock: SharedClock, shell: &Shell) -> Result<()> {
+    match command {
+        Command::Validate(arguments) => run_validate(arguments, shell),
+        Command::Scorecard(arguments) => scorecard::run(arguments, clock, shell).await,
+    }
+}
+
+fn run_validate(arguments: Validate, shell: &Shell) -> Result<()> {
     if arguments.list_optional {
         shell.result("NAME            SUITE              DESCRIPTION");
         shell.result("operatorhub     operatorframework  what OperatorHub.io requires");
@@ -109,7 +119,7 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 }
 
 /// Reads the files of a bundle, by path in its directory.
-fn files(bundle: &Path) -> Result<BTreeMap<String, String>> {
+pub(super) fn files(bundle: &Path) -> Result<BTreeMap<String, String>> {
     if !bundle.join("manifests").is_dir() {
         bail!("{} has no directory manifests: name the directory of a bundle, such as ./bundle", bundle.display());
     }

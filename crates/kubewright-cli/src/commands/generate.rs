@@ -1,10 +1,13 @@
 //! `kubewright generate`: the files of a bundle for the Operator Lifecycle Manager.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use kubewright_apimachinery::description::Description;
 use kubewright_manifests::{
     installer::{rendered, with_image},
-    olm::{BASES, BundleOptions, add_owned, base, bundle, kustomization},
+    olm::{BASES, BundleOptions, add_owned, add_resources, base, bundle, kustomization},
     yaml,
 };
 use kubewright_scaffold::plan::Source;
@@ -13,7 +16,7 @@ use serde_json::Value;
 use super::installer::below;
 use crate::{
     directory::entry_names,
-    operator::Package,
+    operator::{self, Package},
     project::{OpenProject, change},
     render::render,
     shell::Shell,
@@ -45,12 +48,28 @@ Examples:
   # Write config/manifests, and add new kinds to it later
   kubewright generate kustomize manifests
 
+  # Leave out the resources of the kinds, for which the operator has to be built
+  kubewright generate kustomize manifests --no-build
+
 Edit the names, the description and the icon in config/manifests/bases. Kinds and their fields are taken from config/crd/bases: run kubewright
-manifests first. Entries that you edited stay.")]
+manifests first. The resources of a kind are the kinds that its controllers own, by what the operator's main function registers; the operator is
+built if it is not up to date. Entries that you edited stay.")]
 pub(crate) struct Manifests {
     /// Name of the package [default: the name of the project]
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
+
+    /// Binary target of the operator, if the package has several
+    #[arg(long, value_name = "NAME")]
+    bin: Option<String>,
+
+    /// Use this program instead of building the operator
+    #[arg(long, value_name = "FILE", conflicts_with = "bin")]
+    program: Option<PathBuf>,
+
+    /// Leave out the resources of kinds, and do not build the operator
+    #[arg(long, conflicts_with_all = ["bin", "program"])]
+    no_build: bool,
 }
 
 /// Arguments of `kubewright generate bundle`.
@@ -100,18 +119,18 @@ pub(crate) struct Bundle {
 }
 
 /// Runs a subcommand.
-pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
+pub(crate) async fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
-        Command::Kustomize(Kustomize::Manifests(arguments)) => generate_manifests(arguments, shell),
+        Command::Kustomize(Kustomize::Manifests(arguments)) => generate_manifests(arguments, shell).await,
         Command::Bundle(arguments) => generate_bundle(arguments, shell),
     }
 }
 
 /// Writes or updates `config/manifests`.
-fn generate_manifests(arguments: Manifests, shell: &Shell) -> Result<()> {
+async fn generate_manifests(arguments: Manifests, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
     let folder = opened.folder();
-    let package = arguments.package.unwrap_or_else(|| opened.project.project_name.clone());
+    let package = arguments.package.clone().unwrap_or_else(|| opened.project.project_name.clone());
     let path = format!("{BASES}/{package}.clusterserviceversion.yaml");
     let there = folder.read(&path).with_context(|| format!("read {path}"))?;
     let mut csv = match &there {
@@ -123,6 +142,9 @@ fn generate_manifests(arguments: Manifests, shell: &Shell) -> Result<()> {
     }
     let before = csv.clone();
     add_owned(&mut csv, &definitions(&opened)?);
+    if let Some(description) = description(&arguments, folder.path(), shell).await? {
+        add_resources(&mut csv, &description);
+    }
     let has_samples = folder.path().join("config/samples/kustomization.yaml").is_file();
     let text = match there {
         // A file without changes keeps its comments.
@@ -139,6 +161,19 @@ fn generate_manifests(arguments: Manifests, shell: &Shell) -> Result<()> {
         format!("edit the names, the description and the icon in {path}, then run kubewright generate bundle"),
     );
     Ok(())
+}
+
+/// Returns the description of the operator, unless it should not be built.
+async fn description(arguments: &Manifests, folder: &Path, shell: &Shell) -> Result<Option<Description>> {
+    if arguments.no_build {
+        return Ok(None);
+    }
+    let program = match &arguments.program {
+        Some(program) => Ok(program.clone()),
+        None => Package::find(folder, arguments.bin.as_deref()).and_then(|package| operator::build(&package, shell)),
+    };
+    let program = program.context("find out which kinds the operator owns (--no-build leaves them out)")?;
+    Ok(Some(operator::describe(&program).await?))
 }
 
 /// Reads the definitions of the project.

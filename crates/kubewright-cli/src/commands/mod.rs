@@ -21,5 +21,6 @@ mod kind_name;
 pub(crate) mod manifests;
 pub(crate) mod plugin;
 pub(crate) mod run;
+pub(crate) mod scorecard;
 pub(crate) mod simulate;
 pub(crate) mod version;

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::folder::Folder;
 
-/// Copies a golden project.
-fn golden(name: &str) -> Folder {
+/// Copies a golden project, without its sources.
+pub(crate) fn golden(name: &str) -> Folder {
     let folder = Folder::new(name);
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
     for part in ["PROJECT", "Cargo.toml", "config"] {
@@ -16,7 +16,7 @@ fn golden(name: &str) -> Folder {
     folder
 }
 
-fn read(folder: &Folder, path: &str) -> Value {
+pub(crate) fn read(folder: &Folder, path: &str) -> Value {
     kubewright_manifests::yaml::read(&folder.read(path)).unwrap().remove(0)
 }
 
@@ -31,13 +31,13 @@ fn invalid(folder: &Folder, line: &str) -> String {
 fn a_bundle_contains_the_operator_and_is_valid() {
     let folder = golden("project-conversion");
     assert!(invalid(&folder, "generate bundle").contains("run kubewright generate kustomize manifests first"));
-    folder.run("generate kustomize manifests");
+    folder.run("generate kustomize manifests --no-build");
     let base = "config/manifests/bases/project-conversion.clusterserviceversion.yaml";
     let modes = "installModes:\n  - supported: true\n    type: OwnNamespace";
     folder.edit(base, modes, "installModes:\n  - supported: false\n    type: OwnNamespace");
     folder.edit(base, "displayName: Project Conversion", "displayName: Ships # Mine.");
     let edited = folder.read(base);
-    folder.run("generate kustomize manifests");
+    folder.run("generate kustomize manifests --no-build");
     assert_eq!(folder.read(base), edited);
 
     folder.run(
@@ -87,7 +87,7 @@ fn a_bundle_contains_the_operator_and_is_valid() {
 #[test]
 fn mistakes_in_a_bundle_are_told_with_file_and_field() {
     let folder = golden("project");
-    folder.run("generate kustomize manifests");
+    folder.run("generate kustomize manifests --no-build");
     folder.run("generate bundle --version 0.1.0");
     folder.run("bundle validate bundle");
     let csv = "bundle/manifests/project.clusterserviceversion.yaml";

@@ -9,4 +9,5 @@ mod golden;
 mod operators;
 mod plugins;
 mod refusals;
+mod scorecard;
 mod update;

@@ -59,6 +59,11 @@ impl Program {
         Self { single: true, ..Self::executable(path) }
     }
 
+    /// Returns whether the image contains only its program, as [`Program::single`] makes it.
+    pub fn is_single(&self) -> bool {
+        self.single
+    }
+
     /// Sets the default arguments, which a container's `args` replace.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
@@ -120,6 +125,16 @@ impl ImageTable {
     pub fn with(mut self, image: &str, program: Program) -> Self {
         self.programs.insert(repository(image), program);
         self
+    }
+
+    /// Returns the program that runs in place of an image, if there is one.
+    ///
+    /// ```
+    /// # use kubewright_cluster::ImageTable;
+    /// assert!(ImageTable::default().program("docker.io/library/busybox:1.36").is_some());
+    /// ```
+    pub fn program(&self, image: &str) -> Option<&Program> {
+        self.find(image).ok()
     }
 
     /// Returns the program for an image reference.
