@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 /// The namespace of examples without one.
 const NAMESPACE: &str = "default";
+/// What the API server says before it lists unknown fields.
+const STRICT: &str = "strict decoding error: ";
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -99,8 +101,18 @@ async fn create_one(client: &Client, definition: &Value, example: &Value) -> Res
     } else {
         plural.to_owned()
     };
-    let path = format!("/apis/{}/{collection}?fieldValidation=Strict", text(example, "/apiVersion"));
-    post(client, &path, example).await.map_err(|error| refusals(&error))
+    let path = format!("/apis/{}/{collection}", text(example, "/apiVersion"));
+    let Err(error) = post(client, &format!("{path}?fieldValidation=Strict"), example).await else { return Ok(()) };
+    let mut errors = refusals(&error);
+    // An unknown field hides the errors of the others.
+    if let [only] = errors.as_slice()
+        && let Some(at) = only.find(STRICT)
+    {
+        errors = vec![only[at + STRICT.len()..].to_owned()];
+        let other = post(client, &format!("{path}?fieldValidation=Ignore"), example).await;
+        errors.extend(other.err().iter().flat_map(refusals));
+    }
+    Err(errors)
 }
 
 async fn post(client: &Client, path: &str, object: &Value) -> Result<(), kube::Error> {
