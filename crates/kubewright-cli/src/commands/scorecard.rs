@@ -147,7 +147,9 @@ fn conclude(list: &TestList, shell: &Shell) -> Result<()> {
     if !failed.is_empty() {
         bail!("{} of {all} tests did not pass: {}", failed.len(), failed.join(", "));
     }
-    shell.status("Finished", format!("{all} tests passed"));
+    if all > 0 {
+        shell.status("Finished", format!("{all} of {all} tests passed"));
+    }
     Ok(())
 }
 

@@ -95,14 +95,17 @@ async fn create_one(client: &Client, definition: &Value, example: &Value) -> Res
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         match post(client, "/api/v1/namespaces", &object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            other => other.map_err(|error| vec![format!("metadata.namespace: {error}")])?,
+            other => other.map(drop).map_err(|error| vec![format!("metadata.namespace: {error}")])?,
         }
         format!("namespaces/{namespace}/{plural}")
     } else {
         plural.to_owned()
     };
     let path = format!("/apis/{}/{collection}", text(example, "/apiVersion"));
-    let Err(error) = post(client, &format!("{path}?fieldValidation=Strict"), example).await else { return Ok(()) };
+    let error = match post(client, &format!("{path}?fieldValidation=Strict"), example).await {
+        Ok(created) => return delete(client, &format!("{path}/{}", text(&created, "/metadata/name"))).await,
+        Err(error) => error,
+    };
     let mut errors = refusals(&error);
     // An unknown field hides the errors of the others.
     if let [only] = errors.as_slice()
@@ -115,11 +118,21 @@ async fn create_one(client: &Client, definition: &Value, example: &Value) -> Res
     Err(errors)
 }
 
-async fn post(client: &Client, path: &str, object: &Value) -> Result<(), kube::Error> {
+/// Deletes an example, since others can be the same object in another version.
+async fn delete(client: &Client, path: &str) -> Result<(), Vec<String>> {
+    let request = Request::delete(path).body(Vec::new()).map_err(kube::Error::HttpError);
+    let deleted = match request {
+        Ok(request) => client.request::<Value>(request).await.map(drop),
+        Err(error) => Err(error),
+    };
+    deleted.map_err(|error| vec![format!("can't be deleted: {error}")])
+}
+
+async fn post(client: &Client, path: &str, object: &Value) -> Result<Value, kube::Error> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     let request =
         Request::post(path).header("content-type", "application/json").body(body).map_err(kube::Error::HttpError)?;
-    client.request::<Value>(request).await.map(drop)
+    client.request::<Value>(request).await
 }
 
 /// Returns the reasons of a refusal, with their fields.

@@ -109,7 +109,7 @@ fn a_bundle_passes_its_scorecard() {
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
-    assert!(!text.contains("olm-") && stderr(&output).contains("1 tests passed"), "{text}{}", stderr(&output));
+    assert!(!text.contains("olm-") && stderr(&output).contains("1 of 1 tests passed"), "{text}{}", stderr(&output));
     assert_eq!(output.status.code(), Some(0));
 
     let listed = stdout(&folder.try_run("bundle scorecard --list -l test=olm-spec-descriptors-test"));
@@ -141,6 +141,16 @@ fn what_a_bundle_lacks_fails_its_scorecard() {
     let output = folder.try_run("bundle scorecard -l test=olm-crds-have-resources-test");
     let said = stderr(&output);
     assert!(said.contains("error: 1 of 1 tests did not pass: olm-crds-have-resources-test"), "{said}");
+}
+
+#[test]
+fn each_version_of_a_kind_has_an_example() {
+    let folder = golden("project-conversion");
+    folder.run("generate kustomize manifests --no-build");
+    folder.run("generate bundle --version 0.1.0");
+    let all = results(&folder, "--selector suite=basic", 0);
+    let log = all[0].1["log"].as_str().unwrap();
+    assert_eq!(log.matches("Created Captain captain-sample").count(), 3, "{log}");
 }
 
 #[test]

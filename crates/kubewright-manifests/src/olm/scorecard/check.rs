@@ -196,10 +196,13 @@ fn resources(csv: &Value, result: &mut TestResult) {
         if items(entry, "/resources").is_empty() {
             let (kind, version) = (text(entry, "/kind"), text(entry, "/version"));
             result.fail(format!("owned kind {kind} in version {version}: resources: is empty"));
-            result.suggest(format!(
+            let suggestion = format!(
                 "List the kinds of objects that belong to a {kind} in spec.customresourcedefinitions.owned[].resources; kubewright generate \
-                 kustomize manifests lists those that its controller owns"
-            ));
+                 kustomize manifests lists those that its controllers own"
+            );
+            if !result.suggestions.contains(&suggestion) {
+                result.suggest(suggestion);
+            }
         }
     }
 }
