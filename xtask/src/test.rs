@@ -116,12 +116,12 @@ fn lints(options: &[&str]) -> Command {
 
 /// Runs the steps that only `--all` has, after the tests.
 fn the_rest(steps: &mut Steps, built: bool) {
-    // No other step builds this feature.
-    let feature = ["--features", "kubewright-runtime/opentelemetry"];
-    steps.run("lints with OpenTelemetry", lints(&feature));
+    // No other step builds these features.
+    let features = ["--features", "kubewright-runtime/opentelemetry,kubewright-runtime/profiling"];
+    steps.run("lints with OpenTelemetry and profiles", lints(&features));
     let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--test", "it"]);
-    spans.args(feature).args(["--", "telemetry::"]);
-    steps.run_tests("spans to a collector", spans);
+    spans.args(features).args(["--", "telemetry::", "profile::"]);
+    steps.run_tests("spans to a collector, and profiles", spans);
     if built {
         random_input(steps);
         smoke_of_the_benchmarks(steps);

@@ -29,7 +29,8 @@
 //! * [`event`]: events about objects
 //! * [`metrics`], [`metrics_server`], [`probe`]: endpoints for Prometheus and the kubelet
 //! * [`trace`]: the recent runs of each key, with trigger, requests and result
-//! * [`args`], [`exit`], [`log`], [`signal`]: flags, exit, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans
+//! * [`args`], [`exit`], [`log`], [`signal`]: flags, exit, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans, and
+//!   with `profiling`, `profile` serves CPU profiles
 //! * [`leader`]: leader election; [`shard`]: keys divided among active replicas
 
 pub use kubewright_apimachinery::{clock, random};
@@ -61,6 +62,8 @@ mod panic;
 pub mod predicate;
 pub mod probe;
 mod process;
+#[cfg(feature = "profiling")]
+pub mod profile;
 pub mod queue;
 pub mod rbac;
 mod runnable;

@@ -56,6 +56,8 @@
 
 pub use k8s_openapi;
 pub use kube;
+#[cfg(feature = "profiling")]
+pub use kubewright_runtime::profile;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{

@@ -5,7 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -31,6 +34,8 @@ pub(super) struct Codec {
     name: Arc<KindName>,
     api_version: String,
     plan: Plan,
+    /// Whether discovery has said that the kind has no namespaces.
+    is_cluster_scoped: AtomicBool,
     types: RwLock<Vec<Type>>,
     indexes: RwLock<Vec<Index>>,
     dictionary: Arc<Dictionary>,
@@ -81,6 +86,7 @@ impl Codec {
             api_version: name.api_version(),
             name: Arc::new(name),
             plan,
+            is_cluster_scoped: AtomicBool::new(false),
             types: RwLock::default(),
             indexes: RwLock::default(),
             dictionary: Arc::default(),
@@ -106,15 +112,27 @@ impl Codec {
         self.plan.resync
     }
 
+    /// Returns whether discovery has to say first that the kind is namespaced.
+    pub(super) fn needs_discovery(&self) -> bool {
+        self.plan.needs_discovery
+    }
+
+    /// Replaces the watched namespaces by a single watch.
+    pub(super) fn set_cluster_scoped(&self) {
+        self.is_cluster_scoped.store(true, Ordering::Release);
+    }
+
     /// Returns the watched namespaces, or a single `None` for all.
     pub(super) fn scopes(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
-        self.plan.scopes.iter().map(|(scope, _)| scope.as_deref())
+        let is_cluster_scoped = self.is_cluster_scoped.load(Ordering::Acquire);
+        let count = if is_cluster_scoped { 1 } else { self.plan.scopes.len() };
+        self.plan.scopes.iter().take(count).map(move |(scope, _)| scope.as_deref().filter(|_| !is_cluster_scoped))
     }
 
     /// Returns the options for objects of a namespace, if the cache covers it.
     fn options_in(&self, namespace: Option<&str>) -> Option<&NamespaceOptions> {
-        let covers = |scope: &Option<String>| scope.is_none() || scope.as_deref() == namespace;
-        self.plan.scopes.iter().find(|(scope, _)| covers(scope)).map(|(_, options)| options)
+        let number = self.scopes().position(|scope| scope.is_none() || scope == namespace)?;
+        self.plan.scopes.get(number).map(|(_, options)| options)
     }
 
     /// Returns whether the cache is certain to contain an object of that namespace with these labels.

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use super::{Release, kind::Kind, metrics::CacheFamilies, watch::watch};
+use super::{Release, kind::Kind, metrics::CacheFamilies, scope, watch::watch};
 
 /// A request to watch a kind.
 pub(super) struct Start {
@@ -43,12 +43,16 @@ impl InformerSet {
         supervisor.spawn(async move {
             let mut watches =
                 Watches { client, random, metrics, span, running: JoinSet::new(), by_name: BTreeMap::new() };
-            let mut starts = starts;
+            let (mut starts, mut discoveries) = (starts, JoinSet::new());
             loop {
                 tokio::select! {
                     biased;
                     () = stopped.cancelled() => break,
-                    Some(kind) = starts.recv() => watches.start(kind),
+                    Some(start) = starts.recv() => match start.kind.needs_discovery() {
+                        true => drop(discoveries.spawn(watches.discover(start))),
+                        false => watches.start(start),
+                    },
+                    Some(Ok(Some(start))) = discoveries.join_next() => watches.start(start),
                     Some(ended) = watches.running.join_next() => watches.ended(ended),
                 }
             }
@@ -76,6 +80,17 @@ struct Watches {
 }
 
 impl Watches {
+    /// Finds the scope of a kind. Returns what starts its watches, unless it isn't watched any more.
+    fn discover(&self, start: Start) -> impl Future<Output = Option<Start>> + use<> {
+        let (client, random, span) = (self.client.clone(), self.random.clone(), self.span.clone());
+        async move {
+            let discovery = scope::discover(&start.kind, &client, &random);
+            start.until.run_until_cancelled(discovery).await?;
+            Some(start)
+        }
+        .instrument(span)
+    }
+
     fn start(&mut self, Start { kind, until }: Start) {
         let name = kind.name().to_string();
         let metrics = self.metrics.kind(&name);

@@ -22,6 +22,7 @@ mod model;
 mod options;
 mod overlay;
 mod reader;
+mod scope;
 #[cfg(test)]
 mod script;
 mod store;
@@ -59,7 +60,7 @@ pub use self::{
     reader::Reader,
     sync::Unsynced,
 };
-use crate::object::{AnyObject, KindName, Object};
+use crate::object::{AnyObject, KindName, KindScope, Object};
 
 /// The cached kinds. Clones share them.
 #[derive(Clone)]
@@ -160,7 +161,9 @@ impl Cache {
             enter(cached);
             return cached.kind.clone();
         }
-        let plan = self.0.options.of(&name, is_namespaced, &self.0.namespaces);
+        let mut plan = self.0.options.of(&name, is_namespaced, &self.0.namespaces);
+        let is_limited = plan.scopes.iter().any(|(namespace, _)| namespace.is_some());
+        plan.needs_discovery = is_limited && KindScope::of::<K>() == KindScope::Unknown;
         let (kind, until) = (Arc::new(Kind::new(name, plan)), CancellationToken::new());
         // Declared before the watch begins, so that it needn't list twice.
         kind.declare::<K>();

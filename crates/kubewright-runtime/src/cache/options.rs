@@ -51,8 +51,7 @@ impl CacheOptions {
         self
     }
 
-    /// [`CacheOptions::kind`] for a kind that is known only at run time. If it is cluster-scoped and the manager has namespaces, it
-    /// needs `KindOptions::new().namespaces([""; 0])`, since its scope is unknown.
+    /// [`CacheOptions::kind`] for a kind that is known only at run time.
     ///
     /// ```
     /// # use kube::core::{ApiResource, GroupVersionKind};
@@ -98,7 +97,7 @@ impl CacheOptions {
             own.into_iter().map(|(name, options)| (Some(name), options.or(&everywhere))).collect()
         };
         let resync = resync.or(self.resync).filter(|period| !period.is_zero());
-        Plan { scopes, without, resync, streams: streams.unwrap_or(self.streams) }
+        Plan { scopes, without, resync, streams: streams.unwrap_or(self.streams), needs_discovery: false }
     }
 }
 
@@ -279,6 +278,8 @@ pub(super) struct Plan {
     pub(super) resync: Option<Duration>,
     /// Whether lists are streamed.
     pub(super) streams: bool,
+    /// Whether discovery has to say first that the kind is namespaced.
+    pub(super) needs_discovery: bool,
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The backoff while the kind doesn't exist: its CRD may be installed right after the operator. Few operators have the right to
 /// watch CRDs, and a list that answers 404 costs the API server next to nothing.
-const MISSING_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const MISSING_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The deadline of a page of a list: the default of the API server's own (`--request-timeout`). It doubles with each list that
 /// exceeds it, up to [`MAX_LIST_TIMEOUT`].

@@ -48,6 +48,10 @@ impl<K: AnyObject> KindClient<K> {
         Self { client, kind, name }
     }
 
+    pub(super) fn name(&self) -> &KindName {
+        &self.name
+    }
+
     /// Gets an object; `None` if it doesn't exist.
     ///
     /// # Errors

@@ -4,18 +4,18 @@ use std::{fmt, future::IntoFuture, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::api::Patch;
-use kubewright_apimachinery::patch::merge;
+use kubewright_apimachinery::patch::{merge, strategic};
 use serde_json::{Value, json};
 
 use super::{AnyObject, ClientError, KindClient, Operation, kind::key_of};
-use crate::object::ObjectKey;
+use crate::object::{KindName, ObjectKey};
 
 /// How often [`KindClient::retry_on_conflict`] sends a change, as client-go's `DefaultRetry`.
 const TRIES: u32 = 5;
 /// The delay before the first retry. It doubles with each.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 
-/// A merge patch of the difference between two states of an object; `await` it to send it. See [`KindClient::patch_from`].
+/// A patch of the difference between two states of an object; `await` it to send it. See [`KindClient::patch_from`].
 #[must_use = "nothing is sent until it is awaited"]
 pub struct PatchFrom<K: AnyObject> {
     kind: KindClient<K>,
@@ -23,6 +23,7 @@ pub struct PatchFrom<K: AnyObject> {
     new: K,
     has_lock: bool,
     is_of_status: bool,
+    is_strategic: bool,
 }
 
 impl<K: AnyObject> fmt::Debug for PatchFrom<K> {
@@ -43,16 +44,46 @@ impl<K: AnyObject> PatchFrom<K> {
         Self { is_of_status: true, ..self }
     }
 
+    /// Sends a strategic merge patch (controller-runtime: `StrategicMergeFrom`): items of lists that Kubernetes merges by a key, such as the containers
+    /// of a pod by their names, are added, changed and deleted one by one, so that others may change the rest of the list meanwhile. All other lists
+    /// are replaced. The keys are those of Kubernetes 1.36.
+    ///
+    /// Only for built-in kinds: for custom resources, the API server answers 415 (`UnsupportedMediaType`). Use
+    /// [`apply`](KindClient::apply) to own single items of their lists.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use kubewright_runtime::{client::{Client, ClientError}, object::ObjectKey};
+    /// # async fn example(client: Client, web: Deployment) -> Result<(), ClientError> {
+    /// let mut changed = web.clone();
+    /// let pod = changed.spec.as_mut().and_then(|spec| spec.template.spec.as_mut());
+    /// for container in pod.into_iter().flat_map(|pod| &mut pod.containers).filter(|it| it.name == "web") {
+    ///     container.image = Some("web:2".into());
+    /// }
+    /// client.kind::<Deployment>().patch_from(&web, &changed).strategic().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn strategic(self) -> Self {
+        Self { is_strategic: true, ..self }
+    }
+
     async fn send(self) -> Result<K, ClientError> {
-        let Self { kind, old, new, has_lock, is_of_status } = self;
+        let Self { kind, old, new, has_lock, is_of_status, is_strategic } = self;
         let call = kind.call(Operation::Patch, &key_of(&old))?;
         if ObjectKey::of(&old) != ObjectKey::of(&new) {
             return Err(ClientError::Renamed { target: call.target() });
         }
         let states = serde_json::to_value(&old).and_then(|old| Ok((old, serde_json::to_value(&new)?)));
         let (before, after) = states.map_err(|source| call.failed(kube::Error::SerdeError(source)))?;
-        let Some(patch) = difference(&before, &after, is_of_status, has_lock) else { return Ok(new) };
-        let patch = Patch::Merge(patch);
+        let patch = if is_strategic {
+            let KindName { group, version, kind, .. } = kind.name();
+            strategic::diff(group, version, kind, &before, &after)
+        } else {
+            merge::diff(&before, &after)
+        };
+        let Some(patch) = limited(patch, &before, is_of_status, has_lock) else { return Ok(new) };
+        let patch = if is_strategic { Patch::Strategic(patch) } else { Patch::Merge(patch) };
         if is_of_status { kind.status().patch(call.key(), &patch).await } else { kind.patch(call.key(), &patch).await }
     }
 }
@@ -69,7 +100,7 @@ impl<K: AnyObject> IntoFuture for PatchFrom<K> {
 impl<K: AnyObject> KindClient<K> {
     /// Changes an object by a merge patch of the difference between two states (controller-runtime: `client.MergeFrom`). Only what
     /// differs is sent, so fields that `K` doesn't know are kept, and others may change the rest of the object meanwhile. Lists are
-    /// replaced as a whole. Without a difference nothing is sent, and the result is `new`.
+    /// replaced as a whole, unless the patch is a [strategic](PatchFrom::strategic) one. Without a difference nothing is sent, and the result is `new`.
     ///
     /// The UID of `old` is a precondition. For fields of the status see [`PatchFrom::status`].
     ///
@@ -91,7 +122,7 @@ impl<K: AnyObject> KindClient<K> {
     /// As [`KindClient::patch`]; 422 (`Invalid`) if the object has another UID; 409 (`Conflict`) if it has changed, with a lock;
     /// [`ClientError::Renamed`] if the states have different names.
     pub fn patch_from(&self, old: &K, new: &K) -> PatchFrom<K> {
-        PatchFrom { kind: self.clone(), old: old.clone(), new: new.clone(), has_lock: false, is_of_status: false }
+        PatchFrom { kind: self.clone(), old: old.clone(), new: new.clone(), has_lock: false, is_of_status: false, is_strategic: false }
     }
 
     /// Reads an object from the API server, changes it, and sends the difference with the resource version that was read. After a
@@ -137,9 +168,8 @@ impl<K: AnyObject> KindClient<K> {
     }
 }
 
-/// Returns the merge patch from one state to another; `None` if there is no difference.
-fn difference(old: &Value, new: &Value, is_of_status: bool, has_lock: bool) -> Option<Value> {
-    let mut patch = merge::diff(old, new);
+/// Returns a patch of the old state without what is of the other resource or the API server's own, and with preconditions; `None` if nothing is left.
+fn limited(mut patch: Value, old: &Value, is_of_status: bool, has_lock: bool) -> Option<Value> {
     let fields = patch.as_object_mut()?;
     fields.retain(|field, _| (field == "status") == is_of_status);
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -174,7 +204,7 @@ mod tests {
         let check = |new: Value, is_of_status: bool, has_lock: bool, expected: Option<Value>| {
             let mut state = old.clone();
             merge::apply(&mut state, &new);
-            assert_eq!(difference(&old, &state, is_of_status, has_lock), expected, "{new}");
+            assert_eq!(limited(merge::diff(&old, &state), &old, is_of_status, has_lock), expected, "{new}");
         };
         check(json!({}), false, true, None);
         check(json!({"status": {"ready": 2}}), false, false, None);

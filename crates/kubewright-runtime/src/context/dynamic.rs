@@ -58,8 +58,7 @@ impl<K: AnyObject> DynamicReader<'_, K> {
         Ok(reader.noted(self.context.tracker.recorder()))
     }
 
-    /// As [`Context::watch`]. The kind counts as namespaced unless its
-    /// [options](crate::cache::CacheOptions::kind_dynamic) say otherwise.
+    /// As [`Context::watch`].
     ///
     /// # Errors
     /// As [`Context::watch`].

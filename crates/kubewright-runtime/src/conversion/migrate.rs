@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 
+use super::by_cluster::{self, ClusterMigration, Ended};
 use crate::{
     client::explain,
     object::{KindName, Object, ObjectKey},
@@ -71,8 +72,10 @@ pub enum MigrationError {
 pub struct Migrated {
     /// The version in which all objects are stored.
     pub version: String,
-    /// The number of objects that were written.
+    /// The number of objects that this program has written; none if the cluster has.
     pub objects: usize,
+    /// Whether the cluster has written the objects, by a StorageVersionMigration.
+    pub by_cluster: bool,
     /// The versions that were removed from `status.storedVersions` of the CustomResourceDefinition.
     pub removed: Vec<String>,
 }
@@ -90,9 +93,13 @@ pub struct Migrated {
 ///
 /// Or by the manager, when it becomes the leader: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
 ///
-/// Each object costs one request (an empty merge patch, which the API server stores if the stored form changes), each
-/// five hundred objects two more. It needs permission to `get` and `patch` the definition, to `patch` its status, and to `list` and
-/// `patch` objects of the kind in all namespaces ([`Migrator::policy_rules`]).
+/// If the cluster has StorageVersionMigrations (`storagemigration.k8s.io`, from v1beta1 on), its controller manager writes the objects, and an
+/// operator that restarts meanwhile waits for it. If the cluster can't, or hasn't begun within a minute, the operator writes them itself, with
+/// a warning: each object costs one request (an empty merge patch, which the API server stores if the stored form changes), each five hundred
+/// objects two more.
+///
+/// It needs permission to `get` and `patch` the definition, to `patch` its status, to `list` and `patch` objects of the kind in all namespaces, and
+/// to `create`, `get` and `delete` StorageVersionMigrations ([`Migrator::policy_rules`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
     definition: String,
@@ -136,7 +143,7 @@ impl Migrator {
     /// Returns the rules that it needs in the operator's role. [`Migrator::runnable`] adds them; for a direct call of
     /// [`Migrator::run`] add them by [`Manager::policy_rule`](crate::manager::Manager::policy_rule). It lists objects in all
     /// namespaces, so the rules belong into a cluster role even if the operator is limited to its own namespace.
-    pub fn policy_rules(&self) -> [PolicyRule; 3] {
+    pub fn policy_rules(&self) -> [PolicyRule; 4] {
         let (plural, group) = self.definition.split_once('.').unwrap_or((&self.definition, ""));
         let definition = |resource, verbs: &[Verb]| {
             PolicyRule::new("apiextensions.k8s.io", resource, false, verbs.to_vec()).resource_name(&self.definition)
@@ -145,6 +152,7 @@ impl Migrator {
             definition("customresourcedefinitions", &[Verb::Get, Verb::Patch]),
             definition("customresourcedefinitions/status", &[Verb::Patch]),
             PolicyRule::new(group, plural, false, [Verb::List, Verb::Patch]),
+            PolicyRule::new(by_cluster::GROUP, by_cluster::PLURAL, false, [Verb::Create, Verb::Get, Verb::Delete]),
         ]
     }
 
@@ -176,16 +184,19 @@ impl Migrator {
         let definition = self.read(&definitions).await?;
         let version = storage(&definition);
         let old = old_versions(&definition, &version);
-        let mut objects = 0;
+        let (mut objects, mut by_cluster) = (0, false);
         if !old.is_empty() {
-            objects = self.write_all(client, &definitions, &definition, &version).await?;
+            by_cluster = self.is_written_by_cluster(client, &definition).await;
+            if !by_cluster {
+                objects = self.write_all(client, &definitions, &definition, &version).await?;
+            }
             self.settle(&definitions, &definition, &version).await?;
-            tracing::info!(definition = self.definition, version, objects, removed = ?old, "migrated all objects");
+            tracing::info!(definition = self.definition, version, objects, by_cluster, removed = ?old, "migrated all objects");
         }
         if definition.annotations().contains_key(MARK) || objects > 0 {
             self.note(&definitions, None).await?;
         }
-        Ok(Migrated { version, objects, removed: old })
+        Ok(Migrated { version, objects, by_cluster, removed: old })
     }
 
     async fn read(
@@ -193,6 +204,23 @@ impl Migrator {
         definitions: &Api<CustomResourceDefinition>,
     ) -> Result<CustomResourceDefinition, MigrationError> {
         definitions.get(&self.definition).await.map_err(self.request("get", "the definition"))
+    }
+
+    /// Lets the cluster write the objects, if it can. Returns whether it has. A migration that has begun to write them itself goes on.
+    async fn is_written_by_cluster(&self, client: &Client, definition: &CustomResourceDefinition) -> bool {
+        if definition.annotations().contains_key(MARK) {
+            return false;
+        }
+        let generation = definition.metadata.generation.unwrap_or_default();
+        let Some(migration) = ClusterMigration::of(client, &self.definition, generation).await else { return false };
+        match migration.run(&definition.spec.names.plural, &definition.spec.group).await {
+            Ended::Succeeded => true,
+            Ended::Failed(reason) => {
+                let definition = &self.definition;
+                tracing::warn!(definition, reason, "the cluster's StorageVersionMigration failed; writing the objects");
+                false
+            }
+        }
     }
 
     async fn write_all(

@@ -63,6 +63,7 @@
 //! [`manifests::conversion`](crate::webhook::manifests::conversion) its `spec.conversion`. After a change of the storage version,
 //! a [`Migrator`] writes the existing objects in it, so that the older version can be removed.
 
+mod by_cluster;
 mod data;
 mod hub;
 mod migrate;

@@ -480,6 +480,61 @@ async fn a_patch_is_the_difference_of_two_states() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_strategic_patch_changes_single_items_of_lists() {
+    let world = World::new().await;
+    let client = Client::new(world.client.clone()).field_owner("test");
+    let pods = client.kind::<Pod>();
+    let pod = |containers: serde_json::Value| -> Pod {
+        let spec = json!({"containers": containers, "volumes": [{"name": "data", "emptyDir": {}}]});
+        serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "default"}, "spec": spec})).expect("a pod")
+    };
+    let old = pods.create(&pod(json!([{"name": "one", "image": "x:1"}, {"name": "two", "image": "y:1"}]))).await;
+    let old = old.expect("created");
+    let image = |old: &Pod, name: &str, image: &str| {
+        let mut new = old.clone();
+        let containers = &mut new.spec.as_mut().expect("a spec").containers;
+        containers.iter_mut().filter(|it| it.name == name).for_each(|it| it.image = Some(image.into()));
+        new
+    };
+    // Two changes of one list, made from the same state.
+    pods.patch_from(&old, &image(&old, "one", "x:2")).strategic().await.expect("patched");
+    let both = pods.patch_from(&old, &image(&old, "two", "y:2")).strategic().await.expect("patched");
+    let images = |pod: &Pod| -> Vec<_> {
+        pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|it| it.image.clone()).collect()
+    };
+    assert_eq!(images(&both), ["x:2", "y:2"]);
+    let mut new = both.clone();
+    new.metadata.finalizers = Some(vec!["example.com/a".into(), "example.com/b".into()]);
+    let held = pods.patch_from(&both, &new).strategic().optimistic_lock().await.expect("patched");
+    let mut fewer = held.clone();
+    fewer.metadata.finalizers = Some(vec!["example.com/b".into()]);
+    let left = pods.patch_from(&held, &fewer).strategic().await.expect("patched");
+    assert_eq!(left.metadata.finalizers.as_deref(), Some(&["example.com/b".to_owned()][..]));
+
+    let deployments = client.kind::<Deployment>();
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod(json!([{"name": "one", "image": "x"}])).spec});
+    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let web = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
+    let old = deployments.create(&serde_json::from_value(web).expect("a Deployment")).await.expect("created");
+    let mut value = serde_json::to_value(&old).expect("JSON");
+    value["spec"]["strategy"] = json!({"type": "Recreate"});
+    value["spec"]["template"]["spec"]["volumes"] = json!([{"name": "data", "configMap": {"name": "m", "defaultMode": 420}}]);
+    let containers = value["spec"]["template"]["spec"]["containers"].as_array_mut().expect("containers");
+    let mut second = containers[0].clone();
+    second["name"] = json!("two");
+    containers.insert(0, second);
+    let new: Deployment = serde_json::from_value(value).expect("a Deployment");
+    let written = deployments.patch_from(&old, &new).strategic().await.expect("patched");
+    assert_eq!(written.spec, new.spec);
+
+    let fleets = client.kind::<Fleet>();
+    let old = world.create_fleet("f", 1).await;
+    let mut new = old.clone();
+    new.spec.size = 2;
+    assert_eq!(code(fleets.patch_from(&old, &new).strategic().await), 415, "a custom resource");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_is_repeated_after_a_conflict() {
     let world = World::new().await;
     let (other, reads) = (world.client.clone(), Arc::new(AtomicUsize::new(0)));

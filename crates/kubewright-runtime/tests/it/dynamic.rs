@@ -164,6 +164,31 @@ async fn a_kind_known_at_run_time_is_reconciled() {
     running.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_manager_of_some_namespaces_finds_the_scope_of_a_kind() {
+    let world = World::new().await;
+    define(&world, 0, "Namespaced").await;
+    let (painter, sprayer) = (Painter::of(0), Painter::of(1));
+    let (widgets, sprayed) = (namespaced(&world, 0), Api::all_with(world.client.clone(), &widgets(1)));
+    let elsewhere = Api::namespaced_with(world.client.clone(), "kube-system", &self::widgets(0));
+    create(&elsewhere, 0, "c").await;
+    create(&widgets, 0, "a").await;
+    let manager = world.manager().namespaces(["default", "kube-public"]).controller(painter.controller());
+    let running = run(manager.controller(sprayer.controller()));
+    pass(10).await;
+    assert!(painter.painted.lock().is_empty(), "it waits for all kinds");
+    // The kind appears later.
+    define(&world, 1, "Cluster").await;
+    create(&sprayed, 1, "b").await;
+    sprayer.has_painted("b").await;
+    painter.has_painted("a").await;
+    pass(10).await;
+    assert!(painter.painted.lock().iter().all(|key| key.name() != "c"), "of another namespace");
+    sprayed.delete("b", &DeleteParams::default()).await.expect("deleted");
+    until("the widget is gone", || async { sprayed.get_opt("b").await.expect("an answer").is_none() }).await;
+    running.stop().await;
+}
+
 /// Returns the names of all series, without those of the client and the process.
 fn series(metrics: &Metrics) -> BTreeSet<String> {
     let text = metrics.encode().expect("metrics");

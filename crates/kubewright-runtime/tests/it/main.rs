@@ -17,6 +17,8 @@ mod lifecycle;
 mod manager;
 mod metrics;
 mod order;
+#[cfg(feature = "profiling")]
+mod profile;
 mod read_your_writes;
 mod requests;
 mod schema;

@@ -103,6 +103,17 @@ impl Kind {
         self.codec.scopes()
     }
 
+    /// Returns whether discovery has to say first that the kind is namespaced.
+    pub(super) fn needs_discovery(&self) -> bool {
+        self.codec.needs_discovery()
+    }
+
+    /// Replaces the watched namespaces by a single watch. Must be called before the watches begin.
+    pub(super) fn set_cluster_scoped(&self) {
+        self.codec.set_cluster_scoped();
+        self.state.write().watches = vec![WatchState::new(None)];
+    }
+
     /// Returns the scope of the watch that covers a namespace.
     pub(crate) fn scope_of<'a>(&'a self, namespace: Option<&'a str>) -> Option<&'a str> {
         let covers = |scope: &Option<&str>| scope.is_none() || *scope == namespace;

@@ -3,7 +3,8 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
 };
 use kubewright_cluster::faults::{Faults, Verb};
 use kubewright_runtime::conversion::{MigrationError, Migrator};
@@ -117,5 +118,84 @@ async fn a_definition_that_changes_meanwhile_keeps_its_versions() {
     let error = run.await.unwrap().unwrap_err();
     assert!(matches!(error, MigrationError::Overtaken(_)), "{error}");
     assert_eq!(stored(&scene).await, ["v1", "v2"]);
+    manager.stop().await;
+}
+
+/// Defines StorageVersionMigration, which the embedded cluster doesn't have, as Kubernetes 1.36 serves it when it is enabled.
+async fn define_migrations(scene: &Scene) {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {
+            "name": "storageversionmigrations.storagemigration.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/issues/4192"},
+        },
+        "spec": {
+            "group": "storagemigration.k8s.io", "scope": "Cluster",
+            "names": {"kind": "StorageVersionMigration", "plural": "storageversionmigrations"},
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": any}, "subresources": {"status": {}},
+            }],
+        },
+    });
+    let definition = serde_json::from_value(definition).unwrap();
+    scene.all::<CustomResourceDefinition>().create(&PostParams::default(), &definition).await.unwrap();
+    until("the kind is served", async || migrations(scene).list(&ListParams::default()).await.is_ok()).await;
+}
+
+fn migrations(scene: &Scene) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration");
+    Api::all_with(scene.client.clone(), &ApiResource::from_gvk(&kind))
+}
+
+/// Waits for a migration, and reports a condition as the controller manager does.
+async fn report(scene: &Scene, condition: &str) -> DynamicObject {
+    let found = async || migrations(scene).list(&ListParams::default()).await.unwrap().items.pop();
+    until("there is a migration", async || found().await.is_some()).await;
+    let migration = found().await.unwrap();
+    let condition = json!({"type": condition, "status": "True", "reason": "Test", "message": "the test says so"});
+    let status = Patch::Merge(json!({"status": {"conditions": [condition], "resourceVersion": "1"}}));
+    migrations(scene).patch_status(&migration.name_any(), &PatchParams::default(), &status).await.unwrap();
+    migration
+}
+
+#[tokio::test]
+async fn a_cluster_with_storage_version_migrations_writes_the_objects() {
+    let scene = Scene::new();
+    let manager = local(&scene, "v1").await;
+    move_on(&scene, &[("a", "3x4")]).await;
+    define_migrations(&scene).await;
+    let (faults, migrator) = (Faults::new(), Migrator::of::<v2::Pane>());
+    let written = |faults: &Faults| faults.requests().iter().filter(|seen| seen.request.resource == "panes").count();
+
+    // A run that is stopped leaves its migration to the next.
+    let (client, first) = (scene.client.clone(), migrator.clone());
+    let run = tokio::spawn(async move { first.run(&client).await });
+    let begun = report(&scene, "Running").await;
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+    assert_eq!(begun.data["spec"]["resource"], json!({"group": "test.kubewright.dev", "resource": "panes"}));
+    let (client, second) = (faults.client(&scene.client), migrator.clone());
+    let run = tokio::spawn(async move { second.run(&client).await });
+    assert_eq!(report(&scene, "Succeeded").await.uid(), begun.uid());
+    let migrated = run.await.unwrap().unwrap();
+    assert_eq!((migrated.by_cluster, migrated.objects, written(&faults)), (true, 0, 0));
+    assert_eq!((migrated.removed, stored(&scene).await), (vec!["v1".to_owned()], vec!["v2".to_owned()]));
+    assert!(migrations(&scene).list(&ListParams::default()).await.unwrap().items.is_empty());
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_migration_that_the_cluster_cannot_make_is_made_by_the_operator() {
+    let scene = Scene::new();
+    let manager = local(&scene, "v1").await;
+    move_on(&scene, &[("a", "3x4"), ("b", "1x1")]).await;
+    define_migrations(&scene).await;
+    let client = scene.client.clone();
+    let run = tokio::spawn(async move { Migrator::of::<v2::Pane>().run(&client).await });
+    report(&scene, "Failed").await;
+    let migrated = run.await.unwrap().unwrap();
+    assert_eq!((migrated.by_cluster, migrated.objects), (false, 2));
+    assert_eq!(stored(&scene).await, ["v2"]);
+    assert!(migrations(&scene).list(&ListParams::default()).await.unwrap().items.is_empty());
     manager.stop().await;
 }

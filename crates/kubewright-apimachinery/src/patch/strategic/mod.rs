@@ -9,10 +9,14 @@
 //! merge` in a map or a list item, `$retainKeys: [..]` beside the retained keys, and `$deleteFromPrimitiveList/<field>`
 //! and `$setElementOrder/<field>` beside the list that they apply to.
 
+mod diff;
+mod merge_keys;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
+pub use self::diff::diff;
 use super::PatchError;
 use crate::{go_format::plain, schema::Node};
 

@@ -1,6 +1,8 @@
-//! The generated files: the golden projects below `testdata`, and the manifests of those and of the operators.
+//! The generated files: the merge keys of built-in types, the golden projects below `testdata`, and the manifests of those and of the operators.
 
-use std::process::Command;
+mod merge_keys;
+
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
@@ -14,6 +16,7 @@ const GOLDEN: [&str; 5] =
 
 /// Writes the generated files, or with `check` compares them with their sources.
 pub(crate) fn run(steps: &mut Steps, check: bool) {
+    steps.check("merge keys", || merge_keys::run(Path::new("."), check));
     // All packages, as the tests have them: another selection would be compiled with other features.
     if !steps.run("build of the programs", cargo(&["test", "--workspace", "--no-run"])) {
         return steps.skip("generated files", "the programs could not be built");
