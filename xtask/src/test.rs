@@ -117,11 +117,12 @@ fn lints(options: &[&str]) -> Command {
 /// Runs the steps that only `--all` has, after the tests.
 fn the_rest(steps: &mut Steps, built: bool) {
     // No other step builds these features.
-    let features = ["--features", "kubewright-runtime/opentelemetry,kubewright-runtime/profiling"];
-    steps.run("lints with OpenTelemetry and profiles", lints(&features));
+    let features = ["aws-lc-rs", "opentelemetry", "profiling"].map(|feature| format!("kubewright-runtime/{feature}"));
+    let features = ["--features", &features.join(",")];
+    steps.run("lints with the other features", lints(&features));
     let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--test", "it"]);
-    spans.args(features).args(["--", "telemetry::", "profile::"]);
-    steps.run_tests("spans to a collector, and profiles", spans);
+    spans.args(features).args(["--", "profile::", "telemetry::", "webhook::"]);
+    steps.run_tests("spans to a collector, profiles, and webhooks with aws-lc-rs", spans);
     if built {
         random_input(steps);
         smoke_of_the_benchmarks(steps);

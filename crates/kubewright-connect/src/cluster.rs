@@ -12,7 +12,7 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer, util::BoxService};
 
-use crate::{Connector, Proxies};
+use crate::{Connector, Proxies, provider};
 
 /// The service underlying a client.
 pub type GenericService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
@@ -53,6 +53,7 @@ pub async fn config(mut kubeconfig: Kubeconfig, context: Option<&str>) -> Result
 /// # Errors
 /// If certificates or credentials can't be used, or the proxy's scheme is not supported.
 pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService>, Error> {
+    provider::install();
     let proxies = match config.proxy_url.take() {
         Some(url) => Proxies::fixed(&url).map_err(|error| Error::Service(error.into()))?,
         None => Proxies::from_env(),

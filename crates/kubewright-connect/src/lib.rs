@@ -16,10 +16,12 @@
 
 mod cluster;
 mod connector;
+mod provider;
 mod proxy;
 
 pub use self::{
     cluster::{GenericService, client, client_builder, config},
     connector::{ConnectError, Connector},
+    provider::crypto_provider,
     proxy::{Proxies, ProxyError, is_loopback},
 };

@@ -62,7 +62,8 @@ async fn profile(Query(Parameters { seconds }): Query<Parameters>) -> Response {
     let guard = match ProfilerGuardBuilder::default().frequency(FREQUENCY).blocklist(&BLOCKLIST).build() {
         Ok(guard) => guard,
         Err(pprof::Error::Running) => {
-            return (StatusCode::CONFLICT, "another profile is being taken: try again when it has ended\n").into_response();
+            return (StatusCode::CONFLICT, "another profile is being taken: try again when it has ended\n")
+                .into_response();
         }
         Err(error) => return failed(&error.to_string()),
     };

@@ -33,7 +33,7 @@ use http::{Request as HttpRequest, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use kubewright_connect::{Connector, Proxies};
+use kubewright_connect::{Connector, Proxies, crypto_provider};
 use opentelemetry::{
     KeyValue,
     trace::{Status, TraceContextExt, TracerProvider},
@@ -44,7 +44,6 @@ use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
-    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject},
 };
 use thiserror::Error;
@@ -261,7 +260,7 @@ fn client() -> Result<Https, TelemetryError> {
         let trusted = read().map_err(|why| TelemetryError::Certificate { path: path.clone(), why })?;
         roots.add_parsable_certificates(trusted);
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| TelemetryError::Exporter(error.to_string()))?
         .with_root_certificates(roots)

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Every Rust file of the workspace with its text, paths relative to the root.
@@ -232,4 +233,22 @@ fn the_tests_of_the_page_on_parity_exist() {
     };
     let absent: Vec<_> = named.iter().filter(|(file, test)| !exists(file, test)).collect();
     assert!(absent.is_empty(), "designs/parity.md names tests that don't exist: {absent:?}");
+}
+
+/// A program that has to use a validated module of cryptography must not contain another one.
+#[test]
+fn an_operator_has_one_implementation_of_cryptography() {
+    let tree = |features: &str| {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["tree", "--package", "kubewright", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+        cargo.args(["--locked", "--no-default-features", "--features", features]);
+        let output = cargo.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let crates = String::from_utf8(output.stdout).unwrap();
+        ["ring", "aws-lc-rs", "aws-lc-fips-sys"]
+            .map(|name| crates.lines().any(|line| line.starts_with(&format!("{name} "))))
+    };
+    assert_eq!(tree("ring"), [true, false, false]);
+    assert_eq!(tree("aws-lc-rs"), [false, true, false]);
+    assert_eq!(tree("fips"), [false, true, true]);
 }

@@ -122,7 +122,14 @@ impl<K: AnyObject> KindClient<K> {
     /// As [`KindClient::patch`]; 422 (`Invalid`) if the object has another UID; 409 (`Conflict`) if it has changed, with a lock;
     /// [`ClientError::Renamed`] if the states have different names.
     pub fn patch_from(&self, old: &K, new: &K) -> PatchFrom<K> {
-        PatchFrom { kind: self.clone(), old: old.clone(), new: new.clone(), has_lock: false, is_of_status: false, is_strategic: false }
+        PatchFrom {
+            kind: self.clone(),
+            old: old.clone(),
+            new: new.clone(),
+            has_lock: false,
+            is_of_status: false,
+            is_strategic: false,
+        }
     }
 
     /// Reads an object from the API server, changes it, and sends the difference with the resource version that was read. After a

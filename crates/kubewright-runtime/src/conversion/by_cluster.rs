@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, PostParams},
     core::GroupVersionKind,
 };

@@ -19,6 +19,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_connect::crypto_provider;
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};
 
@@ -39,6 +40,9 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum length in bytes of a token that is reviewed.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
+/// The digest of a token.
+type Digest = Box<[u8]>;
+
 /// Middleware state for authenticating and authorizing requests.
 #[derive(Clone)]
 pub(super) struct Auth(Arc<Inner>);
@@ -47,9 +51,9 @@ struct Inner {
     client: Client,
     clock: SharedClock,
     /// The users of valid tokens, by the token's hash, so that no token is kept in memory.
-    users: Mutex<Cache<[u8; 32], UserInfo>>,
+    users: Mutex<Cache<Digest, UserInfo>>,
     /// Hashes of invalid tokens. Any client can send any number of them, so they have a separate cache.
-    invalid: Mutex<Cache<[u8; 32], ()>>,
+    invalid: Mutex<Cache<Digest, ()>>,
     rights: Mutex<Cache<AccessRequest, bool>>,
     questions: Semaphore,
 }
@@ -213,11 +217,11 @@ fn bearer(request: &Request) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= LONGEST_TOKEN).then_some(token)
 }
 
-/// Returns the SHA-256 of a token.
-fn digest(token: &str) -> [u8; 32] {
-    let mut digest = [0; 32];
-    digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, token.as_bytes()).as_ref());
-    digest
+/// Returns a digest of a token, by the hash function of a TLS 1.3 cipher suite.
+fn digest(token: &str) -> Digest {
+    let provider = crypto_provider();
+    let suite = provider.cipher_suites.iter().find_map(|suite| suite.tls13()).expect("a provider has TLS 1.3");
+    Digest::from(suite.common.hash_provider.hash(token.as_bytes()).as_ref())
 }
 
 #[cfg(test)]

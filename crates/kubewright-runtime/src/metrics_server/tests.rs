@@ -13,10 +13,10 @@ use kubewright_apimachinery::clock::{SystemClock, VirtualClock};
 use kubewright_apiserver::ApiServer;
 use kubewright_apiserver::UserInfo;
 use kubewright_cluster::faults::Faults;
+use kubewright_connect::crypto_provider;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::ring,
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use serde_json::json;
@@ -88,7 +88,7 @@ impl Scene {
 fn trust(certificate: &CertificateDer<'static>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
@@ -128,7 +128,7 @@ impl ServerCertVerifier for Unverified {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
+        crypto_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -198,7 +198,7 @@ async fn an_unguarded_server_answers_everyone_and_never_serves_traces() {
     plain.shutdown().await;
 
     let secure = scene.serve(MetricsServer::new(address).tls(Certificates::SelfManaged)).await;
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)).with_no_client_auth();
     let stream = TcpStream::connect(secure.server.address()).await.unwrap();
@@ -214,7 +214,7 @@ async fn only_the_allowed_tls_versions_are_agreed_to() {
     let server = MetricsServer::new("127.0.0.1:0".parse().unwrap()).tls(Certificates::SelfManaged);
     let server = scene.serve(server.tls_options(TlsOptions::new().min_version(TlsVersion::Tls13))).await;
     let connect = async |version| {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = ClientConfig::builder_with_provider(Arc::new(crypto_provider()));
         let builder = builder.with_protocol_versions(&[version]).unwrap().dangerous();
         let config = builder.with_custom_certificate_verifier(Arc::new(Unverified)).with_no_client_auth();
         let stream = TcpStream::connect(server.server.address()).await.unwrap();

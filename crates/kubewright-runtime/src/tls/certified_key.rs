@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::certificate::Certificate;
+use kubewright_connect::crypto_provider;
 use parking_lot::RwLock;
 use rustls::{
     ServerConfig,
-    crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign,
@@ -53,7 +53,7 @@ impl CertifiedKey {
         let own = chain.first().ok_or(KeyError::NoCertificate)?;
         let Certificate { not_before, not_after, .. } = Certificate::parse(own).ok_or(KeyError::Unreadable)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| KeyError::Key)?;
-        let key = sign::CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        let key = sign::CertifiedKey::from_der(chain, key, &crypto_provider())?;
         Ok(Self { key: Arc::new(key), not_before, not_after })
     }
 

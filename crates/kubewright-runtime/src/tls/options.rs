@@ -2,9 +2,9 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use kubewright_connect::crypto_provider;
 use rustls::{
     ConfigBuilder, ServerConfig, SupportedCipherSuite, WantsVerifier,
-    crypto::{CryptoProvider, ring},
     version::{TLS12, TLS13},
 };
 use thiserror::Error;
@@ -62,7 +62,7 @@ pub struct UnknownCipherSuite {
 
 impl CipherSuite {
     fn all() -> impl Iterator<Item = Self> {
-        ring::ALL_CIPHER_SUITES.iter().copied().map(Self)
+        crypto_provider().cipher_suites.into_iter().map(Self)
     }
 
     fn names() -> Vec<String> {
@@ -133,7 +133,7 @@ impl TlsOptions {
     pub(super) fn builder(&self) -> ConfigBuilder<ServerConfig, WantsVerifier> {
         let named = &self.cipher_suites;
         let restricted = |is_tls13: bool| named.iter().any(|suite| suite.is_tls13() == is_tls13);
-        let mut provider: CryptoProvider = ring::default_provider();
+        let mut provider = crypto_provider();
         provider.cipher_suites.retain(|suite| {
             let suite = CipherSuite(*suite);
             named.contains(&suite) || !restricted(suite.is_tls13())

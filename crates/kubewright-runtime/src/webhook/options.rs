@@ -3,9 +3,9 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::name;
+use kubewright_connect::crypto_provider;
 use rustls::{
     RootCertStore,
-    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
@@ -135,7 +135,7 @@ impl WebhookServer {
             let certificate = certificate.map_err(|why| error(why.to_string()))?;
             roots.add(certificate).map_err(|why| error(why.to_string()))?;
         }
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(crypto_provider());
         let callers = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
         callers.map(Some).map_err(|why| error(why.to_string()))
     }

@@ -512,13 +512,15 @@ async fn a_strategic_patch_changes_single_items_of_lists() {
     assert_eq!(left.metadata.finalizers.as_deref(), Some(&["example.com/b".to_owned()][..]));
 
     let deployments = client.kind::<Deployment>();
-    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod(json!([{"name": "one", "image": "x"}])).spec});
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": pod(json!([{"name": "one", "image": "x"}])).spec});
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
     let web = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
     let old = deployments.create(&serde_json::from_value(web).expect("a Deployment")).await.expect("created");
     let mut value = serde_json::to_value(&old).expect("JSON");
     value["spec"]["strategy"] = json!({"type": "Recreate"});
-    value["spec"]["template"]["spec"]["volumes"] = json!([{"name": "data", "configMap": {"name": "m", "defaultMode": 420}}]);
+    value["spec"]["template"]["spec"]["volumes"] =
+        json!([{"name": "data", "configMap": {"name": "m", "defaultMode": 420}}]);
     let containers = value["spec"]["template"]["spec"]["containers"].as_array_mut().expect("containers");
     let mut second = containers[0].clone();
     second["name"] = json!("two");

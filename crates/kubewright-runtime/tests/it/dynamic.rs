@@ -175,13 +175,11 @@ async fn a_manager_of_some_namespaces_finds_the_scope_of_a_kind() {
     create(&widgets, 0, "a").await;
     let manager = world.manager().namespaces(["default", "kube-public"]).controller(painter.controller());
     let running = run(manager.controller(sprayer.controller()));
-    pass(10).await;
-    assert!(painter.painted.lock().is_empty(), "it waits for all kinds");
+    painter.has_painted("a").await;
     // The kind appears later.
     define(&world, 1, "Cluster").await;
     create(&sprayed, 1, "b").await;
     sprayer.has_painted("b").await;
-    painter.has_painted("a").await;
     pass(10).await;
     assert!(painter.painted.lock().iter().all(|key| key.name() != "c"), "of another namespace");
     sprayed.delete("b", &DeleteParams::default()).await.expect("deleted");

@@ -172,7 +172,8 @@ mod tests {
             }),
         );
         let strategy = |strategy: Value| json!({"spec": {"strategy": strategy}});
-        let [from, to] = [json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}), json!({"type": "Recreate"})];
+        let [from, to] =
+            [json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}), json!({"type": "Recreate"})];
         let expected = json!({"type": "Recreate", "rollingUpdate": null, "$retainKeys": ["type"]});
         assert_eq!(diff("apps", "v1", "Deployment", &strategy(from), &strategy(to)), strategy(expected));
     }

@@ -12,6 +12,7 @@ use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::certificate::Certificate;
+use kubewright_connect::crypto_provider;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
@@ -19,7 +20,6 @@ use rcgen::{
 use rustls::{
     RootCertStore,
     client::verify_server_cert_signed_by_trust_anchor,
-    crypto::ring,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
     server::ParsedCertificate,
 };
@@ -214,7 +214,7 @@ fn is_signed(certificate: &CertificateDer<'_>, authorities: &[Authority], now: T
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities.iter().map(|authority| authority.der.clone()));
     let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default()));
-    let algorithms = ring::default_provider().signature_verification_algorithms.all;
+    let algorithms = crypto_provider().signature_verification_algorithms.all;
     verify_server_cert_signed_by_trust_anchor(&certificate, &roots, &[], now, algorithms).is_ok()
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
-    crypto::ring,
     pki_types::{ServerName, UnixTime},
 };
 
@@ -36,7 +35,7 @@ fn is_believed(authorities: &str, certificate: &str, name: &str, now: Timestamp)
     for der in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
         roots.add(der.unwrap()).unwrap();
     }
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(crypto_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
     let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.as_second().try_into().unwrap()));
