@@ -52,6 +52,14 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         maps.patch_from(&old, &new).optimistic_lock().await.is_err_and(|error| error.is_conflict()),
         "it has changed"
     );
+    // Two changes of one list, made from the same state: a strategic patch sends single items, where a merge patch replaces the list.
+    let old = maps.get(&key).await?.ok_or_else(|| anyhow::anyhow!("the count is gone"))?;
+    for finalizer in ["example.com/first", "example.com/second"] {
+        let mut new = old.clone();
+        new.metadata.finalizers = Some(vec![finalizer.into()]);
+        let held = maps.patch_from(&old, &new).strategic().await?;
+        anyhow::ensure!(held.metadata.finalizers.is_some_and(|all| all.iter().any(|name| name == "example.com/first")));
+    }
     let note = |count: &mut ConfigMap| drop(count.data.get_or_insert_default().insert("note".into(), "by hand".into()));
     let noted = maps.retry_on_conflict(&key, note).await?.ok_or_else(|| anyhow::anyhow!("the count is gone"))?;
     anyhow::ensure!(noted.data.is_some_and(|data| data.len() == 2), "the names are still there");
