@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
@@ -13,8 +14,9 @@ use crate::{
     oci::{
         self, Contents, elf,
         layout::{Descriptor, Layout},
-        registry::{self, Step, credentials, reference::Reference},
+        registry::{self, PushOptions, Step, credentials, reference::Reference},
         sbom::{self, Metadata},
+        signature::key::SigningKey,
     },
     operator::{Package, install_hint},
     project::current_folder,
@@ -37,8 +39,15 @@ Examples:
   # The same of programs that were built elsewhere
   kubewright image --tag ghcr.io/me/cow:v1 --program cow-amd64 --program cow-arm64 --push
 
+  # Sign the pushed image with a key of cosign
+  COSIGN_PASSWORD=… kubewright image --tag ghcr.io/me/cow:v1 --push --sign-key cosign.key
+  cosign verify --key cosign.pub --insecure-ignore-tlog=true ghcr.io/me/cow:v1
+
 The image has one layer: the static program as /manager, root certificates, and an unprivileged user (65532). The same program always gives the
-same digest, which is printed. A software bill of materials (CycloneDX) is attached. Credentials come from docker login.")]
+same digest, which is printed. A software bill of materials (CycloneDX) is attached. Credentials come from docker login.
+
+Signatures are those of cosign sign --key --recursive: of the image, and of each platform in its index. They are not entered in a transparency
+log.")]
 pub(crate) struct Arguments {
     /// Image name, such as ghcr.io/me/cow:v1
     #[arg(long, short, value_name = "NAME")]
@@ -59,6 +68,10 @@ pub(crate) struct Arguments {
     /// Use HTTP without TLS, as is always done for registries on this machine
     #[arg(long, requires = "push")]
     plain_http: bool,
+
+    /// Sign the pushed image with this private key, ECDSA P-256 in PEM format; the password of cosign's keys is taken from COSIGN_PASSWORD
+    #[arg(long, value_name = "FILE", requires = "push")]
+    sign_key: Option<PathBuf>,
 
     /// Label of the image, in addition to those from Cargo.toml
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
@@ -94,12 +107,13 @@ fn platform(text: &str) -> Result<String, String> {
 
 /// Builds the image, writes it, and pushes it if requested.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
-    // An invalid name or missing credentials are reported before the build.
+    // An invalid name, missing credentials or a wrong key are reported before the build.
     let reference = arguments.tag.as_deref().map(Reference::parse).transpose()?;
     let credentials = match &reference {
         Some(reference) if arguments.push => credentials::find(&reference.registry)?,
         _ => None,
     };
+    let key = arguments.sign_key.as_deref().map(read_key).transpose()?;
     let here = current_folder()?;
     let package = match arguments.program.is_empty() {
         true => Some(Package::find(&here, arguments.build.bin.as_deref())?),
@@ -134,13 +148,21 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     match reference.filter(|_| arguments.push) {
         Some(reference) => {
             let observe = |step: Step<'_>| report(&step, shell);
-            registry::push(&layout, &reference, credentials, arguments.plain_http, observe).await?;
+            let options = PushOptions { credentials, plain: arguments.plain_http, key: key.as_ref() };
+            registry::push(&layout, &reference, options, observe).await?;
             shell.status("Finished", format!("pushed {reference}"));
             shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
         }
         None => shell.result(layout.digest()),
     }
     Ok(())
+}
+
+/// Reads the key for signatures.
+fn read_key(path: &Path) -> Result<SigningKey> {
+    let file = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let password = std::env::var_os("COSIGN_PASSWORD").map(OsStringExt::into_vec);
+    SigningKey::from_pem(&file, password.as_deref()).with_context(|| format!("{} cannot sign images", path.display()))
 }
 
 /// Returns the programs of the image, built or given, with their targets.
@@ -299,6 +321,8 @@ fn report(step: &Step<'_>, shell: &Shell) {
         Step::Blob(blob) => shell.status("Pushing", of(blob)),
         Step::Exists(blob) => shell.detail("Exists", of(blob)),
         Step::Manifest(manifest) => shell.detail("Manifest", of(manifest)),
+        Step::Signature(manifest) => shell.status("Signing", of(manifest)),
+        Step::IsSigned(manifest) => shell.detail("Is signed", of(manifest)),
     }
 }
 

@@ -9,6 +9,7 @@ mod layer;
 pub(crate) mod layout;
 pub(crate) mod registry;
 pub(crate) mod sbom;
+pub(crate) mod signature;
 
 use std::{collections::BTreeMap, io};
 

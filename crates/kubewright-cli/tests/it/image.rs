@@ -7,11 +7,17 @@ use std::{
     process::{Command, Output},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
-use serde_json::Value;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
-use crate::cluster::kubewright;
+use crate::{
+    cluster::kubewright,
+    registry::{Registry, State},
+};
 
 /// Creates a project without dependencies, which builds in a second.
 fn project() -> TempDir {
@@ -121,7 +127,44 @@ fn wrong_arguments_are_reported_before_the_build() {
     fs::write(project.path().join("config.json"), r#"{"auths": {"ghcr.io": {"auth": "?"}}}"#).unwrap();
     let refused = refusal(project.path(), &["--tag", "ghcr.io/me/cow", "--push"]);
     assert!(refused.contains("run docker login again"), "{refused}");
+    let push = ["--tag", "127.0.0.1:1/me/cow", "--push", "--sign-key", "cow.key"];
+    assert!(refusal(project.path(), &push).contains("read cow.key: "));
+    fs::write(project.path().join("cow.key"), "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n").unwrap();
+    let refused = refusal(project.path(), &push);
+    assert!(refused.contains("cow.key cannot sign images: it is a public key"), "{refused}");
     let refused = refusal(project.path(), &["--target", "m68k-unknown-linux-gnu"]);
     assert!(refused.contains("run rustup target add m68k-unknown-linux-gnu"), "{refused}");
     assert!(!project.path().join("target").exists());
+}
+
+/// Starts a registry, whose password is stored in a directory as by docker login.
+fn registry(runtime: &Runtime, folder: &Path) -> Registry {
+    let registry = runtime.block_on(Registry::start(State::default()));
+    let logins = json!({"auths": {&registry.address: {"auth": "bWU6c2VjcmV0"}}});
+    fs::write(folder.join("config.json"), logins.to_string()).unwrap();
+    registry
+}
+
+#[test]
+fn an_image_is_pushed_and_signed() {
+    let (project, runtime) = (project(), Runtime::new().unwrap());
+    let registry = registry(&runtime, project.path());
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(project.path().join("cow.key"), key.serialize_pem()).unwrap();
+    let name = format!("{}/me/cow", registry.address);
+    let push = ["--tag", &format!("{name}:v1"), "--push", "--sign-key", "cow.key"];
+    let pushed = try_image(project.path(), &push);
+    let said = String::from_utf8(pushed.stderr).unwrap();
+    assert!(pushed.status.success() && said.contains("Signing sha256:"), "{said}");
+    let digest = String::from_utf8(pushed.stdout).unwrap().trim_end().replace(&format!("{name}@"), "");
+
+    let state = registry.state.lock().unwrap();
+    let (_, manifest) = &state.manifests[&format!("{}.sig", digest.replace(':', "-"))];
+    let manifest: Value = serde_json::from_slice(manifest).unwrap();
+    let payload = &state.blobs[manifest["layers"][0]["digest"].as_str().unwrap()];
+    let signed: Value = serde_json::from_slice(payload).unwrap();
+    assert_eq!(signed["critical"]["image"]["docker-manifest-digest"], digest);
+    let signature = manifest["layers"][0]["annotations"]["dev.cosignproject.cosign/signature"].as_str().unwrap();
+    let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.public_key_raw());
+    public.verify(payload, &STANDARD.decode(signature).unwrap()).unwrap();
 }

@@ -16,6 +16,9 @@ mod kubectl;
 mod manifests;
 mod merge;
 mod operators;
+#[allow(dead_code, reason = "the unit tests use all of it")]
+#[path = "../../src/oci/registry/testing.rs"]
+mod registry;
 mod run;
 mod simulate;
 mod workflow;

@@ -26,6 +26,11 @@ const LONGEST_RESPONSE: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 1 << 20;
 
+/// The media types of manifests. Without them, a registry may answer that it has no manifest.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+                         application/vnd.docker.distribution.manifest.v2+json, \
+                         application/vnd.docker.distribution.manifest.list.v2+json";
+
 /// A client for one repository.
 pub(super) struct Client {
     http: Legacy<HttpsConnector<Connector>, Full<Bytes>>,
@@ -196,6 +201,9 @@ impl Client {
         request = request.header(header::USER_AGENT, concat!("kubewright/", env!("CARGO_PKG_VERSION")));
         if let Some(authorization) = authorization {
             request = request.header(header::AUTHORIZATION, authorization);
+        }
+        if method != Method::PUT && address.contains("/manifests/") {
+            request = request.header(header::ACCEPT, MANIFESTS);
         }
         let body = match content {
             Some((form, bytes)) => {

@@ -4,6 +4,9 @@ mod challenge;
 mod client;
 pub(crate) mod credentials;
 pub(crate) mod reference;
+mod sign;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +15,10 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use self::{client::Client, client::Response, credentials::Credentials, reference::Reference};
-use super::layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout};
+use super::{
+    layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout},
+    signature::{SignatureError, key::SigningKey},
+};
 
 /// The error of a failed push. Uploaded blobs are kept, and are not sent again.
 #[derive(Debug, Error)]
@@ -51,6 +57,15 @@ pub(crate) enum RegistryError {
     /// The registry received different content.
     #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
+    /// The image is pushed, but can't be signed.
+    #[error("sign {digest} in {repository}, which is pushed: the manifest {tag} cannot be extended")]
+    Signature {
+        digest: String,
+        repository: String,
+        tag: String,
+        #[source]
+        source: SignatureError,
+    },
     /// A document is not valid JSON.
     #[error("invalid JSON document")]
     Document(#[from] serde_json::Error),
@@ -65,17 +80,32 @@ pub(crate) enum Step<'a> {
     Exists(&'a Descriptor),
     /// A manifest is uploaded.
     Manifest(&'a Descriptor),
+    /// A manifest is signed.
+    Signature(&'a Descriptor),
+    /// The key has signed a manifest before.
+    IsSigned(&'a Descriptor),
 }
 
-/// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged.
+/// How to push an image.
+#[derive(Debug, Default)]
+pub(crate) struct PushOptions<'a> {
+    /// The credentials for the registry.
+    pub(crate) credentials: Option<Credentials>,
+    /// Whether to use HTTP without TLS.
+    pub(crate) plain: bool,
+    /// The key to sign with.
+    pub(crate) key: Option<&'a SigningKey>,
+}
+
+/// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged. With a
+/// key, the manifests of the platforms and that of the image are signed at last.
 pub(crate) async fn push(
     layout: &Layout,
     reference: &Reference,
-    credentials: Option<Credentials>,
-    plain: bool,
+    options: PushOptions<'_>,
     mut observe: impl FnMut(Step<'_>),
 ) -> Result<(), RegistryError> {
-    let client = Client::new(reference, credentials, plain)?;
+    let client = Client::new(reference, options.credentials, options.plain)?;
     let mut pusher = Pusher { client, reference };
     for bundle in layout.bundles() {
         for blob in &bundle.blobs {
@@ -84,6 +114,11 @@ pub(crate) async fn push(
         observe(Step::Manifest(&bundle.manifest.descriptor));
         let is_image = bundle.manifest.descriptor.digest == layout.digest();
         pusher.bundle(bundle, is_image).await?;
+    }
+    if let Some(key) = options.key {
+        for image in layout.platforms.iter().chain([&layout.image]) {
+            pusher.sign(&image.manifest.descriptor, key, &mut observe).await?;
+        }
     }
     Ok(())
 }

@@ -54,6 +54,12 @@ impl Reference {
         if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
     }
 
+    /// Returns the repository as it is named in signatures: those of Docker Hub have a registry with another name.
+    pub(super) fn signed_name(&self) -> String {
+        let registry = if self.registry == DOCKER { "index.docker.io" } else { &self.registry };
+        format!("{registry}/{}", self.repository)
+    }
+
     /// Returns whether the registry is on this machine. As in Docker, TLS is not used for such registries.
     pub(super) fn is_local(&self) -> bool {
         let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host);
@@ -88,6 +94,13 @@ mod tests {
         ] {
             let reference = Reference::parse(text).unwrap();
             assert_eq!((reference.to_string().as_str(), reference.host()), (whole, host));
+        }
+    }
+
+    #[test]
+    fn repositories_are_named_in_signatures_as_by_cosign() {
+        for (text, name) in [("cow:v1", "index.docker.io/library/cow"), ("ghcr.io/me/cow:v1", "ghcr.io/me/cow")] {
+            assert_eq!(Reference::parse(text).unwrap().signed_name(), name);
         }
     }
 

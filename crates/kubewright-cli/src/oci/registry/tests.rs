@@ -1,69 +1,31 @@
-//! Tests of a push to a local registry that follows distribution-spec, checks digests, and issues tokens.
+//! Tests of pushes to a local registry.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    sync::{Arc, Mutex},
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{
+    testing::{Registry, State, digest},
+    *,
+};
+use crate::oci::{
+    Contents, elf, make,
+    signature::{self, key},
 };
 
-use bytes::Bytes;
-use http::{Request, Response, header};
-use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
-
-use super::*;
-use crate::oci::{Contents, elf, layout::digest, make};
-
-/// The header value for `me:secret`.
-const KNOWN: &str = "Basic bWU6c2VjcmV0";
-
-#[derive(Default)]
-struct State {
-    /// Whether it has the referrers API.
-    tracks: bool,
-    /// Whether it rejects all manifests.
-    full: bool,
-    /// Whether it reports a wrong digest.
-    broken: bool,
-    blobs: BTreeMap<String, Bytes>,
-    manifests: BTreeMap<String, (String, Bytes)>,
-    referred: BTreeSet<String>,
-    seen: Vec<String>,
-}
-
-struct Registry {
-    address: String,
-    state: Arc<Mutex<State>>,
-    server: JoinHandle<()>,
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
 impl Registry {
-    async fn start(state: State) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (state, host) = (Arc::new(Mutex::new(state)), address.clone());
-        let shared = state.clone();
-        let server = tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (state, host) = (shared.clone(), host.clone());
-                let service = service_fn(move |request| answer(request, state.clone(), host.clone()));
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-            }
-        });
-        Self { address, state, server }
+    /// Pushes an image as the user `me`, and returns the steps.
+    async fn push(&self, layout: &Layout, password: Option<&str>) -> Result<Vec<String>, String> {
+        self.push_with(layout, password, PushOptions::default()).await
     }
 
-    async fn push(&self, layout: &Layout, password: Option<&str>) -> Result<Vec<String>, String> {
+    async fn push_with(
+        &self,
+        layout: &Layout,
+        password: Option<&str>,
+        options: PushOptions<'_>,
+    ) -> Result<Vec<String>, String> {
         let reference = Reference::parse(&format!("{}/me/cow:v1", self.address)).unwrap();
         let credentials =
             password.map(|password| Credentials::Password { user: "me".into(), password: password.into() });
@@ -73,115 +35,24 @@ impl Registry {
                 Step::Blob(_) => "blob".to_owned(),
                 Step::Exists(_) => "there".to_owned(),
                 Step::Manifest(_) => "manifest".to_owned(),
+                Step::Signature(_) => "signature".to_owned(),
+                Step::IsSigned(_) => "signed".to_owned(),
             });
         };
-        push(layout, &reference, credentials, false, observe).await.map_err(|error| error.to_string())?;
-        Ok(steps)
+        let options = PushOptions { credentials, ..options };
+        let pushed = push(layout, &reference, options, observe).await;
+        pushed.map(|()| steps).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
     }
 }
 
-fn plain(status: u16) -> http::response::Builder {
-    Response::builder().status(status)
-}
-
-fn refuse(status: u16, code: &str) -> Response<Full<Bytes>> {
-    let errors = json!({"errors": [{"code": code, "message": "no"}]});
-    plain(status).body(Full::new(errors.to_string().into())).unwrap()
-}
-
-async fn answer(
-    request: Request<Incoming>,
-    state: Arc<Mutex<State>>,
-    host: String,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (parts, body) = request.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    let mut state = state.lock().unwrap();
-    let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().unwrap_or_default().to_owned());
-    state.seen.push(format!("{} {path}", parts.method));
-    let authorization = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
-    if path == "/token" {
-        assert!(
-            query.contains("service=cows") && query.contains("scope=repository%3Ame%2Fcow%3Apull%2Cpush"),
-            "{query}"
-        );
-        return Ok(match authorization.as_deref() {
-            Some(KNOWN) => plain(200).body(Full::new(json!({"token": "all"}).to_string().into())).unwrap(),
-            Some(_) => refuse(401, "UNAUTHORIZED"),
-            None => plain(200).body(Full::new(json!({"access_token": "read"}).to_string().into())).unwrap(),
-        });
-    }
-    let reads = matches!(parts.method, Method::GET | Method::HEAD);
-    match authorization.as_deref() {
-        Some("Bearer all") => {}
-        Some("Bearer read") if reads => {}
-        Some("Bearer read") => return Ok(refuse(403, "DENIED")),
-        _ => {
-            let challenge =
-                format!(r#"Bearer realm="http://{host}/token",service="cows",scope="repository:me/cow:pull""#);
-            let mut refused = refuse(401, "UNAUTHORIZED");
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, challenge.parse().unwrap());
-            return Ok(refused);
-        }
-    }
-    Ok(state.serve(&parts, &path, &query, body))
-}
-
-impl State {
-    fn serve(&mut self, parts: &http::request::Parts, path: &str, query: &str, body: Bytes) -> Response<Full<Bytes>> {
-        let rest = path.strip_prefix("/v2/me/cow/").unwrap();
-        let empty = |answer: http::response::Builder| answer.body(Full::new(Bytes::new())).unwrap();
-        match (parts.method.as_str(), rest.split_once('/').unwrap()) {
-            ("HEAD", ("blobs", digest)) => empty(plain(if self.blobs.contains_key(digest) { 200 } else { 404 })),
-            ("POST", ("blobs", "uploads/")) => {
-                empty(plain(202).header(header::LOCATION, "/v2/me/cow/blobs/uploads/7?state=x%3D"))
-            }
-            ("PUT", ("blobs", "uploads/7")) => {
-                let sent = query.strip_prefix("state=x%3D&digest=").unwrap().replace("%3A", ":");
-                if digest(&body) != sent {
-                    return refuse(400, "DIGEST_INVALID");
-                }
-                let kept = if self.broken { digest(b"else") } else { sent.clone() };
-                self.blobs.insert(sent, body);
-                empty(plain(201).header("docker-content-digest", kept))
-            }
-            ("PUT", ("manifests", name)) => {
-                self.keep(name, parts.headers[header::CONTENT_TYPE].to_str().unwrap(), body)
-            }
-            ("GET", ("manifests", name)) => match self.manifests.get(name) {
-                Some((form, body)) => {
-                    plain(200).header(header::CONTENT_TYPE, form).body(Full::new(body.clone())).unwrap()
-                }
-                None => refuse(404, "MANIFEST_UNKNOWN"),
-            },
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn keep(&mut self, name: &str, form: &str, body: Bytes) -> Response<Full<Bytes>> {
-        let manifest: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(manifest["mediaType"], form);
-        if self.full {
-            return refuse(507, "TOOMANYREQUESTS");
-        }
-        let layers = manifest["layers"].as_array().into_iter().flatten();
-        let named = layers.chain(manifest.get("config")).map(|blob| blob["digest"].as_str().unwrap());
-        if !named.into_iter().all(|digest| self.blobs.contains_key(digest)) {
-            return refuse(400, "MANIFEST_BLOB_UNKNOWN");
-        }
-        let own = digest(&body);
-        if name.starts_with("sha256:") && name != own {
-            return refuse(400, "DIGEST_INVALID");
-        }
-        let mut answer = plain(201).header("docker-content-digest", &own);
-        if let Some(subject) = manifest["subject"]["digest"].as_str().filter(|_| self.tracks) {
-            self.referred.insert(subject.to_owned());
-            answer = answer.header("oci-subject", subject);
-        }
-        self.manifests.insert(name.to_owned(), (form.to_owned(), body.clone()));
-        self.manifests.insert(own, (form.to_owned(), body));
-        answer.body(Full::new(Bytes::new())).unwrap()
-    }
+/// Returns an image of two platforms.
+fn two_platforms() -> Layout {
+    let program = elf::tests::program(None);
+    let image = |architecture: &'static str| {
+        let sbom = Some(json!({"bomFormat": "CycloneDX", "serialNumber": architecture}));
+        make(&Contents { program: &program, architecture, labels: BTreeMap::new(), sbom }).unwrap()
+    };
+    Layout::join(vec![image("amd64"), image("arm64")]).unwrap()
 }
 
 fn layout() -> Layout {
@@ -192,13 +63,7 @@ fn layout() -> Layout {
 
 #[tokio::test]
 async fn the_images_of_an_index_are_pushed_by_digest_before_it() {
-    let program = elf::tests::program(None);
-    let image = |architecture: &'static str| {
-        let sbom = Some(json!({"bomFormat": "CycloneDX", "serialNumber": architecture}));
-        make(&Contents { program: &program, architecture, labels: BTreeMap::new(), sbom }).unwrap()
-    };
-    let (registry, layout) =
-        (Registry::start(State::default()).await, Layout::join(vec![image("amd64"), image("arm64")]).unwrap());
+    let (registry, layout) = (Registry::start(State::default()).await, two_platforms());
     registry.push(&layout, Some("secret")).await.unwrap();
     let state = registry.state.lock().unwrap();
     let (form, index) = &state.manifests["v1"];
@@ -266,6 +131,60 @@ async fn rejections_and_changed_content_are_errors() {
     let free = listener.local_addr().unwrap();
     drop(listener);
     let reference = Reference::parse(&format!("{free}/me/cow")).unwrap();
-    let silent = push(&layout(), &reference, None, false, |_| {}).await.unwrap_err().to_string();
+    let silent = push(&layout(), &reference, PushOptions::default(), |_| {}).await.unwrap_err().to_string();
     assert!(silent.contains("cannot reach") && silent.contains("refused"), "{silent}");
+}
+
+#[tokio::test]
+async fn a_pushed_image_is_signed_with_its_platforms() {
+    let key = SigningKey::from_pem(key::tests::PKCS8.as_bytes(), None).unwrap();
+    let (registry, layout) = (Registry::start(State::default()).await, two_platforms());
+    let push = async || {
+        let options = PushOptions { key: Some(&key), ..PushOptions::default() };
+        registry.push_with(&layout, Some("secret"), options).await.unwrap()
+    };
+    let steps = push().await;
+    assert_eq!(steps.iter().filter(|step| *step == "signature").count(), 3, "{steps:?}");
+    let signatures = |digest: &str| -> Value {
+        let state = registry.state.lock().unwrap();
+        let (form, manifest) = &state.manifests[&signature::tag(digest)];
+        assert_eq!(form, super::super::layout::MANIFEST);
+        let manifest: Value = serde_json::from_slice(manifest).unwrap();
+        for layer in manifest["layers"].as_array().unwrap() {
+            let payload = &state.blobs[layer["digest"].as_str().unwrap()];
+            let signed: Value = serde_json::from_slice(payload).unwrap();
+            assert_eq!(signed["critical"]["image"]["docker-manifest-digest"], digest);
+            let name = format!("{}/me/cow", registry.address);
+            assert_eq!(signed["critical"]["identity"]["docker-reference"], name);
+        }
+        manifest
+    };
+    let images = layout.platforms.iter().chain([&layout.image]);
+    let digests: Vec<_> = images.map(|image| image.manifest.descriptor.digest.clone()).collect();
+    let before: Vec<_> = digests.iter().map(|digest| signatures(digest)).collect();
+
+    // The same key does not sign twice, and another one adds its signature.
+    let steps = push().await;
+    assert_eq!(steps.iter().filter(|step| *step == "signed").count(), 3, "{steps:?}");
+    let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let other = SigningKey::from_pem(other.as_bytes(), None).unwrap();
+    let options = PushOptions { key: Some(&other), ..PushOptions::default() };
+    registry.push_with(&layout, Some("secret"), options).await.unwrap();
+    for (digest, before) in digests.iter().zip(before) {
+        let layers = signatures(digest)["layers"].as_array().unwrap().clone();
+        assert_eq!((layers.len(), &layers[0]), (2, &before["layers"][0]));
+    }
+}
+
+#[tokio::test]
+async fn something_else_under_the_tag_of_signatures_is_an_error() {
+    let key = SigningKey::from_pem(key::tests::PKCS8.as_bytes(), None).unwrap();
+    let (registry, layout) = (Registry::start(State::default()).await, layout());
+    let tag = signature::tag(layout.digest());
+    let index = (INDEX.to_owned(), serde_json::to_vec(&Index::new(Vec::new())).unwrap().into());
+    registry.state.lock().unwrap().manifests.insert(tag.clone(), index);
+    let options = PushOptions { key: Some(&key), ..PushOptions::default() };
+    let refused = registry.push_with(&layout, Some("secret"), options).await.unwrap_err();
+    assert!(refused.contains(&tag) && refused.contains("which is pushed"), "{refused}");
+    assert!(refused.contains("no manifest with a list of layers"), "{refused}");
 }
