@@ -45,6 +45,7 @@ Examples:
 
 The image has one layer: the static program as /manager, root certificates, and an unprivileged user (65532). The same program always gives the
 same digest, which is printed. A software bill of materials (CycloneDX) is attached. Credentials come from docker login.
+Blobs of more than 64 MiB are pushed in chunks, and resumed after an interruption.
 
 Signatures are those of cosign sign --key --recursive: of the image, and of each platform in its index. They are not entered in a transparency
 log.")]
@@ -148,7 +149,8 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     match reference.filter(|_| arguments.push) {
         Some(reference) => {
             let observe = |step: Step<'_>| report(&step, shell);
-            let options = PushOptions { credentials, plain: arguments.plain_http, key: key.as_ref() };
+            let options =
+                PushOptions { credentials, plain: arguments.plain_http, key: key.as_ref(), ..PushOptions::default() };
             registry::push(&layout, &reference, options, observe).await?;
             shell.status("Finished", format!("pushed {reference}"));
             shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
@@ -319,6 +321,8 @@ fn report(step: &Step<'_>, shell: &Shell) {
     };
     match step {
         Step::Blob(blob) => shell.status("Pushing", of(blob)),
+        Step::Sent(blob, bytes) => shell.detail("Sent", format!("{} of {}", size(*bytes), of(blob))),
+        Step::Resumed(blob, bytes) => shell.status("Resuming", format!("{} after {}", of(blob), size(*bytes))),
         Step::Exists(blob) => shell.detail("Exists", of(blob)),
         Step::Manifest(manifest) => shell.detail("Manifest", of(manifest)),
         Step::Signature(manifest) => shell.status("Signing", of(manifest)),

@@ -40,6 +40,22 @@ pub(super) struct Client {
     authorization: Option<HeaderValue>,
 }
 
+/// The content of a request.
+#[derive(Clone)]
+pub(super) struct Content<'a> {
+    pub(super) media_type: &'a str,
+    pub(super) bytes: Bytes,
+    /// The position of a chunk in its blob.
+    pub(super) offset: Option<usize>,
+}
+
+impl<'a> Content<'a> {
+    /// Creates content that is not a chunk.
+    pub(super) fn new(media_type: &'a str, bytes: impl Into<Bytes>) -> Self {
+        Self { media_type, bytes: bytes.into(), offset: None }
+    }
+}
+
 /// A response.
 #[derive(Debug)]
 pub(super) struct Response {
@@ -95,7 +111,7 @@ impl Client {
         &mut self,
         method: &Method,
         address: &str,
-        content: Option<(&str, Bytes)>,
+        content: Option<Content<'_>>,
     ) -> Result<Response, RegistryError> {
         let response = self.once(method, address, content.clone()).await?;
         if response.status != StatusCode::UNAUTHORIZED || !self.is_ours(address) {
@@ -150,7 +166,7 @@ impl Client {
                     ("refresh_token", identity),
                     ("client_id", "kubewright"),
                 ]);
-                let form = ("application/x-www-form-urlencoded", Bytes::from(query(&pairs)));
+                let form = Content::new("application/x-www-form-urlencoded", query(&pairs));
                 self.exchange(&Method::POST, realm, Some(form), None).await?
             }
             other => {
@@ -177,7 +193,7 @@ impl Client {
         &self,
         method: &Method,
         address: &str,
-        content: Option<(&str, Bytes)>,
+        content: Option<Content<'_>>,
     ) -> Result<Response, RegistryError> {
         // An upload may be redirected to another host, which must not receive the token.
         let authorization = self.authorization.as_ref().filter(|_| self.is_ours(address));
@@ -193,7 +209,7 @@ impl Client {
         &self,
         method: &Method,
         address: &str,
-        content: Option<(&str, Bytes)>,
+        content: Option<Content<'_>>,
         authorization: Option<&HeaderValue>,
     ) -> Result<Response, RegistryError> {
         let failed = |why: String| RegistryError::Unreachable { address: address.to_owned(), why };
@@ -206,8 +222,12 @@ impl Client {
             request = request.header(header::ACCEPT, MANIFESTS);
         }
         let body = match content {
-            Some((form, bytes)) => {
-                request = request.header(header::CONTENT_TYPE, form);
+            Some(Content { media_type, bytes, offset }) => {
+                request = request.header(header::CONTENT_TYPE, media_type);
+                if let Some(offset) = offset {
+                    let range = format!("{offset}-{}", (offset + bytes.len()).saturating_sub(1));
+                    request = request.header(header::CONTENT_RANGE, range);
+                }
                 bytes
             }
             None => Bytes::new(),

@@ -9,12 +9,18 @@ mod sign;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod upload;
 
-use http::{Method, StatusCode, header};
+use http::{Method, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
 
-use self::{client::Client, client::Response, credentials::Credentials, reference::Reference};
+use self::{
+    client::{Client, Content, Response},
+    credentials::Credentials,
+    reference::Reference,
+    upload::UploadOptions,
+};
 use super::{
     layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout},
     signature::{SignatureError, key::SigningKey},
@@ -57,6 +63,12 @@ pub(crate) enum RegistryError {
     /// The registry received different content.
     #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
+    /// An upload in chunks failed several times.
+    #[error(
+        "upload of {digest} to {registry} failed after {sent} of {size} bytes: {why}; check the network, and push again: blobs that are complete are \
+         not sent again"
+    )]
+    Interrupted { registry: String, digest: String, sent: u64, size: u64, why: String },
     /// The image is pushed, but can't be signed.
     #[error("sign {digest} in {repository}, which is pushed: the manifest {tag} cannot be extended")]
     Signature {
@@ -78,6 +90,10 @@ pub(crate) enum Step<'a> {
     Blob(&'a Descriptor),
     /// The registry already has a blob.
     Exists(&'a Descriptor),
+    /// A number of the first bytes of a blob is uploaded.
+    Sent(&'a Descriptor, u64),
+    /// The upload of a blob goes on after a number of its bytes.
+    Resumed(&'a Descriptor, u64),
     /// A manifest is uploaded.
     Manifest(&'a Descriptor),
     /// A manifest is signed.
@@ -95,6 +111,8 @@ pub(crate) struct PushOptions<'a> {
     pub(crate) plain: bool,
     /// The key to sign with.
     pub(crate) key: Option<&'a SigningKey>,
+    /// How to upload blobs.
+    pub(crate) uploads: UploadOptions,
 }
 
 /// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged. With a
@@ -106,7 +124,7 @@ pub(crate) async fn push(
     mut observe: impl FnMut(Step<'_>),
 ) -> Result<(), RegistryError> {
     let client = Client::new(reference, options.credentials, options.plain)?;
-    let mut pusher = Pusher { client, reference };
+    let mut pusher = Pusher { client, reference, uploads: options.uploads };
     for bundle in layout.bundles() {
         for blob in &bundle.blobs {
             pusher.blob(blob, &mut observe).await?;
@@ -126,37 +144,28 @@ pub(crate) async fn push(
 struct Pusher<'a> {
     client: Client,
     reference: &'a Reference,
+    uploads: UploadOptions,
 }
 
 impl Pusher<'_> {
     async fn blob(&mut self, blob: &Blob, observe: &mut impl FnMut(Step<'_>)) -> Result<(), RegistryError> {
-        let digest = &blob.descriptor.digest;
+        if self.has(&blob.descriptor.digest).await? {
+            observe(Step::Exists(&blob.descriptor));
+            return Ok(());
+        }
+        observe(Step::Blob(&blob.descriptor));
+        self.upload(blob, observe).await
+    }
+
+    /// Returns whether the registry has a blob.
+    async fn has(&mut self, digest: &str) -> Result<bool, RegistryError> {
         let address = self.client.address(&format!("blobs/{digest}"));
         let response = self.client.send(&Method::HEAD, &address, None).await?;
         match response.status {
-            StatusCode::OK => {
-                observe(Step::Exists(&blob.descriptor));
-                return Ok(());
-            }
-            StatusCode::NOT_FOUND => {}
-            _ => return Err(self.refused("the query for blobs", &response)),
+            StatusCode::OK => Ok(true),
+            StatusCode::NOT_FOUND => Ok(false),
+            _ => Err(self.refused("the query for blobs", &response)),
         }
-        observe(Step::Blob(&blob.descriptor));
-        let address = self.client.address("blobs/uploads/");
-        let response = self.client.send(&Method::POST, &address, None).await?;
-        let location = response.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
-        let Some(location) = location.filter(|_| response.status == StatusCode::ACCEPTED) else {
-            return Err(self.refused("the upload", &response));
-        };
-        let location = self.client.follow(location);
-        let joint = if location.contains('?') { '&' } else { '?' };
-        let address = format!("{location}{joint}{}", challenge::query(&[("digest", digest)]));
-        let content = ("application/octet-stream", blob.bytes.clone().into());
-        let response = self.client.send(&Method::PUT, &address, Some(content)).await?;
-        if response.status != StatusCode::CREATED {
-            return Err(self.refused(&format!("the blob {digest}"), &response));
-        }
-        self.compare(&response, digest)
     }
 
     /// Pushes a manifest, under the tag if it is that of the image.
@@ -176,7 +185,7 @@ impl Pusher<'_> {
 
     async fn manifest(&mut self, name: &str, manifest: &Blob) -> Result<Response, RegistryError> {
         let address = self.client.address(&format!("manifests/{name}"));
-        let content = (manifest.descriptor.media_type.as_str(), manifest.bytes.clone().into());
+        let content = Content::new(&manifest.descriptor.media_type, manifest.bytes.clone());
         let response = self.client.send(&Method::PUT, &address, Some(content)).await?;
         if response.status != StatusCode::CREATED {
             return Err(self.refused(&format!("the manifest {name}"), &response));

@@ -1,9 +1,9 @@
 //! A registry for tests that follows distribution-spec, checks digests, and issues tokens. Tests of the command use this file, too.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
+    io,
     sync::{Arc, Mutex},
 };
 
@@ -18,6 +18,23 @@ use tokio::{net::TcpListener, task::JoinHandle};
 /// The header value for `me:secret`.
 const KNOWN: &str = "Basic bWU6c2VjcmV0";
 
+/// How a registry answers a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// As it should.
+    None,
+    /// With this status, after it stored nothing.
+    Nothing(u16),
+    /// With this status, after it stored half of the chunk.
+    Half(u16),
+    /// With this status, after it stored the chunk.
+    Whole(u16),
+    /// Not at all: it stores half of the chunk, and closes the connection.
+    Disconnect,
+    /// With the status 500, after it forgot the upload.
+    Lost,
+}
+
 /// What a registry has, and how it behaves.
 #[derive(Default)]
 pub(crate) struct State {
@@ -27,6 +44,18 @@ pub(crate) struct State {
     pub(crate) full: bool,
     /// Whether it reports a wrong digest.
     pub(crate) broken: bool,
+    /// The size of the smallest chunk, which responses ask for.
+    pub(crate) least: Option<usize>,
+    /// How the next chunks are answered.
+    pub(crate) faults: VecDeque<Fault>,
+    /// How often the end of an upload is answered with the status 502.
+    pub(crate) lost_ends: usize,
+    /// Whether blobs are stored then.
+    pub(crate) is_end_stored: bool,
+    /// The received bytes of uploads.
+    pub(crate) uploads: BTreeMap<String, Vec<u8>>,
+    /// The ranges of chunks.
+    pub(crate) ranges: Vec<String>,
     /// The blobs, by digest.
     pub(crate) blobs: BTreeMap<String, Bytes>,
     /// The manifests and their media types, by tag and by digest.
@@ -74,6 +103,21 @@ fn plain(status: u16) -> http::response::Builder {
     Response::builder().status(status)
 }
 
+fn empty(answer: http::response::Builder) -> Response<Full<Bytes>> {
+    answer.body(Full::new(Bytes::new())).unwrap()
+}
+
+/// Returns the path of an upload.
+fn location(id: &str) -> String {
+    format!("/v2/me/cow/blobs/uploads/{id}?state=x%3D")
+}
+
+/// Returns how much of an upload was received.
+fn progress(status: u16, id: &str, received: usize) -> Response<Full<Bytes>> {
+    let range = format!("0-{}", received.saturating_sub(1));
+    empty(plain(status).header(header::LOCATION, location(id)).header(header::RANGE, range))
+}
+
 fn refuse(status: u16, code: &str) -> Response<Full<Bytes>> {
     let errors = json!({"errors": [{"code": code, "message": "no"}]});
     plain(status).body(Full::new(errors.to_string().into())).unwrap()
@@ -83,7 +127,7 @@ async fn answer(
     request: Request<Incoming>,
     state: Arc<Mutex<State>>,
     host: String,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> io::Result<Response<Full<Bytes>>> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let mut state = state.lock().unwrap();
@@ -114,30 +158,28 @@ async fn answer(
             return Ok(refused);
         }
     }
-    Ok(state.serve(&parts, &path, &query, body))
+    state.serve(&parts, &path, &query, body)
 }
 
 impl State {
-    fn serve(&mut self, parts: &http::request::Parts, path: &str, query: &str, body: Bytes) -> Response<Full<Bytes>> {
+    fn serve(
+        &mut self,
+        parts: &http::request::Parts,
+        path: &str,
+        query: &str,
+        body: Bytes,
+    ) -> io::Result<Response<Full<Bytes>>> {
         let rest = path.strip_prefix("/v2/me/cow/").unwrap();
-        let empty = |answer: http::response::Builder| answer.body(Full::new(Bytes::new())).unwrap();
         if rest.starts_with("manifests/") && parts.method != Method::PUT {
             let accepted = parts.headers[header::ACCEPT].to_str().unwrap();
             assert!(accepted.contains("oci.image.manifest") && accepted.contains("oci.image.index"), "{accepted}");
         }
-        match (parts.method.as_str(), rest.split_once('/').unwrap()) {
+        Ok(match (parts.method.as_str(), rest.split_once('/').unwrap()) {
             ("HEAD", ("blobs", digest)) => empty(plain(if self.blobs.contains_key(digest) { 200 } else { 404 })),
-            ("POST", ("blobs", "uploads/")) => {
-                empty(plain(202).header(header::LOCATION, "/v2/me/cow/blobs/uploads/7?state=x%3D"))
-            }
-            ("PUT", ("blobs", "uploads/7")) => {
-                let sent = query.strip_prefix("state=x%3D&digest=").unwrap().replace("%3A", ":");
-                if digest(&body) != sent {
-                    return refuse(400, "DIGEST_INVALID");
-                }
-                let kept = if self.broken { digest(b"else") } else { sent.clone() };
-                self.blobs.insert(sent, body);
-                empty(plain(201).header("docker-content-digest", kept))
+            ("POST", ("blobs", "uploads/")) => self.begin(),
+            (method, ("blobs", upload)) => {
+                let id = upload.strip_prefix("uploads/").unwrap();
+                return self.upload(method, id, query, parts, &body);
             }
             ("PUT", ("manifests", name)) => {
                 self.keep(name, parts.headers[header::CONTENT_TYPE].to_str().unwrap(), body)
@@ -149,7 +191,87 @@ impl State {
                 None => refuse(404, "MANIFEST_UNKNOWN"),
             },
             other => panic!("{other:?}"),
+        })
+    }
+
+    fn begin(&mut self) -> Response<Full<Bytes>> {
+        let id = format!("{}", self.seen.len());
+        let mut answer = plain(202).header(header::LOCATION, location(&id));
+        if let Some(least) = self.least {
+            answer = answer.header("oci-chunk-min-length", least);
         }
+        self.uploads.insert(id, Vec::new());
+        empty(answer)
+    }
+
+    fn upload(
+        &mut self,
+        method: &str,
+        id: &str,
+        query: &str,
+        parts: &http::request::Parts,
+        body: &Bytes,
+    ) -> io::Result<Response<Full<Bytes>>> {
+        let Some(bytes) = self.uploads.get_mut(id) else { return Ok(refuse(404, "BLOB_UPLOAD_UNKNOWN")) };
+        match method {
+            "PATCH" => {
+                let range = parts.headers[header::CONTENT_RANGE].to_str().unwrap();
+                assert_eq!(parts.headers[header::CONTENT_TYPE], "application/octet-stream");
+                let (first, last) = range.split_once('-').unwrap();
+                assert_eq!(last.parse::<usize>().unwrap() + 1, first.parse::<usize>().unwrap() + body.len());
+                self.ranges.push(range.to_owned());
+                if first.parse() != Ok(bytes.len()) {
+                    return Ok(progress(416, id, bytes.len()));
+                }
+                let half = &body[..body.len() / 2];
+                let status = match self.faults.pop_front().unwrap_or(Fault::None) {
+                    Fault::None => {
+                        bytes.extend(body);
+                        202
+                    }
+                    Fault::Nothing(status) => return Ok(refuse(status, "DENIED")),
+                    Fault::Half(status) => {
+                        bytes.extend(half);
+                        status
+                    }
+                    Fault::Whole(status) => {
+                        bytes.extend(body);
+                        status
+                    }
+                    Fault::Disconnect => {
+                        bytes.extend(half);
+                        return Err(io::ErrorKind::ConnectionAborted.into());
+                    }
+                    Fault::Lost => {
+                        self.uploads.remove(id);
+                        return Ok(refuse(500, "UNKNOWN"));
+                    }
+                };
+                Ok(progress(status, id, bytes.len()))
+            }
+            "GET" => Ok(progress(204, id, bytes.len())),
+            "PUT" => Ok(self.end(id, query, body)),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn end(&mut self, id: &str, query: &str, body: &Bytes) -> Response<Full<Bytes>> {
+        let bytes: Bytes = [&self.uploads[id], body.as_ref()].concat().into();
+        let sent = query.strip_prefix("state=x%3D&digest=").unwrap().replace("%3A", ":");
+        if digest(&bytes) != sent {
+            return refuse(400, "DIGEST_INVALID");
+        }
+        let is_lost = self.lost_ends > 0 && body.is_empty();
+        if !is_lost || self.is_end_stored {
+            self.uploads.remove(id);
+            self.blobs.insert(sent.clone(), bytes);
+        }
+        if is_lost {
+            self.lost_ends -= 1;
+            return refuse(502, "UNKNOWN");
+        }
+        let kept = if self.broken { digest(b"else") } else { sent };
+        empty(plain(201).header("docker-content-digest", kept))
     }
 
     fn keep(&mut self, name: &str, form: &str, body: Bytes) -> Response<Full<Bytes>> {

@@ -20,7 +20,7 @@ impl Registry {
         self.push_with(layout, password, PushOptions::default()).await
     }
 
-    async fn push_with(
+    pub(super) async fn push_with(
         &self,
         layout: &Layout,
         password: Option<&str>,
@@ -33,6 +33,8 @@ impl Registry {
         let observe = |step: Step<'_>| {
             steps.push(match step {
                 Step::Blob(_) => "blob".to_owned(),
+                Step::Sent(..) => "sent".to_owned(),
+                Step::Resumed(..) => "resumed".to_owned(),
                 Step::Exists(_) => "there".to_owned(),
                 Step::Manifest(_) => "manifest".to_owned(),
                 Step::Signature(_) => "signature".to_owned(),
