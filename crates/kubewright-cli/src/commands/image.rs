@@ -14,7 +14,11 @@ use crate::{
     oci::{
         self, Contents, elf,
         layout::{Descriptor, Layout},
-        registry::{self, PushOptions, Step, credentials, reference::Reference},
+        registry::{
+            self, PushOptions, Step,
+            credentials::{self, Credentials},
+            reference::Reference,
+        },
         sbom::{self, Metadata},
         signature::key::SigningKey,
     },
@@ -38,6 +42,9 @@ Examples:
 
   # The same of programs that were built elsewhere
   kubewright image --tag ghcr.io/me/cow:v1 --program cow-amd64 --program cow-arm64 --push
+
+  # Push a release of an image whose blobs are in a repository for development
+  kubewright image --tag ghcr.io/me/cow:v1 --push --mount-from me/cow-dev
 
   # Sign the pushed image with a key of cosign
   COSIGN_PASSWORD=… kubewright image --tag ghcr.io/me/cow:v1 --push --sign-key cosign.key
@@ -69,6 +76,10 @@ pub(crate) struct Arguments {
     /// Use HTTP without TLS, as is always done for registries on this machine
     #[arg(long, requires = "push")]
     plain_http: bool,
+
+    /// Use the blobs of this repository in the same registry, if it has them, instead of uploading them
+    #[arg(long, value_name = "REPOSITORY", requires = "push")]
+    mount_from: Option<String>,
 
     /// Sign the pushed image with this private key, ECDSA P-256 in PEM format; the password of cosign's keys is taken from COSIGN_PASSWORD
     #[arg(long, value_name = "FILE", requires = "push")]
@@ -110,11 +121,7 @@ fn platform(text: &str) -> Result<String, String> {
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     // An invalid name, missing credentials or a wrong key are reported before the build.
     let reference = arguments.tag.as_deref().map(Reference::parse).transpose()?;
-    let credentials = match &reference {
-        Some(reference) if arguments.push => credentials::find(&reference.registry)?,
-        _ => None,
-    };
-    let key = arguments.sign_key.as_deref().map(read_key).transpose()?;
+    let push = Push::prepare(&arguments, reference.as_ref())?;
     let here = current_folder()?;
     let package = match arguments.program.is_empty() {
         true => Some(Package::find(&here, arguments.build.bin.as_deref())?),
@@ -146,18 +153,48 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     };
     let name = reference.as_ref().map(ToString::to_string);
     write(&arguments, &layout, package.as_ref(), name.as_deref(), shell)?;
-    match reference.filter(|_| arguments.push) {
-        Some(reference) => {
-            let observe = |step: Step<'_>| report(&step, shell);
-            let options =
-                PushOptions { credentials, plain: arguments.plain_http, key: key.as_ref(), ..PushOptions::default() };
-            registry::push(&layout, &reference, options, observe).await?;
-            shell.status("Finished", format!("pushed {reference}"));
-            shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
+    match push {
+        Some(push) => push.run(&layout, shell).await,
+        None => {
+            shell.result(layout.digest());
+            Ok(())
         }
-        None => shell.result(layout.digest()),
     }
-    Ok(())
+}
+
+/// What a push needs.
+struct Push<'a> {
+    reference: &'a Reference,
+    credentials: Option<Credentials>,
+    plain: bool,
+    key: Option<SigningKey>,
+    mount_from: Option<String>,
+}
+
+impl<'a> Push<'a> {
+    /// Reads what a push needs, if one is requested.
+    fn prepare(arguments: &Arguments, reference: Option<&'a Reference>) -> Result<Option<Self>> {
+        let Some(reference) = reference.filter(|_| arguments.push) else { return Ok(None) };
+        let mount_from = arguments.mount_from.as_deref().map(|source| reference.sibling(source)).transpose()?;
+        Ok(Some(Self {
+            reference,
+            credentials: credentials::find(&reference.registry)?,
+            plain: arguments.plain_http,
+            key: arguments.sign_key.as_deref().map(read_key).transpose()?,
+            mount_from,
+        }))
+    }
+
+    /// Pushes the image, and prints its name with the digest.
+    async fn run(self, layout: &Layout, shell: &Shell) -> Result<()> {
+        let Self { reference, credentials, plain, key, mount_from } = self;
+        let (key, mount_from) = (key.as_ref(), mount_from.as_deref());
+        let options = PushOptions { credentials, plain, key, mount_from, ..PushOptions::default() };
+        registry::push(layout, reference, options, |step: Step<'_>| report(&step, shell)).await?;
+        shell.status("Finished", format!("pushed {reference}"));
+        shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
+        Ok(())
+    }
 }
 
 /// Reads the key for signatures.
@@ -321,6 +358,7 @@ fn report(step: &Step<'_>, shell: &Shell) {
     };
     match step {
         Step::Blob(blob) => shell.status("Pushing", of(blob)),
+        Step::Mounted(blob) => shell.status("Mounted", of(blob)),
         Step::Sent(blob, bytes) => shell.detail("Sent", format!("{} of {}", size(*bytes), of(blob))),
         Step::Resumed(blob, bytes) => shell.status("Resuming", format!("{} after {}", of(blob), size(*bytes))),
         Step::Exists(blob) => shell.detail("Exists", of(blob)),

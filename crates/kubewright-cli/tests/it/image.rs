@@ -127,6 +127,8 @@ fn wrong_arguments_are_reported_before_the_build() {
     fs::write(project.path().join("config.json"), r#"{"auths": {"ghcr.io": {"auth": "?"}}}"#).unwrap();
     let refused = refusal(project.path(), &["--tag", "ghcr.io/me/cow", "--push"]);
     assert!(refused.contains("run docker login again"), "{refused}");
+    let mount = ["--tag", "127.0.0.1:1/me/cow", "--push", "--mount-from", "ghcr.io/me/calf"];
+    assert!(refusal(project.path(), &mount).contains("of the registry that is pushed to"));
     let push = ["--tag", "127.0.0.1:1/me/cow", "--push", "--sign-key", "cow.key"];
     assert!(refusal(project.path(), &push).contains("read cow.key: "));
     fs::write(project.path().join("cow.key"), "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n").unwrap();

@@ -38,6 +38,10 @@ pub(super) struct Client {
     reference: Reference,
     credentials: Option<Credentials>,
     authorization: Option<HeaderValue>,
+    /// Whether manifests and blobs are written.
+    is_push: bool,
+    /// Another repository, whose blobs are mounted.
+    source: Option<String>,
 }
 
 /// The content of a request.
@@ -90,7 +94,13 @@ impl Client {
         let base = format!("{scheme}://{}/", reference.host());
         let base = base.parse().map_err(|_| RegistryError::Address(base))?;
         let http = Legacy::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { http, base, reference: reference.clone(), credentials, authorization: None })
+        let reference = reference.clone();
+        Ok(Self { http, base, reference, credentials, authorization: None, is_push: true, source: None })
+    }
+
+    /// Also requests access to another repository, whose blobs are mounted.
+    pub(super) fn with_source(self, source: Option<&str>) -> Self {
+        Self { source: source.map(ToOwned::to_owned), ..self }
     }
 
     /// Returns the URL of a path in the repository.
@@ -140,8 +150,8 @@ impl Client {
         Ok(value)
     }
 
-    /// Requests a token by the distribution token protocol: with `GET` for a password or anonymous access, and with
-    /// `POST` for an identity token (OAuth 2).
+    /// Requests a token for the repository, and for that of mounts. A registry may refuse a token for both because of the
+    /// other repository; then blobs are not mounted.
     async fn token(
         &self,
         realm: &str,
@@ -149,19 +159,40 @@ impl Client {
         scope: Option<&str>,
         credentials: Option<&Credentials>,
     ) -> Result<String, RegistryError> {
-        let everything = format!("repository:{}:pull,push", self.reference.repository);
+        let actions = if self.is_push { "pull,push" } else { "pull" };
+        let own = format!("repository:{}:{actions}", self.reference.repository);
+        if let Some(source) = &self.source {
+            let both = [own.as_str(), &format!("repository:{source}:pull")];
+            match self.token_for(realm, service, &both, credentials).await {
+                Err(RegistryError::Login { .. }) => {}
+                result => return result,
+            }
+        }
         // The scope in the challenge is for a single request, usually a read. The next request would need another
         // token.
-        let scope = scope.filter(|scope| scope.contains("push")).unwrap_or(&everything);
-        let mut pairs = vec![("scope", scope)];
-        pairs.extend(service.map(|service| ("service", service)));
+        let scope = scope.filter(|scope| scope.contains("push") && self.source.is_none()).unwrap_or(&own);
+        self.token_for(realm, service, &[scope], credentials).await
+    }
+
+    /// Requests a token by the distribution token protocol: with `GET` for a password or anonymous access, and with
+    /// `POST` for an identity token (OAuth 2).
+    async fn token_for(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scopes: &[&str],
+        credentials: Option<&Credentials>,
+    ) -> Result<String, RegistryError> {
+        let mut pairs: Vec<_> = service.map(|service| ("service", service)).into_iter().collect();
         // Secrets are only sent over TLS, unless the registry itself is used without TLS.
         if credentials.is_some() && self.base.scheme_str() == Some("https") && !realm.starts_with("https://") {
             return Err(RegistryError::Clear { registry: self.reference.registry.clone(), realm: realm.to_owned() });
         }
         let response = match credentials {
             Some(Credentials::Identity(identity)) => {
+                let scope = scopes.join(" ");
                 pairs.extend([
+                    ("scope", scope.as_str()),
                     ("grant_type", "refresh_token"),
                     ("refresh_token", identity),
                     ("client_id", "kubewright"),
@@ -170,6 +201,7 @@ impl Client {
                 self.exchange(&Method::POST, realm, Some(form), None).await?
             }
             other => {
+                pairs.extend(scopes.iter().map(|scope| ("scope", *scope)));
                 let joint = if realm.contains('?') { '&' } else { '?' };
                 let address = format!("{realm}{joint}{}", query(&pairs));
                 let password = match other {

@@ -19,7 +19,7 @@ use self::{
     client::{Client, Content, Response},
     credentials::Credentials,
     reference::Reference,
-    upload::UploadOptions,
+    upload::{Mount, UploadOptions},
 };
 use super::{
     layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout},
@@ -88,6 +88,8 @@ pub(crate) enum RegistryError {
 pub(crate) enum Step<'a> {
     /// A blob is uploaded.
     Blob(&'a Descriptor),
+    /// A blob of another repository is used.
+    Mounted(&'a Descriptor),
     /// The registry already has a blob.
     Exists(&'a Descriptor),
     /// A number of the first bytes of a blob is uploaded.
@@ -111,6 +113,8 @@ pub(crate) struct PushOptions<'a> {
     pub(crate) plain: bool,
     /// The key to sign with.
     pub(crate) key: Option<&'a SigningKey>,
+    /// A repository of the same registry, whose blobs are used instead of uploads.
+    pub(crate) mount_from: Option<&'a str>,
     /// How to upload blobs.
     pub(crate) uploads: UploadOptions,
 }
@@ -123,8 +127,8 @@ pub(crate) async fn push(
     options: PushOptions<'_>,
     mut observe: impl FnMut(Step<'_>),
 ) -> Result<(), RegistryError> {
-    let client = Client::new(reference, options.credentials, options.plain)?;
-    let mut pusher = Pusher { client, reference, uploads: options.uploads };
+    let client = Client::new(reference, options.credentials, options.plain)?.with_source(options.mount_from);
+    let mut pusher = Pusher { client, reference, mount_from: options.mount_from, uploads: options.uploads };
     for bundle in layout.bundles() {
         for blob in &bundle.blobs {
             pusher.blob(blob, &mut observe).await?;
@@ -144,6 +148,7 @@ pub(crate) async fn push(
 struct Pusher<'a> {
     client: Client,
     reference: &'a Reference,
+    mount_from: Option<&'a str>,
     uploads: UploadOptions,
 }
 
@@ -153,8 +158,16 @@ impl Pusher<'_> {
             observe(Step::Exists(&blob.descriptor));
             return Ok(());
         }
+        let upload = match self.mount(blob).await? {
+            Mount::Mounted => {
+                observe(Step::Mounted(&blob.descriptor));
+                return Ok(());
+            }
+            Mount::Begun(upload) => Some(upload),
+            Mount::Refused => None,
+        };
         observe(Step::Blob(&blob.descriptor));
-        self.upload(blob, observe).await
+        self.upload(blob, upload, observe).await
     }
 
     /// Returns whether the registry has a blob.

@@ -54,6 +54,21 @@ impl Reference {
         if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
     }
 
+    /// Returns the name of another repository in the same registry, which is given with or without the registry.
+    pub(crate) fn sibling(&self, text: &str) -> Result<String, ReferenceError> {
+        let wrong = |why| ReferenceError { text: text.into(), why };
+        let has_host = text.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost");
+        let full = if has_host { text.to_owned() } else { format!("{}/{text}", self.registry) };
+        let other = Self::parse(&full)?;
+        if other.registry != self.registry {
+            return Err(wrong("blobs are mounted from repositories of the registry that is pushed to"));
+        }
+        if full.ends_with(&format!(":{}", other.tag)) {
+            return Err(wrong("a repository is named without a tag"));
+        }
+        Ok(other.repository)
+    }
+
     /// Returns the repository as it is named in signatures: those of Docker Hub have a registry with another name.
     pub(super) fn signed_name(&self) -> String {
         let registry = if self.registry == DOCKER { "index.docker.io" } else { &self.registry };
@@ -101,6 +116,23 @@ mod tests {
     fn repositories_are_named_in_signatures_as_by_cosign() {
         for (text, name) in [("cow:v1", "index.docker.io/library/cow"), ("ghcr.io/me/cow:v1", "ghcr.io/me/cow")] {
             assert_eq!(Reference::parse(text).unwrap().signed_name(), name);
+        }
+    }
+
+    #[test]
+    fn siblings_are_repositories_of_the_same_registry() {
+        let reference = Reference::parse("ghcr.io/me/cow:v1").unwrap();
+        for text in ["me/base", "ghcr.io/me/base"] {
+            assert_eq!(reference.sibling(text).unwrap(), "me/base");
+        }
+        assert_eq!(Reference::parse("cow").unwrap().sibling("base").unwrap(), "library/base");
+        for (text, says) in [
+            ("quay.io/me/base", "of the registry that is pushed to"),
+            ("me/base:v1", "without a tag"),
+            ("Me", "lower-case"),
+        ] {
+            let refused = reference.sibling(text).unwrap_err().to_string();
+            assert!(refused.contains(says), "{refused}");
         }
     }
 

@@ -35,6 +35,20 @@ pub(crate) enum Fault {
     Lost,
 }
 
+/// How a registry answers requests to mount blobs of the repository `me/calf`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mounts {
+    /// It mounts those that it has, and begins an upload of others.
+    #[default]
+    Done,
+    /// It begins an upload.
+    Upload,
+    /// It denies them.
+    Refused,
+    /// It gives no token for the other repository, and begins an upload.
+    NoToken,
+}
+
 /// What a registry has, and how it behaves.
 #[derive(Default)]
 pub(crate) struct State {
@@ -56,6 +70,12 @@ pub(crate) struct State {
     pub(crate) uploads: BTreeMap<String, Vec<u8>>,
     /// The ranges of chunks.
     pub(crate) ranges: Vec<String>,
+    /// How blobs are mounted.
+    pub(crate) mounts: Mounts,
+    /// The blobs of the repository `me/calf`.
+    pub(crate) calf: BTreeMap<String, Bytes>,
+    /// The queries for tokens.
+    pub(crate) tokens: Vec<String>,
     /// The blobs, by digest.
     pub(crate) blobs: BTreeMap<String, Bytes>,
     /// The manifests and their media types, by tag and by digest.
@@ -139,6 +159,10 @@ async fn answer(
             query.contains("service=cows") && query.contains("scope=repository%3Ame%2Fcow%3Apull%2Cpush"),
             "{query}"
         );
+        state.tokens.push(query.clone());
+        if query.contains("calf") && state.mounts == Mounts::NoToken {
+            return Ok(refuse(403, "DENIED"));
+        }
         return Ok(match authorization.as_deref() {
             Some(KNOWN) => plain(200).body(Full::new(json!({"token": "all"}).to_string().into())).unwrap(),
             Some(_) => refuse(401, "UNAUTHORIZED"),
@@ -176,7 +200,7 @@ impl State {
         }
         Ok(match (parts.method.as_str(), rest.split_once('/').unwrap()) {
             ("HEAD", ("blobs", digest)) => empty(plain(if self.blobs.contains_key(digest) { 200 } else { 404 })),
-            ("POST", ("blobs", "uploads/")) => self.begin(),
+            ("POST", ("blobs", "uploads/")) => self.begin(query),
             (method, ("blobs", upload)) => {
                 let id = upload.strip_prefix("uploads/").unwrap();
                 return self.upload(method, id, query, parts, &body);
@@ -194,7 +218,18 @@ impl State {
         })
     }
 
-    fn begin(&mut self) -> Response<Full<Bytes>> {
+    fn begin(&mut self, query: &str) -> Response<Full<Bytes>> {
+        if let Some(mounted) = query.strip_prefix("mount=") {
+            let digest = mounted.strip_suffix("&from=me%2Fcalf").unwrap().replace("%3A", ":");
+            match (self.mounts, self.calf.get(&digest)) {
+                (Mounts::Done, Some(blob)) => {
+                    self.blobs.insert(digest.clone(), blob.clone());
+                    return empty(plain(201).header("docker-content-digest", digest));
+                }
+                (Mounts::Refused, _) => return refuse(403, "DENIED"),
+                _ => {}
+            }
+        }
         let id = format!("{}", self.seen.len());
         let mut answer = plain(202).header(header::LOCATION, location(&id));
         if let Some(least) = self.least {

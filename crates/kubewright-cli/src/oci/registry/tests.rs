@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::{
-    testing::{Registry, State, digest},
+    testing::{Mounts, Registry, State, digest},
     *,
 };
 use crate::oci::{
@@ -35,6 +35,7 @@ impl Registry {
                 Step::Blob(_) => "blob".to_owned(),
                 Step::Sent(..) => "sent".to_owned(),
                 Step::Resumed(..) => "resumed".to_owned(),
+                Step::Mounted(_) => "mounted".to_owned(),
                 Step::Exists(_) => "there".to_owned(),
                 Step::Manifest(_) => "manifest".to_owned(),
                 Step::Signature(_) => "signature".to_owned(),
@@ -175,6 +176,33 @@ async fn a_pushed_image_is_signed_with_its_platforms() {
     for (digest, before) in digests.iter().zip(before) {
         let layers = signatures(digest)["layers"].as_array().unwrap().clone();
         assert_eq!((layers.len(), &layers[0]), (2, &before["layers"][0]));
+    }
+}
+
+#[tokio::test]
+async fn blobs_of_another_repository_are_mounted() {
+    let layout = layout();
+    let calf: BTreeMap<_, _> = layout.image.blobs[1..]
+        .iter()
+        .map(|blob| (blob.descriptor.digest.clone(), blob.bytes.clone().into()))
+        .collect();
+    for (mounts, expect, starts) in [
+        // The config and the bill of materials are not in the other repository.
+        (Mounts::Done, ["blob", "mounted", "manifest", "blob", "blob", "manifest"], 4),
+        (Mounts::Upload, ["blob", "blob", "manifest", "blob", "blob", "manifest"], 4),
+        (Mounts::NoToken, ["blob", "blob", "manifest", "blob", "blob", "manifest"], 4),
+        // After each refusal, an upload is begun.
+        (Mounts::Refused, ["blob", "blob", "manifest", "blob", "blob", "manifest"], 8),
+    ] {
+        let state = State { mounts, calf: calf.clone(), tracks: true, ..State::default() };
+        let registry = Registry::start(state).await;
+        let options = PushOptions { mount_from: Some("me/calf"), ..PushOptions::default() };
+        assert_eq!(registry.push_with(&layout, Some("secret"), options).await.unwrap(), expect, "{mounts:?}");
+        let state = registry.state.lock().unwrap();
+        assert!(state.manifests.contains_key("v1") && state.blobs.len() == 4, "{mounts:?}");
+        let posts = state.seen.iter().filter(|request| request.starts_with("POST")).count();
+        assert_eq!(posts, starts, "{mounts:?}");
+        assert!(state.tokens[0].contains("scope=repository%3Ame%2Fcalf%3Apull"), "{:?}", state.tokens);
     }
 }
 

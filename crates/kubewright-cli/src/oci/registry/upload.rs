@@ -43,7 +43,31 @@ pub(super) struct Upload {
     least: usize,
 }
 
+/// What a registry does with a request to mount a blob.
+pub(super) enum Mount {
+    /// The repository has the blob now.
+    Mounted,
+    /// The blob has to be uploaded, and the upload is begun.
+    Begun(Upload),
+    /// The blob has to be uploaded.
+    Refused,
+}
+
 impl Pusher<'_> {
+    /// Asks for a blob of another repository, if one is named.
+    pub(super) async fn mount(&mut self, blob: &Blob) -> Result<Mount, RegistryError> {
+        let Some(source) = self.mount_from else { return Ok(Mount::Refused) };
+        let digest = &blob.descriptor.digest;
+        let address = self.client.address(&format!("blobs/uploads/?{}", query(&[("mount", digest), ("from", source)])));
+        let response = self.client.send(&Method::POST, &address, None).await?;
+        if response.status == StatusCode::CREATED {
+            self.compare(&response, digest)?;
+            return Ok(Mount::Mounted);
+        }
+        // A registry without mounts, or without permission to read the other repository, begins an upload or refuses.
+        Ok(self.begun(&response).map_or(Mount::Refused, Mount::Begun))
+    }
+
     /// Begins an upload.
     async fn begin(&mut self) -> Result<Upload, RegistryError> {
         let address = self.client.address("blobs/uploads/");
@@ -58,13 +82,17 @@ impl Pusher<'_> {
         Some(Upload { location, least: least.unwrap_or_default() })
     }
 
-    /// Uploads a blob that the registry doesn't have.
+    /// Uploads a blob that the registry doesn't have, by an upload that is begun or a new one.
     pub(super) async fn upload(
         &mut self,
         blob: &Blob,
+        begun: Option<Upload>,
         observe: &mut impl FnMut(Step<'_>),
     ) -> Result<(), RegistryError> {
-        let upload = self.begin().await?;
+        let upload = match begun {
+            Some(upload) => upload,
+            None => self.begin().await?,
+        };
         let (digest, bytes) = (&blob.descriptor.digest, Bytes::from(blob.bytes.clone()));
         let chunk = self.uploads.chunk.max(upload.least);
         if bytes.len() > chunk {
