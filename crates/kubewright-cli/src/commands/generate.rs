@@ -1,13 +1,16 @@
 //! `kubewright generate`: the files of a bundle for the Operator Lifecycle Manager.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use kubewright_apimachinery::description::Description;
 use kubewright_manifests::{
     installer::{rendered, with_image},
-    olm::{BASES, BundleOptions, add_owned, add_resources, base, bundle, kustomization},
+    olm::{BASES, BundleOptions, add_owned, add_resources, base, bundle, kustomization, tagged_images, use_digests},
     yaml,
 };
 use kubewright_scaffold::plan::Source;
@@ -16,6 +19,7 @@ use serde_json::Value;
 use super::installer::below;
 use crate::{
     directory::entry_names,
+    oci::registry::{self, credentials, reference::Reference},
     operator::{self, Package},
     project::{OpenProject, change},
     render::render,
@@ -82,12 +86,15 @@ Examples:
   # Say in which channels the version is
   kubewright generate bundle --version 0.1.0 --channels stable,candidate --default-channel stable
 
+  # Name images by their digests, for clusters without access to the Internet
+  kubewright generate bundle --version 0.1.0 --image registry.example.com/me/cronjob:v0.1.0 --use-image-digests
+
   # Build its image with a container engine
   docker build --file bundle.Dockerfile --tag registry.example.com/me/cronjob-bundle:v0.1.0 .
 
 The command renders config/manifests with kustomize or kubectl: the operator, its kinds, and the samples, which become examples. OLM issues
-the certificates of webhooks, so the operator gets --webhook-cert-path. Images stay tags: digests (--use-image-digests of operator-sdk) are not
-resolved.")]
+the certificates of webhooks, so the operator gets --webhook-cert-path. Tags of images stay, unless --use-image-digests is
+given: then their registries are asked for the digests, with the credentials of docker login, and spec.relatedImages lists all images.")]
 pub(crate) struct Bundle {
     /// Version of the operator [default: the version of the package]
     #[arg(long, value_name = "VERSION")]
@@ -109,6 +116,10 @@ pub(crate) struct Bundle {
     #[arg(long, value_name = "IMAGE", env = "IMG")]
     image: Option<String>,
 
+    /// Replace the tags of images in Deployments and in their variables RELATED_IMAGE_* by digests, and list them in spec.relatedImages
+    #[arg(long)]
+    use_image_digests: bool,
+
     /// Directory to render
     #[arg(long, value_name = "DIR", default_value = MANIFESTS, value_parser = below)]
     kustomize_dir: String,
@@ -122,7 +133,7 @@ pub(crate) struct Bundle {
 pub(crate) async fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
         Command::Kustomize(Kustomize::Manifests(arguments)) => generate_manifests(arguments, shell).await,
-        Command::Bundle(arguments) => generate_bundle(arguments, shell),
+        Command::Bundle(arguments) => generate_bundle(arguments, shell).await,
     }
 }
 
@@ -190,7 +201,7 @@ fn definitions(opened: &OpenProject) -> Result<Vec<Value>> {
 }
 
 /// Writes the bundle.
-fn generate_bundle(arguments: Bundle, shell: &Shell) -> Result<()> {
+async fn generate_bundle(arguments: Bundle, shell: &Shell) -> Result<()> {
     let opened = OpenProject::find()?;
     let folder = opened.folder();
     let root = folder.path().join(&arguments.kustomize_dir);
@@ -208,8 +219,13 @@ fn generate_bundle(arguments: Bundle, shell: &Shell) -> Result<()> {
     let mut options = BundleOptions::new(&package, &version);
     (options.channels, options.default_channel) = (arguments.channels, arguments.default_channel);
     (options.folder, options.layout) = (arguments.output_dir, opened.project.layout.join(","));
-    let objects = with_image(rendered(&render(&root)?)?, arguments.image.as_deref())?;
-    let files = bundle(&objects, &options)?;
+    let mut objects = with_image(rendered(&render(&root)?)?, arguments.image.as_deref())?;
+    let mut files = bundle(&objects, &options)?;
+    if arguments.use_image_digests {
+        let digests = digests(&objects, shell).await?;
+        use_digests(&mut objects, &digests);
+        files = bundle(&objects, &options)?;
+    }
     let manifests = format!("{}/manifests", options.folder);
     let found = folder.path().join(&manifests);
     let names = if found.is_dir() { entry_names(&found)? } else { Vec::new() };
@@ -226,4 +242,19 @@ fn generate_bundle(arguments: Bundle, shell: &Shell) -> Result<()> {
     })?;
     shell.status("Next", format!("kubewright bundle validate {}", options.folder));
     Ok(())
+}
+
+/// Asks the registries of images for their digests. Returns each image with its name by digest.
+async fn digests(objects: &[Value], shell: &Shell) -> Result<BTreeMap<String, String>> {
+    let mut digests = BTreeMap::new();
+    for image in tagged_images(objects) {
+        let failed = || format!("resolve the image {image} to a digest; nothing was written");
+        shell.status("Resolving", &image);
+        let reference = Reference::parse(&image).with_context(failed)?;
+        let credentials = credentials::find(&reference.registry).with_context(failed)?;
+        let digest = registry::resolve(&reference, credentials).await.with_context(failed)?;
+        shell.detail("Resolved", format!("{image} is {digest}"));
+        digests.insert(image, format!("{}/{}@{digest}", reference.registry, reference.repository));
+    }
+    Ok(digests)
 }

@@ -2,9 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
-use crate::folder::Folder;
+use crate::{
+    folder::Folder,
+    registry::{self, Registry, State},
+};
 
 /// Copies a golden project, without its sources.
 pub(crate) fn golden(name: &str) -> Folder {
@@ -137,4 +141,47 @@ fn mistakes_in_a_bundle_are_told_with_file_and_field() {
     );
     assert!(invalid(&folder, "bundle validate src").contains("has no directory manifests"));
     assert_eq!(folder.try_run("bundle validate bundle --select-optional name=other").status.code(), Some(2));
+}
+
+#[test]
+fn images_of_a_bundle_are_named_by_digest() {
+    let (folder, runtime) = (golden("project"), Runtime::new().unwrap());
+    folder.run("generate kustomize manifests --no-build");
+    let (operator, calf) = (registry::manifest("operator"), registry::manifest("calf"));
+    let manifests = [("v1".to_owned(), operator.clone()), ("v2".to_owned(), calf.clone())].into();
+    let registry = runtime.block_on(Registry::start(State { manifests, ..State::default() }));
+    let logins = json!({"auths": {&registry.address: {"auth": "bWU6c2VjcmV0"}}});
+    folder.write("login/config.json", &logins.to_string());
+    let name = format!("{}/me/cow", registry.address);
+    let variable = |tag: &str| format!("        - name: RELATED_IMAGE_CALF\n          value: {name}:{tag}\n");
+    let marker = "        # +kubebuilder:scaffold:managerenv\n";
+    folder.edit("config/manager/manager.yaml", marker, &format!("{}{marker}", variable("v3")));
+    let generate = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
+        command.args(["generate", "bundle", "--version", "0.1.0", "--use-image-digests", "--image"]);
+        command.arg(format!("{name}:v1")).current_dir(folder.path());
+        command.env("DOCKER_CONFIG", folder.path().join("login")).output().unwrap()
+    };
+
+    let failed = generate();
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("{name}:v3 to a digest; nothing was written")), "{said}");
+    assert!(said.contains("has no image me/cow:v3: correct its name, or push it first"), "{said}");
+    assert!(!folder.path().join("bundle").exists());
+
+    folder.edit("config/manager/manager.yaml", &variable("v3"), &variable("v2"));
+    let done = generate();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{said}");
+    let csv = read(&folder, "bundle/manifests/project.clusterserviceversion.yaml");
+    let pod = &csv["spec"]["install"]["spec"]["deployments"][0]["spec"]["template"]["spec"];
+    let by_digest = |(_, bytes): &(String, bytes::Bytes)| format!("{name}@{}", registry::digest(bytes));
+    assert_eq!(pod["containers"][0]["image"], by_digest(&operator));
+    let related =
+        json!([{"name": "manager", "image": by_digest(&operator)}, {"name": "calf", "image": by_digest(&calf)}]);
+    assert_eq!(csv["spec"]["relatedImages"], related);
+    let variables = pod["containers"][0]["env"].as_array().unwrap();
+    assert!(variables.contains(&json!({"name": "RELATED_IMAGE_CALF", "value": by_digest(&calf)})), "{variables:?}");
+    folder.run("bundle validate bundle");
 }

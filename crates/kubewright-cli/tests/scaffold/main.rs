@@ -9,5 +9,8 @@ mod golden;
 mod operators;
 mod plugins;
 mod refusals;
+#[allow(dead_code, reason = "the unit tests use all of it")]
+#[path = "../../src/oci/registry/testing.rs"]
+mod registry;
 mod scorecard;
 mod update;

@@ -3,6 +3,7 @@
 //! * [`base`] is the part of a ClusterServiceVersion that authors edit, in `config/manifests/bases`;
 //! * [`bundle`] completes it with what kustomize renders: Deployments, permissions, definitions, webhooks and samples;
 //! * [`add_resources`] adds the kinds that controllers own to it;
+//! * [`use_digests`] replaces tags of images by digests, and lists them;
 //! * [`validate`] checks a bundle, and names the file and field of each mistake;
 //! * [`scorecard`] has the format and the built-in tests of operator-sdk's scorecard.
 //!
@@ -12,6 +13,7 @@
 mod base;
 mod bundle;
 mod csv;
+mod digests;
 mod resources;
 pub mod scorecard;
 mod validate;
@@ -19,6 +21,7 @@ mod validate;
 pub use self::{
     base::{BASES, add_owned, base, kustomization},
     bundle::{BundleError, BundleOptions, bundle},
+    digests::{tagged_images, use_digests},
     resources::add_resources,
     validate::{Finding, Suite, validate},
 };

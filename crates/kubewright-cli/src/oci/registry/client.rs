@@ -103,6 +103,11 @@ impl Client {
         Self { source: source.map(ToOwned::to_owned), ..self }
     }
 
+    /// Requests access for reading only.
+    pub(super) fn for_reading(self) -> Self {
+        Self { is_push: false, ..self }
+    }
+
     /// Returns the URL of a path in the repository.
     pub(super) fn address(&self, path: &str) -> String {
         format!("{}v2/{}/{path}", self.base, self.reference.repository)
@@ -170,7 +175,8 @@ impl Client {
         }
         // The scope in the challenge is for a single request, usually a read. The next request would need another
         // token.
-        let scope = scope.filter(|scope| scope.contains("push") && self.source.is_none()).unwrap_or(&own);
+        let scope =
+            scope.filter(|scope| scope.contains("push") && self.is_push && self.source.is_none()).unwrap_or(&own);
         self.token_for(realm, service, &[scope], credentials).await
     }
 

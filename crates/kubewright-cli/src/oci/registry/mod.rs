@@ -1,9 +1,10 @@
-//! Pushing to a registry (OCI distribution-spec 1.1).
+//! Pushing to a registry, and resolving tags (OCI distribution-spec 1.1).
 
 mod challenge;
 mod client;
 pub(crate) mod credentials;
 pub(crate) mod reference;
+mod resolve;
 mod sign;
 #[cfg(test)]
 mod testing;
@@ -15,6 +16,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
 
+pub(crate) use self::resolve::resolve;
 use self::{
     client::{Client, Content, Response},
     credentials::Credentials,
@@ -51,6 +53,15 @@ pub(crate) enum RegistryError {
         "permission to push to {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another user{reason}"
     )]
     Denied { registry: String, repository: String, reason: String },
+    /// The credentials have no permission to read.
+    #[error(
+        "permission to pull from {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another \
+         user{reason}"
+    )]
+    Unreadable { registry: String, repository: String, reason: String },
+    /// There is no such image.
+    #[error("{registry} has no image {repository}:{tag}: correct its name, or push it first")]
+    NoImage { registry: String, repository: String, tag: String },
     /// The registry did not issue a token.
     #[error("{registry} issued no token{}: try again later", status.map(|status| format!(" ({status})")).unwrap_or_default())]
     Token { registry: String, status: Option<StatusCode> },
