@@ -55,7 +55,8 @@ impl Oracle for Quiet {
 mod tests {
     use std::time::Duration;
 
-    use kubewright_cluster::faults::Verb;
+    use bytes::Bytes;
+    use http::{Method, Uri};
 
     use super::*;
     use crate::{oracle::Created, world::World};
@@ -66,23 +67,18 @@ mod tests {
         let seen = Seen { at: Duration::ZERO, created: &created, world: &world, is_unavailable: false };
         let mut oracle = Quiet::new(counts_refused);
         oracle.at_rest(&seen);
-        let [resource, namespace, name] = ["configmaps", "default", "a"].map(str::to_owned);
         let request = Request {
             number: 7,
             process: 0,
             write: Some(3),
             verb: "create".into(),
-            resource: resource.clone(),
+            resource: "configmaps".into(),
             object: "default/a".into(),
             body: None,
         };
-        let about = ApiRequest {
-            verb: Verb::Create,
-            resource,
-            group: String::new(),
-            namespace: Some(namespace),
-            name: Some(name),
-        };
+        let body = Bytes::from_static(br#"{"metadata": {"name": "a"}}"#);
+        let uri = Uri::from_static("/api/v1/namespaces/default/configmaps");
+        let about = ApiRequest::parse(&Method::POST, &uri, &body).unwrap();
         let answer = Answer { code, version: None };
         let before = oracle.request(&request, &seen);
         let after = oracle.executed(&about, answer, &seen);
