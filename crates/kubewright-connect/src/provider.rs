@@ -15,8 +15,6 @@ pub fn crypto_provider() -> CryptoProvider {
     return rustls::crypto::aws_lc_rs::default_provider();
     #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
     return rustls::crypto::ring::default_provider();
-    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-    unreachable!()
 }
 
 /// Makes [`crypto_provider`] that of the process, unless the program has installed one: rustls can't choose if it is built with both.

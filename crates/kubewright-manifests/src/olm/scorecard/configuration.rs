@@ -25,7 +25,7 @@ const ANNOTATION: &str = "operators.operatorframework.io.test.config.v1";
 pub struct Configuration {
     /// The stages, which run one after the other.
     pub stages: Vec<Stage>,
-    /// The service account of the tests' pods; that of the namespace if there is none.
+    /// The service account of the tests' pods. `None` for the one called `default`.
     pub service_account: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub struct TestConfiguration {
     /// A name that tells the test from others of its image; may be empty.
     #[serde(rename = "uniqueID", default, skip_serializing_if = "String::is_empty")]
     pub unique_id: String,
-    /// The command and its arguments; those of the image if there are none.
+    /// The command and its arguments. Empty for those of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
     /// The labels, by which tests are selected.
