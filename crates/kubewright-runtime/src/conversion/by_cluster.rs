@@ -69,29 +69,52 @@ impl ClusterMigration {
     }
 
     async fn wait(&self) -> Ended {
-        let mut waited = Duration::ZERO;
+        let mut waiting = Waiting::default();
         loop {
-            let status = match self.api.get(&self.name).await {
-                Ok(migration) => migration.data["status"].clone(),
-                Err(kube::Error::Api(status)) if status.code == 404 => {
-                    return Ended::Failed("it was deleted".into());
-                }
-                // The API server may be away for a while.
-                Err(error) => {
-                    tracing::debug!(migration = self.name, %error, "failed to read the StorageVersionMigration");
-                    Value::Null
-                }
-            };
-            match outcome(&status) {
-                Some(ended) => return ended,
-                None if has_begun(&status) => waited = Duration::ZERO,
-                None if waited >= PATIENCE => {
-                    return Ended::Failed(format!("no controller has begun it in {} seconds", PATIENCE.as_secs()));
-                }
-                None => waited += INTERVAL,
+            let read = self.api.get(&self.name).await.map(|migration| migration.data["status"].clone());
+            if let Err(error) = &read {
+                tracing::debug!(migration = self.name, %error, "failed to read the StorageVersionMigration");
+            }
+            if let Some(ended) = waiting.observe(read) {
+                return ended;
             }
             tokio::time::sleep(INTERVAL).await;
         }
+    }
+}
+
+/// What is known of a migration that is awaited.
+#[derive(Debug, Default)]
+struct Waiting {
+    has_begun: bool,
+    /// How long it was seen not to have begun.
+    waited: Duration,
+}
+
+impl Waiting {
+    /// Takes what an attempt to read the status gave. Returns how the migration has ended, if it has.
+    fn observe(&mut self, read: Result<Value, kube::Error>) -> Option<Ended> {
+        let status = match read {
+            Ok(status) => status,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Some(Ended::Failed("it was deleted".into())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+                return Some(Ended::Failed(format!("can't read it: {}", status.message)));
+            }
+            // The API server may be away for a while, in which the migration neither begins nor ends.
+            Err(_) => return None,
+        };
+        if let Some(ended) = outcome(&status) {
+            return Some(ended);
+        }
+        self.has_begun |= has_begun(&status);
+        if self.has_begun {
+            return None;
+        }
+        if self.waited >= PATIENCE {
+            return Some(Ended::Failed(format!("no controller has begun it in {} seconds", PATIENCE.as_secs())));
+        }
+        self.waited += INTERVAL;
+        None
     }
 }
 
@@ -116,6 +139,35 @@ fn outcome(status: &Value) -> Option<Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refused(code: u16) -> kube::Error {
+        let status = json!({"status": "Failure", "message": "refused", "reason": "", "code": code});
+        kube::Error::Api(serde_json::from_value(status).unwrap())
+    }
+
+    #[test]
+    fn a_migration_that_has_begun_is_awaited_through_an_outage() {
+        let running = || Ok(json!({"conditions": [{"type": "Running", "status": "True"}]}));
+        let mut waiting = Waiting::default();
+        assert_eq!(waiting.observe(running()), None);
+        for _ in 0..1000 {
+            assert_eq!(waiting.observe(Err(refused(503))), None);
+        }
+        assert_eq!(waiting.observe(Ok(Value::Null)), None);
+        assert_eq!(waiting.observe(running()), None);
+    }
+
+    #[test]
+    fn a_migration_that_nobody_begins_or_that_cannot_be_read_fails() {
+        let mut waiting = Waiting::default();
+        let ended = (0..1000).find_map(|_| waiting.observe(Ok(Value::Null)));
+        assert_eq!(ended, Some(Ended::Failed("no controller has begun it in 60 seconds".into())));
+        for (code, reason) in
+            [(403, "can't read it: refused"), (401, "can't read it: refused"), (404, "it was deleted")]
+        {
+            assert_eq!(Waiting::default().observe(Err(refused(code))), Some(Ended::Failed(reason.into())), "{code}");
+        }
+    }
 
     #[test]
     fn conditions_tell_the_end() {
