@@ -8,6 +8,7 @@
 //!   `kubectl`; it must not hold secrets;
 //! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so neither
 //!   [`Context::children`] nor `owns` includes it;
+//! * it is created only if a live read still finds the object;
 //! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and a config
 //!   map that isn't a workspace is never changed;
 //! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead, one gets a
@@ -178,14 +179,15 @@ where
         Ok(workspace)
     }
 
-    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same.
+    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first write for an object costs another
+    /// request, which confirms that the object still exists.
     ///
     /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is left to the
     /// next reconcile.
     ///
     /// # Errors
     /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if another writer has changed it since it
-    /// was read; [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if nothing is stored yet and the object is being deleted;
+    /// was read; [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if nothing is stored yet and the object is gone or being deleted;
     /// or when the API server refuses the request or doesn't answer. The value is unchanged then; after a lost answer, either value
     /// may be stored.
     pub async fn update(&mut self, change: impl FnOnce(&mut T)) -> Result<(), ClientError> {
@@ -200,9 +202,14 @@ where
         let config = match &self.stored {
             Stored::Ours { text: known, .. } if *known == text => return Ok(()),
             Stored::Ours { config, .. } => self.replace(config, &text).await?,
-            Stored::Nothing => self.create(&text).await?,
+            Stored::Nothing => {
+                self.confirm_owner().await?;
+                self.create(&text).await?
+            }
+            // That of an earlier object with the same name.
             Stored::Others(config) => {
-                self.clear_away(config).await?;
+                self.confirm_owner().await?;
+                self.context.delete(config).await?;
                 self.create(&text).await?
             }
         };
@@ -263,14 +270,14 @@ where
         self.context.patch(&self.key, &Patch::Merge(patch)).await
     }
 
-    /// Deletes the workspace of an earlier object with the same name, after a live read: if this run's object is gone, the workspace
-    /// may belong to a later one.
-    async fn clear_away(&self, config: &ConfigMap) -> Result<(), ClientError> {
+    /// Reads the object live, and fails if it is gone: an operator that stood still would store a new value for an object whose workspace was
+    /// deleted with it, or replace the workspace of a later one.
+    async fn confirm_owner(&self) -> Result<(), ClientError> {
         let live = self.context.client().kind_with::<K>(self.context.of.clone()).get(self.context.key()).await?;
         if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {
             return Err(gone(self.context, &self.key));
         }
-        self.context.delete(config).await
+        Ok(())
     }
 }
 
