@@ -35,7 +35,8 @@ const BENCHMARKED: [&str; 5] =
     ["kubewright-bench", "kubewright", "podset-operator", "podset-kube-rs", "five-operators"];
 /// The number of seconds for which each target of `cargo xtask fuzz` gets random input.
 const FUZZED: u64 = 5;
-/// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each; see `operator_kit`.
+/// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each (`kubewright::simulation::env`), and
+/// the tests of the simulator and the bank of bugs make more runs.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
 /// The selection of the workspace's tests.

@@ -1,5 +1,7 @@
 //! What user, network and processes tell each other.
 
+use std::time::Duration;
+
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
@@ -37,8 +39,8 @@ pub(crate) struct Behind {
 pub(crate) enum Control {
     /// The process of this number has died.
     Died(u64),
-    /// Another process is started beside the one of this number, which is killed when both have worked for a while.
-    Overlap(u64),
+    /// Another process is started beside the one of this number, which is killed after this time.
+    Overlap(u64, Duration),
     /// The process of this number has left its group, and is started again when it was away for a while.
     Left(u64),
     /// Another process is started, which is killed when it was a member of the group for a while.

@@ -29,6 +29,8 @@
 //! # Modules
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
+//! * [`conformance`]: scenarios for any operator.
+//! * [`env`]: the same cluster for tests that aren't searched.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
 //! * `described`, `prepared`: the description of the operator, and the cluster with its kinds that each run begins with.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
@@ -47,9 +49,11 @@
 //! * `shrink`: the smallest schedule that still fails.
 //! * [`story`]: the account of a run that failed.
 
+pub mod conformance;
 mod control;
 mod coverage;
 mod described;
+pub mod env;
 mod error;
 pub mod fault;
 pub mod history;

@@ -25,8 +25,8 @@ use tower::{BoxError, service_fn};
 use crate::{
     control::{Behind, Control},
     fault::{
-        DELAY, EventFault, Fault, LAG, OVERTAKING, PAUSE, ProcessFault, Refusal, TERMINATING, WEBHOOK_UNAVAILABLE,
-        WriteFault,
+        DELAY, EventFault, Fault, LAG, OVERLAP, OVERTAKING, PAUSE, ProcessFault, Refusal, TERMINATING,
+        WEBHOOK_UNAVAILABLE, WriteFault,
     },
     history::Entry,
     oracle::Own,
@@ -115,7 +115,11 @@ impl Connection {
         match fault {
             Some(ProcessFault::Killed) => self.die().await,
             Some(ProcessFault::Paused) => *self.pause.lock() = Some(self.state.elapsed() + PAUSE),
-            Some(ProcessFault::Overlapped) => self.outside.control(Control::Overlap(self.process)),
+            Some(ProcessFault::Overlapped) => self.outside.control(Control::Overlap(self.process, OVERLAP)),
+            Some(ProcessFault::Displaced) => {
+                *self.pause.lock() = Some(self.state.elapsed() + PAUSE);
+                self.outside.control(Control::Overlap(self.process, PAUSE + OVERLAP));
+            }
             Some(ProcessFault::MemberLeft) => self.end(Control::Left(self.process)).await,
             Some(ProcessFault::MemberJoined) => self.outside.control(Control::Join),
             Some(ProcessFault::ServerUnavailable) => self.state.begin_outage(),

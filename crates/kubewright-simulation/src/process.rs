@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     control::{Behind, Control},
-    fault::{MEMBERSHIP, OVERLAP},
+    fault::MEMBERSHIP,
     history::Entry,
     network::Connection,
     oracle::{Finding, Own},
@@ -101,7 +101,7 @@ impl Processes {
             Control::Died(number) => self.died(number, RESTART),
             Control::Left(number) => self.died(number, MEMBERSHIP),
             Control::Join => self.join(),
-            Control::Overlap(number) => self.overlap(number),
+            Control::Overlap(number, time) => self.overlap(number, time),
             Control::Retire(number) => self.retire(number),
             Control::Start(replica) => self.start(replica),
             Control::Stop => {
@@ -156,13 +156,13 @@ impl Processes {
         }
     }
 
-    /// Starts a process beside another one, which is killed when both have worked for a while.
-    fn overlap(&mut self, number: u64) {
+    /// Starts a process beside another one, which is killed after this time.
+    fn overlap(&mut self, number: u64, time: Duration) {
         let is_it = |process: &Process| process.number == number;
         let Some(replica) = self.running.iter().position(|it| it.as_ref().is_some_and(is_it)) else { return };
         self.retiring.extend(self.running[replica].take());
         self.start(replica);
-        self.later(OVERLAP, Control::Retire(number));
+        self.later(time, Control::Retire(number));
     }
 
     /// Kills a process beside which others work.

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The virtual time at which each run starts.
-const START: &str = "2020-01-30T10:00:00Z";
+pub(crate) const START: &str = "2020-01-30T10:00:00Z";
 /// How long the operator has after the user's last step and after the last fault, in virtual time. The longest back-off is 1000 seconds.
 const SETTLE: Duration = Duration::from_secs(1800);
 /// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
@@ -32,6 +32,8 @@ const SETTLE: Duration = Duration::from_secs(1800);
 const SETTLE_WORLD: Duration = Duration::from_secs(2 * 3600);
 /// How long nothing may be written then.
 const QUIET: Duration = Duration::from_secs(3600);
+/// How long nothing may be written after a restart of an operator at rest.
+const QUIET_AFTER_RESTART: Duration = Duration::from_secs(600);
 
 /// Runs a scenario once. `calm` is what a run without faults has created.
 pub(crate) fn run(
@@ -143,5 +145,14 @@ async fn play(scenario: &Scenario, schedule: &Schedule, sim: &Sim, state: &State
     state.check_finally();
     state.ask(|oracle, seen| oracle.at_rest(seen));
     sim.advance(QUIET).await;
+    if schedule.injections.is_empty() {
+        // A process that knows nothing yet has nothing to change either.
+        state.ask(|oracle, _| {
+            oracle.restarted();
+            Vec::new()
+        });
+        sim.restart();
+        sim.advance(QUIET_AFTER_RESTART).await;
+    }
     state.ask(|oracle, seen| oracle.at_end(seen));
 }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use futures::future::LocalBoxFuture;
@@ -11,6 +12,9 @@ use kubewright_cluster::Pods;
 use kubewright_runtime::manager::Manager;
 
 use crate::{prepared::Prepared, sim::Sim};
+
+/// The real time in which a test searches, if nothing else is said.
+const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
 /// A function that adds an operator to a manager.
 pub type Register = fn(Manager) -> Manager;
@@ -46,6 +50,10 @@ pub struct Options {
     pub webhooks: bool,
     /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
     pub unconditional: bool,
+    /// Whether a search tries faults. Defaults to true.
+    pub faults: bool,
+    /// The real time in which a test searches if no settings limit it. Defaults to ten seconds.
+    pub time: Duration,
 }
 
 impl Default for Options {
@@ -58,6 +66,8 @@ impl Default for Options {
             old: None,
             webhooks: true,
             unconditional: false,
+            faults: true,
+            time: DEFAULT_TIME,
         }
     }
 }
@@ -134,6 +144,18 @@ impl Scenario {
     /// such runs.
     pub fn unconditional(mut self) -> Self {
         self.options.unconditional = true;
+        self
+    }
+
+    /// Runs the scenario without faults only, twice: its conditions say what need not hold with each of them.
+    pub fn without_faults(mut self) -> Self {
+        self.options.faults = false;
+        self
+    }
+
+    /// Sets the real time in which a test searches if no settings limit it.
+    pub fn time(mut self, time: Duration) -> Self {
+        self.options.time = time;
         self
     }
 

@@ -123,15 +123,16 @@ impl Schedule {
         });
         let can_conflict = self
             .has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
-        self.has(|fault| matches!(fault, Fault::Restart(_))) || (is_late && can_conflict)
+        let is_older = |fault| matches!(fault, Fault::Restart(_) | Fault::Process(ProcessFault::Displaced));
+        self.has(is_older) || (is_late && can_conflict)
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
     /// operator has webhooks.
     pub(crate) fn keeps_conditions(&self, unconditional: bool, has_webhooks: bool) -> bool {
         self.injections.iter().all(|injection| match injection.fault {
-            // What is left is what the user wanted, and no condition of the scenario knows it.
-            Fault::User(UserFault::ChildrenOrphaned) => false,
+            // What is left, or gone, is what the user wanted, and no condition of the scenario knows it.
+            Fault::User(UserFault::ChildrenOrphaned) | Fault::World(WorldFault::NamespaceDeleted) => false,
             fault => unconditional || fault.keeps_conditions(has_webhooks),
         })
     }

@@ -12,10 +12,7 @@ use crate::{
     search::{self, Budget, Search},
 };
 
-/// The time of a search of single faults without settings.
-const DEFAULT_TIME: Duration = Duration::from_secs(10);
-
-/// The settings of a search. Without seconds and runs, it tries single faults, first one of each kind, for at most ten seconds of real time. With one of them, it
+/// The settings of a search. Without seconds and runs, it tries single faults, first one of each kind, for at most the time of the scenario. With one of them, it
 /// goes on with several faults at once until these are used up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -57,7 +54,7 @@ impl Settings {
             return search::replay(scenario, schedule);
         }
         let has_end = self.seconds.is_some() || self.runs.is_some();
-        let time = if has_end { self.seconds.map(Duration::from_secs) } else { Some(DEFAULT_TIME) };
+        let time = if has_end { self.seconds.map(Duration::from_secs) } else { Some(scenario.options.time) };
         let budget = Budget { time, runs: self.runs, seed: self.seed, combinations: has_end, ..Budget::default() };
         let mut progress =
             self.progress.as_deref().map(Progress::open).transpose().map_err(SimulationError::Progress)?;

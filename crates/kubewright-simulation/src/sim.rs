@@ -193,17 +193,32 @@ impl Sim {
 
     /// Deletes an object of the namespace `default`, as `kubectl delete --wait=false` does.
     pub async fn delete<K: Object>(&self, name: &str) {
+        self.delete_with::<K>(name, &DeleteParams::default()).await;
+    }
+
+    /// Deletes an object of the namespace `default` with these parameters, for instance in the foreground.
+    pub async fn delete_with<K: Object>(&self, name: &str, params: &DeleteParams) {
         let delete = async |fault| {
             let params = match fault {
-                Some(Fault::User(UserFault::DeletedInForeground)) => DeleteParams::foreground(),
-                Some(Fault::User(UserFault::ChildrenOrphaned)) => DeleteParams::orphan(),
-                _ => DeleteParams::default(),
+                Some(Fault::User(UserFault::DeletedInForeground)) => &DeleteParams::foreground(),
+                Some(Fault::User(UserFault::ChildrenOrphaned)) => &DeleteParams::orphan(),
+                _ => params,
             };
-            let deleted = named::<K>(name).api(self.client()).delete(name, &params).await;
+            let deleted = named::<K>(name).api(self.client()).delete(name, params).await;
             // Nothing is done to an object that the user wants to be gone.
             deleted.map(|_| Vec::new()).map_err(|error| format!("delete {name}: {error}"))
         };
         self.step(format!("deletes {} {name}", K::kind(&())), delete).await;
+    }
+
+    /// Writes a wrong status of an object of the namespace `default`, and then removes the status; each time, the operator has to write the
+    /// right one again, apart from the times of transitions. `wrong` is merged into the status, which has to be complete before.
+    pub async fn spoil_status<K: Object>(&self, name: &str, wrong: Value) {
+        let right = self.read(|world| status::<K>(world, name));
+        for status_to_write in [wrong, Value::Null] {
+            self.edit_status::<K>(name, status_to_write).await;
+            self.until("the status is right again", |world| status::<K>(world, name) == right).await;
+        }
     }
 
     /// Ends the containers of a running pod with code 0.
@@ -267,6 +282,11 @@ impl Sim {
         self.outside.control(Control::Resume);
     }
 
+    /// Kills all processes, and starts them again.
+    pub(crate) fn restart(&self) {
+        self.outside.control(Control::Restart(None));
+    }
+
     /// Ends the run with a finding, or the steps of the user if it isn't one.
     async fn fail(&self, finding: Finding) {
         if self.state.counts(&finding.oracle) {
@@ -288,6 +308,15 @@ impl Sim {
         let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
         Some(Target { resource, namespace: object.namespace(), name: object.name_any() })
     }
+}
+
+/// Returns the status of an object of the namespace `default`, without the times of transitions.
+fn status<K: Object>(world: &World, name: &str) -> Value {
+    let mut status = world.value::<K>(name).map_or(Value::Null, |object| object["status"].clone());
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"] = Value::Null;
+    }
+    status
 }
 
 /// Returns where an object of the namespace `default` is found.

@@ -39,6 +39,13 @@ impl World {
         K::deserialize(&**object).ok()
     }
 
+    /// Returns an object of the namespace `default`, or of a kind without namespaces, as JSON.
+    pub fn value<K: Object>(&self, name: &str) -> Option<&Arc<Value>> {
+        let namespace = if K::is_namespaced() { NAMESPACE } else { "" };
+        let kind = (K::group(&()).into_owned(), K::kind(&()).into_owned());
+        self.objects.get(&kind)?.get(&(namespace.into(), name.into()))
+    }
+
     /// Returns the children of an object: those whose controller it is.
     pub fn children<K: Object>(&self, owner: &impl kube::Resource) -> Vec<K> {
         let Some(uid) = owner.meta().uid.as_deref() else { return Vec::new() };

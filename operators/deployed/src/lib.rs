@@ -1,5 +1,5 @@
-//! An operator that is deployed as by its users: with `kubectl apply -k`, as a Deployment on the embedded cluster's
-//! node, with its own service account and role. These tests run in real time.
+//! An operator that is deployed as by its users: with `kubectl apply -k`, as a Deployment on the node of an embedded cluster,
+//! with its own service account and role. Tests of it run in real time, and need `kubectl` on the `PATH`.
 
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -14,6 +14,7 @@ use kube::{
     Api, Client, Config, Error, ResourceExt,
     api::{ListParams, PostParams},
 };
+
 use kubewright_cluster::{Cluster, ImageTable, Program};
 use tokio::{
     process::Command,
@@ -25,7 +26,10 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// The name of the Deployment and its service account in the manifests, after the operator's name.
 const MANAGER: &str = "controller-manager";
 
-/// A cluster with a deployed operator.
+/// A cluster with a deployed operator, for tests: its functions panic if something fails, or takes longer than two minutes.
+///
+/// The names are those of the manifests that `kubewright init` writes: the Deployment and the service account are called
+/// `NAME-controller-manager`, in the namespace `NAME-system`.
 pub struct Deployed {
     cluster: Cluster,
     name: &'static str,
@@ -96,7 +100,7 @@ impl Deployed {
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
         let output = timeout(TIMEOUT, output).await.expect("kubectl should end in time");
-        let output = output.expect("kubectl runs (cargo xtask test installs it)");
+        let output = output.expect("kubectl runs");
         let printed = if output.status.success() { output.stdout } else { output.stderr };
         (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
     }

@@ -162,7 +162,7 @@ fn dependencies_point_one_way() {
     check("operators/cronjob", &["kubewright"]);
     check("operators/guestbook", &["kubewright"]);
     check("operators/lolcow", &["kubewright"]);
-    check("operators/kit", &["kubewright", "kubewright-apiserver", "kubewright-cluster"]);
+    check("operators/deployed", &["kubewright-cluster"]);
     check("operators/podset", &["kubewright"]);
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use kubewright_cluster::{ImageTable, Program};
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 use tempfile::TempDir;
 
 use crate::{

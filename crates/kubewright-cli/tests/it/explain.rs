@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 use tokio::process::Command;
 
 /// Returns the example binary, which cargo builds with all tests, but not with `--test it` alone.

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use kubewright_cluster::ImageTable;
 use kubewright_manifests::yaml;
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 
 use crate::installer::golden;
 

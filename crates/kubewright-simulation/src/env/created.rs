@@ -1,12 +1,13 @@
-//! A record of all children that were ever created.
+//! A record of all objects of a kind that were ever created.
 
 use std::collections::BTreeMap;
 
 use kubewright_apiserver::Feed;
 
-use crate::{Object, TestEnv};
+use super::{Namespaced, TestEnv};
 
 /// All objects of a kind that were ever created in an environment, from its start.
+#[derive(Debug)]
 pub struct History {
     feed: Feed,
     kind: String,
@@ -15,7 +16,7 @@ pub struct History {
 
 impl History {
     /// Starts to record a kind.
-    pub fn of<K: Object>(env: &TestEnv) -> Self {
+    pub fn of<K: Namespaced>(env: &TestEnv) -> Self {
         Self { feed: env.cluster.api().feed(), kind: K::kind(&()).into_owned(), names: BTreeMap::new() }
     }
 

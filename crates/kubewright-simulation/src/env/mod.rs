@@ -1,7 +1,41 @@
-//! A test environment: an embedded cluster on virtual time, an operator with fault injection, and helpers for a test in
-//! the role of a user.
+//! An embedded cluster on virtual time, with an operator and faults, for asynchronous tests that aren't searched.
+//!
+//! A [scenario](crate::Scenario) is run again and again with faults at chosen moments. A [`TestEnv`] is for what happens once: the
+//! test does each step itself, in the role of the user and, without a node, of the kubelet, and injects faults by rules
+//! ([`kubewright_cluster::faults`]). On a paused clock an hour of virtual time takes milliseconds.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kubewright_cluster::faults::{Faults, Verb};
+//! use kubewright_runtime::manager::Manager;
+//! use kubewright_simulation::env::{TestEnv, assert_quiet};
+//!
+//! fn register(manager: Manager) -> Manager {
+//!     manager // .controller(…)
+//! }
+//!
+//! // #[tokio::test(start_paused = true)]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() {
+//!     let (env, faults) = (TestEnv::new(register, Vec::new()).await, Faults::new());
+//!     faults.on(&[Verb::Create], "configmaps").times(3).refuse(503, "ServiceUnavailable");
+//!     let operator = env.start(&faults);
+//!     let object: ConfigMap = serde_json::from_str(r#"{"metadata": {"name": "a"}}"#).unwrap();
+//!     env.create(object).await;
+//!     assert_quiet(&faults).await;
+//!     operator.stop().await;
+//! }
+//! ```
+//!
+//! The functions are for tests: they panic if the API server refuses a request.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+mod created;
+mod operator;
+mod permissions;
+mod pods;
+mod write_fault;
+
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -9,74 +43,58 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use kubewright::{
+use kubewright_apimachinery::{
     clock::{Clock, VirtualClock},
-    leader::LeaderOptions,
-    prelude::*,
     random::Random,
 };
 use kubewright_cluster::{
     Cluster, ClusterBuilder, Pods,
     faults::{Faults, RecordedRequest, Verb},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use kubewright_runtime::object::Object;
 use serde_json::{Value, json};
-use tokio::{
-    sync::oneshot,
-    task::JoinHandle,
-    time::{sleep, timeout},
+use tokio::time::{sleep, timeout};
+
+pub use self::{
+    created::History,
+    operator::Operator,
+    permissions::{granted, needed},
+    write_fault::{FaultyOperator, WriteFault, with_a_fault_at_each_write},
 };
+use crate::{run::START, scenario::Register, sim::Span, world::NAMESPACE};
 
-/// A namespaced kind.
-pub trait Object:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
-
-/// The time at which every test starts.
-pub const START: &str = "2020-01-30T10:00:00Z";
 /// The timeout of every wait, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// The one namespace of every test.
-pub const NAMESPACE: &str = "default";
+/// The interval at which a condition is checked.
+const POLL: Duration = Duration::from_millis(100);
 
-/// A function that adds an operator to a manager.
-pub type Register = fn(Manager) -> Manager;
+/// A kind with namespaces.
+pub trait Namespaced: Object + Resource<DynamicType = (), Scope = NamespaceResourceScope> {}
 
-/// A cluster with an operator's kinds. If it has no node, the test sets the status of pods itself.
+impl<K: Object + Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
+
+/// A cluster with an operator's kinds. Its objects belong to the namespace `default`. If it has no node, the test sets the status of
+/// pods itself.
 #[derive(Clone)]
 pub struct TestEnv {
     /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// The clock of the cluster and the operator.
+    /// The clock of the cluster and the operator. It starts on 2020-01-30 at 10:00 UTC.
     pub clock: Arc<VirtualClock>,
     register: Register,
 }
 
+impl std::fmt::Debug for TestEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestEnv").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
 impl TestEnv {
-    /// Creates an environment without a node.
+    /// Creates an environment without a node, with these kinds.
     pub async fn new(register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         Self::with(Pods::None, register, crds).await
     }
@@ -87,21 +105,15 @@ impl TestEnv {
     }
 
     /// Creates an environment from a cluster builder, with its own clock and random source.
+    ///
+    /// # Panics
+    /// If the cluster can't be started, or refuses a kind.
     pub async fn on(cluster: ClusterBuilder, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         let clock = VirtualClock::starting_at(START.parse().unwrap());
         let builder = cluster.clock(clock.clone()).random(Random::seeded(7));
-        let env = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
-        for crd in crds {
-            let api = Api::<CustomResourceDefinition>::all(env.client());
-            let name = api.create(&PostParams::default(), &crd).await.unwrap().name_any();
-            eventually("the kind is served", async || {
-                let status = api.get(&name).await.unwrap().status;
-                let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-                conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-            })
-            .await;
-        }
-        env
+        let cluster = Arc::new(builder.start().await.unwrap());
+        cluster.install(crds).await.unwrap();
+        Self { cluster, clock, register }
     }
 
     /// Returns the client of the user, which is not subject to faults.
@@ -109,32 +121,9 @@ impl TestEnv {
         self.cluster.client()
     }
 
-    /// Returns the API of a kind.
-    pub fn api<K: Object>(&self) -> Api<K> {
+    /// Returns the API of a kind in the namespace `default`.
+    pub fn api<K: Namespaced>(&self) -> Api<K> {
         Api::namespaced(self.client(), NAMESPACE)
-    }
-
-    /// Starts the operator with these faults.
-    pub fn start(&self, faults: &Faults) -> Operator {
-        self.run(self.manager(faults))
-    }
-
-    /// Starts a replica of the operator with leader election.
-    pub fn start_replica(&self, faults: &Faults, identity: &str) -> Operator {
-        self.run(self.manager(faults).leader_election(LeaderOptions::new(NAMESPACE, "operator", identity)))
-    }
-
-    fn manager(&self, faults: &Faults) -> Manager {
-        Manager::new(faults.client(&self.client())).clock(self.clock.clone()).random(Random::seeded(1))
-    }
-
-    fn run(&self, manager: Manager) -> Operator {
-        let manager = (self.register)(manager);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let run = async move {
-            manager.run_until(async { stopped.await.unwrap_or_default() }).await.unwrap();
-        };
-        Operator { stop, task: tokio::spawn(run) }
     }
 
     /// Returns the virtual time.
@@ -143,33 +132,33 @@ impl TestEnv {
     }
 
     /// Creates an object.
-    pub async fn create<K: Object>(&self, object: K) -> K {
+    pub async fn create<K: Namespaced>(&self, object: K) -> K {
         self.api().create(&PostParams::default(), &object).await.unwrap()
     }
 
     /// Returns an object. Panics if it doesn't exist.
-    pub async fn get<K: Object>(&self, name: &str) -> K {
+    pub async fn get<K: Namespaced>(&self, name: &str) -> K {
         self.api().get(name).await.unwrap()
     }
 
     /// Merges a patch into an object.
-    pub async fn edit<K: Object>(&self, name: &str, patch: Value) -> K {
+    pub async fn edit<K: Namespaced>(&self, name: &str, patch: Value) -> K {
         self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
     /// Merges a patch into the status of an object.
-    pub async fn edit_status<K: Object>(&self, name: &str, status: Value) -> K {
+    pub async fn edit_status<K: Namespaced>(&self, name: &str, status: Value) -> K {
         let patch = Patch::Merge(json!({"status": status}));
         self.api().patch_status(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// Deletes an object, as `kubectl delete` does.
-    pub async fn delete<K: Object>(&self, name: &str) {
+    /// Deletes an object, as `kubectl delete --wait=false` does.
+    pub async fn delete<K: Namespaced>(&self, name: &str) {
         self.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// Returns all objects of a kind.
-    pub async fn list<K: Object>(&self) -> Vec<K> {
+    pub async fn list<K: Namespaced>(&self) -> Vec<K> {
         self.api().list(&ListParams::default()).await.unwrap().items
     }
 
@@ -183,45 +172,30 @@ impl TestEnv {
     }
 }
 
-/// A running operator.
-pub struct Operator {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Operator {
-    /// Stops the operator gracefully, as SIGTERM does.
-    pub async fn stop(self) {
-        drop(self.stop);
-        self.task.await.unwrap();
-    }
-
-    /// Aborts the operator, as SIGKILL does.
-    pub async fn kill(self) {
-        self.task.abort();
-        let ended = self.task.await;
-        assert!(ended.is_err_and(|error| error.is_cancelled()), "the operator ended by itself");
-    }
-}
-
-/// Waits until a condition holds.
-pub async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let attempts = DEADLINE.as_millis() / 100;
+/// Waits until a condition holds. It is checked ten times in a second of virtual time.
+///
+/// # Panics
+/// If it doesn't hold within an hour of virtual time.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let attempts = DEADLINE.as_millis() / POLL.as_millis();
     for _ in 0..attempts {
-        if so().await {
+        if holds().await {
             return;
         }
-        sleep(Duration::from_millis(100)).await;
+        sleep(POLL).await;
     }
     panic!("timed out after an hour waiting until {what}");
 }
 
-/// Returns a duration in minutes.
-pub fn minutes(minutes: u64) -> Duration {
-    Duration::from_secs(60 * minutes)
+/// Limits a test in real time to a minute.
+///
+/// # Panics
+/// If it takes longer.
+pub async fn within_a_minute<T>(work: impl Future<Output = T>) -> T {
+    timeout(1.minutes(), work).await.expect("it should take less than a minute")
 }
 
-/// Asserts that nothing has been requested but watches, and one list for each watch, which confirms the version from which
+/// Asserts that the operator has requested nothing but watches, and one list for each watch, which confirms the version from which
 /// it is resumed.
 pub fn assert_only_watches(faults: &Faults) {
     let (watches, mut others): (Vec<_>, Vec<_>) =
@@ -236,21 +210,16 @@ pub fn assert_only_watches(faults: &Faults) {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// Checks that nothing is written for an hour while the operator runs.
+/// Waits for five minutes, and then asserts that the operator writes nothing for an hour.
 pub async fn assert_quiet(faults: &Faults) {
-    sleep(minutes(5)).await;
-    assert_quiet_for(faults, minutes(60)).await;
+    sleep(5.minutes()).await;
+    assert_quiet_for(faults, 1.hours()).await;
 }
 
-/// Checks that nothing is written for some time.
-pub(crate) async fn assert_quiet_for(faults: &Faults, time: Duration) {
+/// Asserts that the operator writes nothing for some time.
+async fn assert_quiet_for(faults: &Faults, time: Duration) {
     faults.forget();
     sleep(time).await;
     let seen: Vec<_> = faults.requests().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
     assert!(seen.is_empty(), "unexpected writes: {seen:#?}");
-}
-
-/// Limits a test in real time to a minute.
-pub async fn within_a_minute<T>(work: impl Future<Output = T>) -> T {
-    timeout(minutes(1), work).await.expect("it should take less than a minute")
 }

@@ -1,60 +1,52 @@
-//! The files under an operator's `config`.
+//! What an operator requests, and what its role grants.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::collections::BTreeSet;
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use kubewright_apimachinery::decode::yaml_documents;
 use kubewright_cluster::faults::Faults;
+use serde_json::Value;
 
 /// Returns the permissions that the requests so far required, as `group resource verb`, with `-` for the core group.
 pub fn needed(faults: &Faults) -> BTreeSet<String> {
     let seen = faults.requests().into_iter().map(|seen| seen.request);
-    seen.map(|it| {
-        let group = if it.group.is_empty() { "-" } else { &it.group };
-        format!("{group} {} {}", it.resource, format!("{:?}", it.verb).to_lowercase())
-    })
-    .collect()
+    seen.map(|it| permission(&it.group, &it.resource, &format!("{:?}", it.verb).to_lowercase())).collect()
 }
 
-/// Returns the permissions that a role grants, in the same form.
-fn allowed(role: &str) -> BTreeSet<String> {
-    let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
-    let mut allowed = BTreeSet::new();
-    for rule in role.rules.unwrap_or_default() {
-        for group in rule.api_groups.iter().flatten() {
-            let group = if group.is_empty() { "-" } else { group };
-            for resource in rule.resources.iter().flatten() {
-                allowed.extend(rule.verbs.iter().map(|verb| format!("{group} {resource} {verb}")));
+/// Returns the permissions that the roles of a manifest grant, in the form of [`needed`].
+///
+/// # Panics
+/// If the text isn't YAML.
+pub fn granted(roles: &str) -> BTreeSet<String> {
+    let mut granted = BTreeSet::new();
+    for role in yaml_documents(roles).unwrap() {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    granted.extend(texts(&rule["verbs"]).map(|verb| permission(group, resource, verb)));
+                }
             }
         }
     }
-    allowed
+    granted
 }
 
-/// The `config` directory of an operator; [`config!`](crate::config) returns that of the crate under test.
-pub struct Config(PathBuf);
-
-/// Returns the `config` directory of the invoking crate.
-#[macro_export]
-macro_rules! config {
-    () => {
-        $crate::Config::of(env!("CARGO_MANIFEST_DIR"))
-    };
+fn permission(group: &str, resource: &str, verb: &str) -> String {
+    let group = if group.is_empty() { "-" } else { group };
+    format!("{group} {resource} {verb}")
 }
 
-impl Config {
-    /// Returns the `config` directory below a crate's directory.
-    pub fn of(krate: &str) -> Self {
-        Self(PathBuf::from(krate).join("config"))
-    }
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
 
-    /// Reads a file.
-    pub fn read(&self, file: &str) -> String {
-        let path = self.0.join(file);
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Returns the permissions that the operator's role grants, in the form of [`needed`].
-    pub fn allowed(&self) -> BTreeSet<String> {
-        allowed(&self.read("rbac/role.yaml"))
+    #[test]
+    fn each_combination_of_a_rule_is_granted() {
+        let role = "{kind: ClusterRole, rules: [{apiGroups: [\"\", apps], resources: [pods], verbs: [get, list]}]}";
+        let granted: Vec<_> = granted(role).into_iter().collect();
+        assert_eq!(granted, ["- pods get", "- pods list", "apps pods get", "apps pods list"]);
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use kubewright_cluster::faults::{Fault, Faults, Verb};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
-use crate::{Operator, TestEnv, env::assert_quiet_for, minutes};
+use super::{Operator, TestEnv, assert_quiet_for};
+use crate::sim::Span;
 
 /// A fault at one write of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ impl WriteFault {
 }
 
 /// An operator with one injected fault.
+#[derive(Debug)]
 pub struct FaultyOperator {
     /// The faults of its requests; no more faults after a crash.
     pub faults: Faults,
@@ -79,42 +81,41 @@ impl FaultyOperator {
     }
 }
 
-/// The environment variable that enables every kind of fault at every write, which takes four times as long. `cargo
-/// xtask test --all` sets it.
+/// The environment variable that enables every kind of fault at every write, which takes four times as long.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
-/// Runs a scenario once for each write of the operator, in a fresh environment each time: the first run has a fault at
+/// Runs a function in the role of the user once for each write of the operator, in a fresh environment each time: the first run has a fault at
 /// the first write, the second run at the second write, and so on until there is no such write. After each run the
 /// operator must have nothing left to write.
 ///
 /// The kinds of faults are used in turn; with `KUBEWRIGHT_EXHAUSTIVE` set, all runs are repeated for each kind.
 ///
 /// Returns the number of writes that had a fault.
-pub async fn with_a_fault_at_each_write(new: impl AsyncFn() -> TestEnv, scenario: impl AsyncFn(&TestEnv)) -> usize {
+pub async fn with_a_fault_at_each_write(new: impl AsyncFn() -> TestEnv, user: impl AsyncFn(&TestEnv)) -> usize {
     if std::env::var_os(EXHAUSTIVE).is_none_or(|value| value.is_empty()) {
-        return run_each(&new, &scenario, |nth| WriteFault::ALL[nth % WriteFault::ALL.len()]).await;
+        return run_each(&new, &user, |nth| WriteFault::ALL[nth % WriteFault::ALL.len()]).await;
     }
     let mut fewest = usize::MAX;
     for kind in WriteFault::ALL {
-        fewest = fewest.min(run_each(&new, &scenario, |_| kind).await);
+        fewest = fewest.min(run_each(&new, &user, |_| kind).await);
     }
     fewest
 }
 
 async fn run_each(
     new: &impl AsyncFn() -> TestEnv,
-    scenario: &impl AsyncFn(&TestEnv),
+    user: &impl AsyncFn(&TestEnv),
     kind: impl Fn(usize) -> WriteFault,
 ) -> usize {
     for nth in 0.. {
         let env = new().await;
         let operator = env.start_faulty(nth, kind(nth));
-        scenario(&env).await;
-        sleep(minutes(1)).await;
-        assert_quiet_for(&operator.faults, minutes(10)).await;
+        user(&env).await;
+        sleep(1.minutes()).await;
+        assert_quiet_for(&operator.faults, 10.minutes()).await;
         if !operator.stop().await {
             return nth;
         }
     }
-    unreachable!("a scenario has an end")
+    unreachable!("each life has an end")
 }

@@ -49,7 +49,7 @@ impl Fault {
     pub(crate) fn is_comparable(self, unconditional: bool) -> bool {
         match self {
             Self::Write(_) | Self::Event(_) => true,
-            Self::Process(fault) => fault != ProcessFault::Overlapped,
+            Self::Process(fault) => !fault.has_two(),
             Self::User(UserFault::StatusWiped | UserFault::StatusWrong) => unconditional,
             Self::Restart(_) | Self::World(_) | Self::User(_) => false,
         }
@@ -59,7 +59,8 @@ impl Fault {
     pub(crate) fn ends_alike(self, unconditional: bool) -> bool {
         match self {
             Self::User(UserFault::Held | UserFault::DeletedInForeground) => true,
-            Self::User(UserFault::ChildrenHeld) | Self::Process(ProcessFault::Overlapped) => unconditional,
+            Self::User(UserFault::ChildrenHeld) => unconditional,
+            Self::Process(fault) if fault.has_two() => unconditional,
             _ => self.is_comparable(unconditional),
         }
     }
@@ -75,7 +76,7 @@ impl Fault {
                     UserFault::OperatorDown | UserFault::Edited | UserFault::Held | UserFault::DeletedInForeground
                 )
             }
-            Self::Process(fault) => fault != ProcessFault::Overlapped,
+            Self::Process(fault) => !fault.has_two(),
             Self::Write(_) | Self::Event(_) | Self::Restart(_) => true,
         }
     }

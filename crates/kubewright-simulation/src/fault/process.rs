@@ -32,6 +32,10 @@ pub enum ProcessFault {
     /// Two processes work at the same time, as in a rolling update of an operator without leader election: another one is started, and this one is
     /// killed five minutes later. Only with one replica.
     Overlapped,
+    /// Before a read, the process stands still for five minutes, as with [`Paused`](Self::Paused), while another one is started. Then both work for
+    /// five minutes, this one with what it had seen before, and it is killed. Only with one replica of an operator that works
+    /// without leader election ([`Scenario::unconditional`](crate::Scenario::unconditional)).
+    Displaced,
     /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next event.
     ServerUnavailable,
     /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
@@ -49,16 +53,22 @@ pub enum ProcessFault {
 
 impl ProcessFault {
     /// All faults of processes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Upgraded,
         Self::TakenOver,
         Self::MemberLeft,
         Self::MemberJoined,
         Self::Overlapped,
+        Self::Displaced,
         Self::ServerUnavailable,
         Self::Paused,
         Self::Killed,
     ];
+
+    /// Returns whether two processes work at the same time, of which one may act on an older state.
+    pub(crate) fn has_two(self) -> bool {
+        matches!(self, Self::Overlapped | Self::Displaced)
+    }
 }
 
 impl fmt::Display for ProcessFault {
@@ -67,6 +77,9 @@ impl fmt::Display for ProcessFault {
             Self::Killed => "the operator is killed before it",
             Self::Paused => "the operator is paused for five minutes before it",
             Self::Overlapped => "another process is started before it, and both work at the same time",
+            Self::Displaced => {
+                "the operator stands still for five minutes before it, and goes on beside a process that was started meanwhile"
+            }
             Self::ServerUnavailable => "the API server answers 503 to it, and to all requests for five minutes",
             Self::TakenOver => "the operator is killed before it, and a replica whose cache is behind takes over",
             Self::MemberLeft => {

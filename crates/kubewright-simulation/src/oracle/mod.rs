@@ -5,7 +5,7 @@
 //! | `always`, `finally`, `until` | a condition of the scenario that doesn't hold |
 //! | `step` | a step of the user that the API server refuses |
 //! | `panic` | a panic of the operator or the scenario |
-//! | `quiet` | a write after faults have stopped and half an hour has passed |
+//! | `quiet` | a write after faults have stopped and half an hour has passed; and without faults, a change after a restart an hour later |
 //! | `hot-loop` | the same request again and again within a minute, more than 100 times in an outage of the API server, or children that are created again and again within ten minutes; not after a restart with an older state |
 //! | `rights` | a request that the generated roles don't allow |
 //! | `deleted-others` | a deletion of an object that the operator hasn't created, and that none of its objects owns |
@@ -129,6 +129,9 @@ pub(crate) trait Oracle: Send {
     fn at_rest(&mut self, _seen: &Seen<'_>) -> Vec<String> {
         Vec::new()
     }
+
+    /// Learns that the operator is restarted at rest.
+    fn restarted(&mut self) {}
 
     /// Looks at the world after an hour of rest.
     fn at_end(&mut self, _seen: &Seen<'_>) -> Vec<String> {

@@ -196,6 +196,9 @@ pub(crate) fn search(
     let time = budget.time.map(|_| &elapsed as &dyn Fn() -> Duration);
     let mut searching = Searching { scenario, calm, search, states, fruitful, is_over, time, show };
     searching.add(schedule, outcome);
+    if !scenario.options.faults {
+        return Ok(searching.search);
+    }
     let singles = plan.singles().into_iter().map(|single| vec![single]).collect();
     searching.search.is_complete = searching.all(Phase::Singles, singles, budget.seed)?;
     let has_end = budget.time.is_some() || budget.runs.is_some();

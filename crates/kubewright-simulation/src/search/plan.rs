@@ -159,6 +159,7 @@ fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
         ProcessFault::Paused => true,
         // Two at each write are enough: what is only read, the other process reads too.
         ProcessFault::Overlapped => is_write && options.replicas == 1 && !options.sharded,
+        ProcessFault::Displaced => !is_write && options.unconditional && options.replicas == 1 && !options.sharded,
         ProcessFault::ServerUnavailable => is_write,
         ProcessFault::TakenOver => options.replicas > 1 && !options.sharded,
         ProcessFault::MemberLeft | ProcessFault::MemberJoined => is_write && options.sharded,

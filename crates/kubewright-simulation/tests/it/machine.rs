@@ -1,5 +1,7 @@
 //! An operator that creates an instance with a generated name and notes the name. If it dies in between, there are two.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{CustomResource, api::ObjectMeta};
 use kubewright::prelude::*;
@@ -14,11 +16,11 @@ use serde_json::json;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "simulation.kubewright.dev", version = "v1", kind = "Machine", namespaced, status = "MachineStatus")]
-struct MachineSpec {}
+pub(crate) struct MachineSpec {}
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-struct MachineStatus {
-    instance: Option<String>,
+pub(crate) struct MachineStatus {
+    pub(crate) instance: Option<String>,
 }
 
 /// What an operator does.
@@ -29,18 +31,22 @@ pub(crate) enum Behavior {
     Panics,
     Spins,
     WritesAgain,
+    /// Writes in the first run of each process.
+    WritesAtStart,
     /// Reads from the API server, and tries again every second until it answers.
     Insists,
     /// Uses the system's clock.
     Diverges,
 }
 
-struct Operator(Behavior);
+/// What it does, and whether this process has run.
+struct Operator(Behavior, AtomicBool);
 
 impl Reconciler<Machine> for Operator {
     type Error = ClientError;
 
     async fn reconcile(&self, machine: &Machine, ctx: &Context<Machine>) -> Result<Action, ClientError> {
+        let is_first = !self.1.swap(true, Ordering::Relaxed);
         if machine.status.as_ref().is_some_and(|status| status.instance.is_some()) {
             return match self.0 {
                 Behavior::Panics => panic!("it is noted"),
@@ -52,6 +58,10 @@ impl Reconciler<Machine> for Operator {
                     let period = ctx.now().as_second() / 600;
                     ctx.set_status(MachineStatus { instance: Some(period.to_string()) }).await?;
                     Ok(Action::requeue_after(std::time::Duration::from_secs(600)))
+                }
+                Behavior::WritesAtStart if is_first => {
+                    ctx.set_status(MachineStatus { instance: Some(ctx.now().to_string()) }).await?;
+                    Ok(Action::await_change())
                 }
                 _ => Ok(Action::await_change()),
             };
@@ -81,7 +91,9 @@ impl Reconciler<Machine> for Operator {
 }
 
 pub(crate) fn register(manager: Manager, behavior: Behavior) -> Manager {
-    manager.kind::<Machine>().controller(Controller::<Machine>::new(Operator(behavior)).owns::<ConfigMap>())
+    manager
+        .kind::<Machine>()
+        .controller(Controller::<Machine>::new(Operator(behavior, AtomicBool::new(false))).owns::<ConfigMap>())
 }
 
 /// The instance is noted; then the machine gets a label, and is deleted.
@@ -199,7 +211,9 @@ fn a_fixed_operator_is_not_blamed() {
 fn faults_of_events_happen_as_told() {
     let scenario = Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_its_instance);
     let count = |outcome: &Outcome, part: &str| {
-        outcome.history.records().iter().filter(|record| record.to_string().contains(part)).count()
+        // Without faults, the operator is restarted at the end.
+        let records = outcome.history.records().iter().take_while(|record| record.at < 3_600_000);
+        records.filter(|record| record.to_string().contains(part)).count()
     };
     let calm = scenario.run(&Schedule::calm(0)).unwrap();
     for (fault, repeated) in [
@@ -250,6 +264,26 @@ fn a_random_source_of_the_operator_is_found() {
 fn writes_at_rest_are_found() {
     let scenario = Scenario::new("writes", |manager| register(manager, Behavior::WritesAgain), notes_its_instance);
     assert_eq!(oracles(&scenario)[0], "quiet");
+}
+
+#[test]
+fn writes_after_a_restart_at_rest_are_found() {
+    let scenario = Scenario::new("writes", |manager| register(manager, Behavior::WritesAtStart), notes_its_instance);
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
+    let found: Vec<_> = calm.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "quiet: nothing happens, and the operator is restarted and changes something: patch machines/status default/build"
+        ]
+    );
+}
+
+#[test]
+fn a_scenario_without_faults_runs_twice() {
+    let scenario = Scenario::new("forgets", |manager| register(manager, Behavior::Forgets), notes_its_instance);
+    let search = scenario.without_faults().search(&Budget::default().runs(100)).unwrap();
+    assert_eq!((search.runs, search.failures.len()), (2, 0));
 }
 
 #[test]

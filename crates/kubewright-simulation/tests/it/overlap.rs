@@ -75,6 +75,18 @@ fn two_processes_work_at_the_same_time() {
 }
 
 #[test]
+fn a_process_goes_on_beside_the_one_that_was_started_meanwhile() {
+    let scenario = fixed().unconditional();
+    let displaced = Fault::Process(ProcessFault::Displaced);
+    assert_eq!(findings(&scenario, Point::Request(2), displaced), [""; 0]);
+    let outcome = scenario.run(&Schedule::calm(0).with(Point::Request(2), displaced)).unwrap();
+    let fault = times(&outcome, "fault  ")[0];
+    let [starts, answered, stops] =
+        ["process 1 starts", "receives 200 for request 2", "process 0 is stopped"].map(|what| times(&outcome, what)[0]);
+    assert_eq!([starts - fault, answered - fault, stops - fault], [0, 300, 600]);
+}
+
+#[test]
 fn the_api_server_is_away_for_five_minutes() {
     let away = Fault::Process(ProcessFault::ServerUnavailable);
     let outcome = run(request_of_write(&fixed(), 0), away);

@@ -4,7 +4,7 @@ use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kubewright::simulation::{Sim, World, scenario};
-use operator_kit::spoil_status;
+
 use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/cnat_v1alpha1_at.yaml");
@@ -19,11 +19,11 @@ async fn at(sim: &Sim) {
     sim.apply(SAMPLE).await;
     sim.until("the command runs", |world| running(world).is_some()).await;
     sim.until("it is reported", |world| phase(world) == Some(Phase::Running)).await;
-    spoil_status::<At>(sim, NAME, json!({"phase": "DONE"})).await;
+    sim.spoil_status::<At>(NAME, json!({"phase": "DONE"})).await;
     let pod = sim.read(running);
     sim.finish_pod(&pod.unwrap_or_default()).await;
     sim.until("it is done", |world| phase(world) == Some(Phase::Done)).await;
-    spoil_status::<At>(sim, NAME, json!({"phase": "PENDING"})).await;
+    sim.spoil_status::<At>(NAME, json!({"phase": "PENDING"})).await;
     sim.delete::<At>(NAME).await;
     sim.finally("nothing is left", |world| world.list::<At>().is_empty() && world.list::<Pod>().is_empty());
 }

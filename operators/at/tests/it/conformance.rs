@@ -2,9 +2,16 @@
 
 use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kubewright::{
+    prelude::*,
+    simulation::{
+        Span, World,
+        conformance::{Invalid, Subject},
+        conformance_tests,
+        env::{History, assert_quiet, eventually},
+    },
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, Invalid, Subject, TestEnv, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -17,44 +24,25 @@ impl Subject for Lunch {
     type Child = Pod;
     type Resource = At;
 
-    const EVENTS: usize = 3;
+    const AT_MOST_ONCE: bool = true;
     const CHILDREN: usize = 1;
     const NAME: &'static str = "lunch";
-    const AT_MOST_ONCE: bool = true;
-    const HAS_RECORD: bool = true;
     const REFUSED: &'static str = "PodRefused";
-    const CHILD_EVENTS: usize = 2;
-    // PENDING, pod, record, finalizer, RUNNING, DONE.
-    const WRITES: usize = 6;
 
-    async fn env() -> TestEnv {
-        env().await
+    fn register(manager: Manager) -> Manager {
+        at_operator::register(manager)
     }
 
     fn sample() -> At {
         at(SOON, "echo YAY")
     }
 
-    async fn seen(env: &TestEnv) {
-        reaches(env, Phase::Pending, "Waiting").await;
+    fn is_seen(world: &World) -> bool {
+        phase(world).is_some()
     }
 
-    async fn settled(env: &TestEnv) {
-        let status = reaches(env, Phase::Running, "Running").await;
-        assert_eq!(status.pod_uid, pod(env).await.metadata.uid);
-    }
-
-    async fn finish(env: &TestEnv) {
-        env.end_pod("lunch-pod", 0).await;
-        let status = reaches(env, Phase::Done, "Succeeded").await;
-        assert_eq!(status.exit_code, Some(0));
-        assert!(pod(env).await.finalizers().is_empty());
-    }
-
-    async fn delete_child(env: &TestEnv) -> usize {
-        env.delete::<Pod>("lunch-pod").await;
-        reaches(env, Phase::Done, "PodLost").await;
-        0
+    fn is_settled(world: &World) -> bool {
+        matches!(phase(world), Some(Phase::Running | Phase::Done))
     }
 }
 
@@ -70,7 +58,11 @@ impl Invalid for Lunch {
     }
 }
 
-operator_kit::conformance_tests!(Lunch, invalid);
+fn phase(world: &World) -> Option<Phase> {
+    world.get::<At>(Lunch::NAME)?.status?.phase
+}
+
+conformance_tests!(Lunch, invalid);
 
 #[tokio::test(start_paused = true)]
 async fn a_recreated_at_waits_for_the_old_pod_and_runs() {
@@ -86,7 +78,7 @@ async fn a_recreated_at_waits_for_the_old_pod_and_runs() {
     env.create(at(PAST, "echo YAY")).await;
     reaches(&env, Phase::Pending, "NameConflict").await;
     env.end_pod("lunch-pod", 0).await;
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     reaches(&env, Phase::Pending, "NameConflict").await;
 
     env.edit::<Pod>("lunch-pod", json!({"metadata": {"finalizers": null}})).await;

@@ -2,8 +2,8 @@
 
 use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
+use kubewright::simulation::env::{History, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write};
 use kubewright_cluster::faults::Faults;
-use operator_kit::{History, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write};
 use serde_json::{Value, json};
 
 use crate::fixtures::{PAST, SOON, at, env, pod, reaches, status};

@@ -1,6 +1,6 @@
 //! The operator in a pod, with exactly its role.
 
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 
 /// Permissions for errors, and for clusters that check owner references.
 const SPARE: [&str; 3] = ["cnat.d2iq.com ats/finalizers update", "- pods get", "events.k8s.io events patch"];

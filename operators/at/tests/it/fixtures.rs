@@ -3,7 +3,7 @@
 use at_operator::api::v1alpha1::{At, AtSpec, AtStatus, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::condition;
-use operator_kit::{TestEnv, eventually};
+use kubewright::simulation::env::{TestEnv, eventually};
 
 /// A schedule before the start of every test.
 pub(crate) const PAST: &str = "2020-01-30T09:59:00Z";

@@ -1,14 +1,17 @@
 //! The files under `config`.
 
 use at_operator::api::v1alpha1::{At, AtSpec, Phase};
+use kubewright::simulation::{
+    Span,
+    env::{granted, needed},
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{minutes, needed};
 
 use crate::fixtures::{PAST, SOON, at, env, reaches};
 
 #[test]
 fn the_sample_matches_the_source() {
-    let sample: At = serde_saphyr::from_str(&operator_kit::config!().read("samples/cnat_v1alpha1_at.yaml")).unwrap();
+    let sample: At = serde_saphyr::from_str(include_str!("../../config/samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };
     assert_eq!(sample.spec, expect);
 }
@@ -29,12 +32,12 @@ async fn the_role_allows_what_is_used_and_no_more() {
     // A repeated event becomes a series, which is a patch.
     for _ in 0..2 {
         env.create(other.clone()).await;
-        tokio::time::sleep(minutes(1)).await;
+        tokio::time::sleep(1.minutes()).await;
         env.delete::<At>("other").await;
     }
     operator.stop().await;
 
-    let mut allowed = operator_kit::config!().allowed();
+    let mut allowed = granted(include_str!("../../config/rbac/role.yaml"));
     // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
     // events.
     assert!(allowed.remove("cnat.d2iq.com ats/finalizers update"));

@@ -3,8 +3,8 @@
 use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
+use kubewright::simulation::env::{TestEnv, eventually, within_a_minute};
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{TestEnv, eventually, within_a_minute};
 
 use crate::fixtures::{PAST, at, reaches, ready};
 

@@ -9,8 +9,11 @@ use kube::{
     Error, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{History, assert_quiet, eventually},
+};
 use kubewright_cluster::faults::Faults;
-use operator_kit::{History, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -33,12 +36,12 @@ async fn an_at_goes_from_pending_through_running_to_done() {
     assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
 
     env.run_pod("lunch-pod").await;
-    sleep(minutes(1)).await;
+    sleep(1.minutes()).await;
     env.end_pod("lunch-pod", 0).await;
     let status = reaches(&env, Phase::Done, "Succeeded").await;
     assert_eq!((status.exit_code, status.observed_generation), (Some(0), Some(1)));
     assert!(status.completion_time.is_some() && status.start_time.is_some() && is_true(&status, "Complete"));
-    sleep(minutes(1)).await;
+    sleep(1.minutes()).await;
     let events = ["Normal PhaseChange PENDING", "Normal PhaseChange RUNNING", "Normal PhaseChange DONE"];
     assert_eq!(env.events("lunch").await, events);
     operator.stop().await;
@@ -118,10 +121,10 @@ async fn a_clock_that_jumps_causes_no_second_run() {
     reaches(&env, Phase::Pending, "Waiting").await;
 
     env.clock.jump(SignedDuration::from_hours(72));
-    sleep(minutes(2)).await;
+    sleep(2.minutes()).await;
     reaches(&env, Phase::Running, "Running").await;
     env.clock.jump(SignedDuration::from_hours(-96));
-    sleep(minutes(2)).await;
+    sleep(2.minutes()).await;
     env.end_pod("lunch-pod", 0).await;
     reaches(&env, Phase::Done, "Succeeded").await;
     env.clock.jump(SignedDuration::from_hours(96));
@@ -138,7 +141,7 @@ async fn a_clock_that_jumps_back_postpones_the_run() {
     env.create(at(SOON, "echo YAY")).await;
     reaches(&env, Phase::Pending, "Waiting").await;
     env.clock.jump(SignedDuration::from_hours(-1));
-    sleep(minutes(59)).await;
+    sleep(59.minutes()).await;
     assert!(env.pods().await.is_empty());
     reaches(&env, Phase::Running, "Running").await;
     operator.stop().await;
@@ -154,7 +157,7 @@ async fn a_late_run_respects_the_deadline() {
     let operator = env.start(&Faults::new());
     let status = reaches(&env, Phase::Done, "DeadlineExceeded").await;
     assert!(is_true(&status, "Complete") && status.pod_name.is_none());
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     assert_eq!(history.created(), 0);
 
     // It never ran, so it can still be given another time.
@@ -217,7 +220,7 @@ async fn a_foreign_pod_is_a_conflict_and_never_adopted() {
     assert_eq!(pod(&env).await.metadata, foreign.metadata);
     // Its end doesn't count as that of the command.
     env.end_pod("lunch-pod", 0).await;
-    sleep(minutes(2)).await;
+    sleep(2.minutes()).await;
     reaches(&env, Phase::Pending, "NameConflict").await;
 
     let gone = env.now();
@@ -249,7 +252,7 @@ async fn an_edit_that_postpones_the_run_takes_effect() {
     env.create(at(SOON, "echo YAY")).await;
     reaches(&env, Phase::Pending, "Waiting").await;
     env.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T11:00:00Z"}})).await;
-    sleep(minutes(30)).await;
+    sleep(30.minutes()).await;
     assert_eq!(history.created(), 0);
     reaches(&env, Phase::Running, "Running").await;
     operator.stop().await;
@@ -267,7 +270,7 @@ async fn an_edit_after_the_start_is_ignored_and_reported() {
     assert_eq!(status(&env, "lunch").await.observed_generation, Some(2));
     env.end_pod("lunch-pod", 0).await;
     reaches(&env, Phase::Done, "Succeeded").await;
-    sleep(minutes(60)).await;
+    sleep(60.minutes()).await;
     assert_eq!(history.created(), 1);
     let events = env.events("lunch").await;
     assert_eq!(events.iter().filter(|event| event.starts_with("Warning EditIgnored")).count(), 1, "{events:?}");

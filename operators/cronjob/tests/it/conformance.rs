@@ -2,67 +2,50 @@
 
 use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::batch::v1::Job;
-use kube::ResourceExt;
+use kubewright::{
+    prelude::*,
+    simulation::{
+        World,
+        conformance::{Invalid, Subject},
+        conformance_tests,
+    },
+};
 use kubewright_cluster::faults::Faults;
-use operator_kit::{Invalid, Subject, TestEnv, eventually};
 use serde_json::{Value, json};
 
-use crate::fixtures::{DAILY, FIRST, cronjob, delete_job, end_job, env, job, jobs, reaches, status};
+use crate::fixtures::{FIRST, cronjob, end_job, env, job, jobs, reaches};
 
-/// A CronJob whose first scheduled time is a minute after the start.
+/// A CronJob whose first scheduled time is half an hour after the start: webhooks may keep the user from creating it until then.
 struct Lunch;
 
 impl Subject for Lunch {
     type Child = Job;
     type Resource = CronJob;
 
-    const EVENTS: usize = 1;
+    const AT_MOST_ONCE: bool = true;
     const CHILDREN: usize = 1;
     const NAME: &'static str = "lunch";
-    const AT_MOST_ONCE: bool = true;
-    const HAS_RECORD: bool = true;
     const REFUSED: &'static str = "JobRefused";
-    const CHILD_EVENTS: usize = 2;
-    // Ready, Job, record, finalizer, started, ended.
-    const WRITES: usize = 6;
 
-    async fn env() -> TestEnv {
-        env().await
+    fn register(manager: Manager) -> Manager {
+        cronjob_operator::register(manager)
     }
 
     fn sample() -> CronJob {
-        cronjob(DAILY)
+        cronjob("30 10 * * *")
     }
 
     fn replacement() -> CronJob {
-        cronjob("1,6 10 * * *")
+        cronjob("30,50 10 * * *")
     }
 
-    async fn seen(env: &TestEnv) {
-        reaches(env, "Ready", "Scheduled").await;
+    fn is_seen(world: &World) -> bool {
+        world.get::<CronJob>(Self::NAME).is_some_and(|lunch| lunch.status.is_some())
     }
 
-    async fn settled(env: &TestEnv) {
-        let reported = reaches(env, "Missed", "Started").await;
-        let name = format!("lunch-{}", reported.last_schedule_time.unwrap().0.as_second());
-        assert!(job(env, &name).await.finalizers().is_empty());
-        eventually("it is reported", async || {
-            status(env).await.active.iter().any(|it| it.name.as_ref() == Some(&name))
-        })
-        .await;
-    }
-
-    async fn finish(env: &TestEnv) {
-        for name in jobs(env).await {
-            end_job(env, &name, true).await;
-        }
-        eventually("its end is reported", async || status(env).await.last_successful_time.is_some()).await;
-    }
-
-    async fn delete_child(env: &TestEnv) -> usize {
-        delete_job(env, FIRST).await;
-        eventually("its end is reported", async || status(env).await.active.is_empty()).await;
-        0
+    fn is_settled(world: &World) -> bool {
+        let status = world.get::<CronJob>(Self::NAME).and_then(|lunch| lunch.status);
+        status.is_some_and(|status| status.last_schedule_time.is_some())
     }
 }
 
@@ -70,17 +53,27 @@ impl Invalid for Lunch {
     const REASON: &'static str = "InvalidTemplate";
 
     fn invalid() -> CronJob {
-        let mut wrong = cronjob(DAILY);
+        let mut wrong = Self::sample();
         wrong.spec.job_template = serde_json::from_value(json!({"spec": 5})).unwrap();
         wrong
     }
 
     fn valid_patch() -> Value {
-        json!({"spec": cronjob(DAILY).spec})
+        json!({"spec": Self::sample().spec})
     }
 }
 
-operator_kit::conformance_tests!(Lunch, invalid);
+conformance_tests!(Lunch);
+
+/// The webhook refuses it. Without one, it is reported.
+mod invalid {
+    use kubewright::simulation::conformance::invalid;
+
+    #[test]
+    fn simulation() {
+        invalid::<super::Lunch>().without_webhooks().test();
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_former_cronjob_are_neither_counted_nor_deleted() {

@@ -3,8 +3,8 @@
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
+use kubewright::simulation::env::{History, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write};
 use kubewright_cluster::faults::Faults;
-use operator_kit::{History, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write};
 use serde_json::{Value, json};
 
 use crate::fixtures::{

@@ -4,7 +4,7 @@ use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 use kubewright::simulation::{Sim, Span, World, scenario};
-use operator_kit::spoil_status;
+
 use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/batch_v1_cronjob.yaml");
@@ -26,7 +26,7 @@ async fn cronjob(sim: &Sim) {
         status.last_successful_time.is_some() && status.active.len() == world.list::<Job>().len() - succeeded(world)
     })
     .await;
-    spoil_status::<CronJob>(sim, NAME, json!({"lastScheduleTime": "2040-01-01T00:00:00Z"})).await;
+    sim.spoil_status::<CronJob>(NAME, json!({"lastScheduleTime": "2040-01-01T00:00:00Z"})).await;
     sim.advance(10.minutes()).await;
     sim.delete::<CronJob>(NAME).await;
     sim.finally("nothing is left", |world| world.list::<Job>().is_empty() && world.list::<Pod>().is_empty());

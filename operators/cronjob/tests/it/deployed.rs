@@ -1,6 +1,6 @@
 //! The operator in a pod, with exactly its role.
 
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 
 /// Permissions for errors, for the renewal of certificates, and for clusters that check owner references.
 const SPARE: [&str; 4] = [

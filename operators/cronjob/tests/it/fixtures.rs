@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::DeleteParams};
 use kubewright::condition;
-use operator_kit::{TestEnv, eventually};
+use kubewright::simulation::env::{TestEnv, eventually};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

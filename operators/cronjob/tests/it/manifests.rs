@@ -3,25 +3,28 @@
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use kube::ResourceExt;
+use kubewright::simulation::{
+    Span,
+    env::{eventually, granted, needed},
+};
 use kubewright_cluster::faults::Faults;
-use operator_kit::{eventually, minutes, needed};
 use serde_json::Value;
 
 use crate::fixtures::{DAILY, FIRST, cronjob, end_job, env, job, jobs, reaches, with_policy};
 
 #[test]
 fn the_crd_can_be_applied_by_the_client() {
-    let crd = operator_kit::config!().read("crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
+    let crd = include_str!("../../config/crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
     assert!(crd.len() < 262_144 / 4, "{}", crd.len());
 }
 
 /// The files that aren't generated refer to each other; the names in rules have no prefix.
 #[test]
 fn service_and_roles_are_for_the_webhooks() {
-    let service: Service = serde_saphyr::from_str(&operator_kit::config!().read("webhook/service.yaml")).unwrap();
+    let service: Service = serde_saphyr::from_str(include_str!("../../config/webhook/service.yaml")).unwrap();
     assert_eq!((service.name_any(), service.namespace()), ("webhook-service".into(), Some("system".into())));
     assert_eq!(service.spec.unwrap().ports.unwrap()[0].port, 443);
-    let roles: Vec<Value> = serde_saphyr::from_multiple(&operator_kit::config!().read("webhook/role.yaml")).unwrap();
+    let roles: Vec<Value> = serde_saphyr::from_multiple(include_str!("../../config/webhook/role.yaml")).unwrap();
     let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
     let names: Vec<_> = rules.filter_map(|rule| rule["resourceNames"][0].as_str()).collect();
     let expected = ["webhook-server-cert", "mutating-webhook-configuration", "validating-webhook-configuration"];
@@ -30,8 +33,7 @@ fn service_and_roles_are_for_the_webhooks() {
 
 #[test]
 fn the_sample_matches_the_source() {
-    let sample: CronJob =
-        serde_saphyr::from_str(&operator_kit::config!().read("samples/batch_v1_cronjob.yaml")).unwrap();
+    let sample: CronJob = serde_saphyr::from_str(include_str!("../../config/samples/batch_v1_cronjob.yaml")).unwrap();
     assert_eq!(sample.spec.schedule, "*/1 * * * *");
     assert_eq!(sample.spec.starting_deadline_seconds, Some(60));
     assert_eq!(sample.spec.concurrency_policy, Some(ConcurrencyPolicy::Allow));
@@ -67,12 +69,12 @@ async fn the_role_allows_what_is_used_and_no_more() {
     // A repeated event becomes a series, which is a patch.
     for _ in 0..2 {
         env.create(other.clone()).await;
-        tokio::time::sleep(minutes(1)).await;
+        tokio::time::sleep(1.minutes()).await;
         env.delete::<CronJob>("other").await;
     }
     operator.stop().await;
 
-    let mut allowed = operator_kit::config!().allowed();
+    let mut allowed = granted(include_str!("../../config/rbac/role.yaml"));
     // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
     // events.
     assert!(allowed.remove("batch.tutorial.kubebuilder.io cronjobs/finalizers update"));

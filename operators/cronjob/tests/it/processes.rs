@@ -3,8 +3,11 @@
 use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
+use kubewright::simulation::{
+    Span,
+    env::{TestEnv, eventually},
+};
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{TestEnv, eventually, minutes};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -12,7 +15,7 @@ use crate::fixtures::{cronjob, jobs, status, suspend};
 
 #[tokio::test]
 async fn jobs_run_to_their_end_and_one_is_kept() {
-    timeout(minutes(1), run()).await.expect("it should take less than a minute");
+    timeout(1.minutes(), run()).await.expect("it should take less than a minute");
 }
 
 async fn run() {

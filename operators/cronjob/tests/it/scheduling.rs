@@ -6,8 +6,11 @@ use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::PostParams};
+use kubewright::simulation::{
+    Span,
+    env::{History, TestEnv, assert_only_watches, assert_quiet, eventually},
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, TestEnv, assert_only_watches, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -57,7 +60,7 @@ async fn a_change_that_a_silent_watch_does_not_show_delays_a_job_by_seconds() {
     reaches(&env, "Ready", "Scheduled").await;
     let _silent = faults.on(&[Verb::Watch], "cronjobs").always().hold();
     // The current watch ends after its timeout.
-    sleep(minutes(6)).await;
+    sleep(6.minutes()).await;
     env.edit::<CronJob>("lunch", json!({"spec": {"startingDeadlineSeconds": 600}})).await;
     job_at(&env, "2020-01-30T11:01:00Z").await;
     let late = env.now().duration_since("2020-01-30T11:01:00Z".parse().unwrap());
@@ -73,7 +76,7 @@ async fn after_ten_years_of_downtime_only_the_latest_time_runs() {
     env.clock.jump(SignedDuration::from_hours(24 * 3653));
     let operator = env.start(&faults);
     job_at(&env, "2030-01-30T10:00:00Z").await;
-    sleep(minutes(10)).await;
+    sleep(10.minutes()).await;
     assert_eq!(history.names().len(), 1);
     operator.stop().await;
 }
@@ -85,7 +88,7 @@ async fn a_time_beyond_the_deadline_is_reported_and_not_run() {
     let mut late = cronjob(DAILY);
     late.spec.starting_deadline_seconds = Some(600);
     env.create(late).await;
-    sleep(minutes(30)).await;
+    sleep(30.minutes()).await;
     let operator = env.start(&faults);
     reaches(&env, "Missed", "TooLate").await;
     assert_quiet(&faults).await;
@@ -111,7 +114,7 @@ async fn a_resumed_cronjob_catches_up_once() {
     reaches(&env, "Ready", "Suspended").await;
     assert!(status(&env).await.next_schedule_time.is_none());
     assert_quiet(&faults).await;
-    sleep(minutes(2)).await;
+    sleep(2.minutes()).await;
     assert!(history.names().is_empty());
     suspend(&env, false).await;
     reaches(&env, "Missed", "Started").await;
@@ -120,7 +123,7 @@ async fn a_resumed_cronjob_catches_up_once() {
     // After another suspension, with a deadline, there is nothing to catch up on.
     let deadline = json!({"spec": {"suspend": true, "startingDeadlineSeconds": 60}});
     env.edit::<CronJob>("lunch", deadline).await;
-    sleep(minutes(15)).await;
+    sleep(15.minutes()).await;
     suspend(&env, false).await;
     reaches(&env, "Missed", "TooLate").await;
     assert_eq!(history.names().len(), 1);
@@ -135,7 +138,7 @@ async fn a_name_of_53_characters_is_reported_and_one_of_52_runs() {
         let (name, mut long) = ("x".repeat(length), cronjob(MINUTELY));
         long.metadata.name = Some(name.clone());
         env.create(long).await;
-        sleep(minutes(1)).await;
+        sleep(1.minutes()).await;
         eventually("it is reported", async || {
             let status = env.get::<CronJob>(&name).await.status.unwrap_or_default();
             crate::fixtures::reason(&status, "Ready") == reason
@@ -174,7 +177,7 @@ async fn an_existing_job_of_its_own_counts_as_launched() {
     let mut history = History::of::<Job>(&env);
     let lost = faults.on(&[Verb::Create], "jobs").lose_response();
     // The created Job isn't seen for a while.
-    faults.on(&[Verb::Watch], "jobs").times(5).delay(minutes(1));
+    faults.on(&[Verb::Watch], "jobs").times(5).delay(1.minutes());
     let operator = env.start(&faults);
     env.create(cronjob(DAILY)).await;
     job(&env, FIRST).await;
@@ -280,9 +283,9 @@ async fn daylight_saving_changes_run_each_local_time_once() {
         let mut nightly = cronjob("30 2 * * *");
         nightly.spec.time_zone = Some("Europe/Berlin".into());
         env.create(nightly).await;
-        sleep(minutes(31)).await;
+        sleep(31.minutes()).await;
         job_at(&env, &format!("{day}T{due}:00Z")).await;
-        sleep(minutes(60 * 20)).await;
+        sleep(20.hours()).await;
         assert_eq!(history.names().len(), 1, "{day}");
         operator.stop().await;
     }
@@ -312,7 +315,7 @@ async fn forbid_skips_and_runs_when_the_earlier_job_has_ended() {
     let first = job_at(&env, "2020-01-30T10:10:00Z").await;
     let reported = reaches(&env, "Missed", "Skipped").await;
     assert_eq!((reported.active.len(), history.names().len()), (1, 1));
-    sleep(minutes(12)).await;
+    sleep(12.minutes()).await;
     assert_eq!(history.names().len(), 1);
     end_job(&env, &first, true).await;
     // Only the latest of the skipped times.
@@ -334,7 +337,7 @@ async fn replace_deletes_and_waits_for_the_end() {
     // A finalizer holds the first Job.
     env.edit::<Job>(&first, json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     reaches(&env, "Missed", "Replacing").await;
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     assert!(env.get::<Job>(&first).await.metadata.deletion_timestamp.is_some());
     assert_eq!(history.names().len(), 1);
     let foreground = env.get::<Job>(&first).await.finalizers().iter().any(|it| it == "foregroundDeletion");
@@ -361,7 +364,7 @@ async fn active_jobs_are_read_past_a_stale_cache() {
         let gate = faults.on(&[Verb::Watch], "jobs").always().hold();
         operator.stop().await;
         let operator = env.start(&faults);
-        sleep(minutes(1)).await;
+        sleep(1.minutes()).await;
         let mut unseen = Job { spec: cronjob.spec.job_template.read().unwrap().spec, ..Job::default() };
         unseen.metadata.name = Some("lunch-1".into());
         unseen.metadata.owner_references =
@@ -421,7 +424,7 @@ async fn a_clock_before_the_creation_waits() {
     let operator = env.start(&faults);
     let reported = reaches(&env, "Ready", "Scheduled").await;
     assert_eq!(reported.next_schedule_time.unwrap().0.to_string(), "2020-01-30T10:01:00Z");
-    sleep(minutes(50)).await;
+    sleep(50.minutes()).await;
     assert!(history.names().is_empty());
     job_at(&env, "2020-01-30T10:01:00Z").await;
     operator.stop().await;
@@ -476,7 +479,7 @@ async fn status_and_history_keep_up_while_each_launch_takes_longer_than_the_peri
         let mut often = cronjob("@every 1s");
         often.spec.successful_jobs_history_limit = Some(1);
         env.create(often).await;
-        sleep(minutes(1)).await;
+        sleep(1.minutes()).await;
         let first = status(&env).await;
         assert!(history.names().len() >= 8, "{:?}", history.names());
         assert!(first.last_successful_time.is_some() && first.last_schedule_time.is_some(), "{first:?}");
@@ -519,12 +522,12 @@ async fn status_and_history_keep_up_while_jobs_cannot_be_created() {
     for name in &names {
         end_job(&env, name, true).await;
     }
-    sleep(minutes(10)).await;
+    sleep(10.minutes()).await;
     let after = status(&env).await;
     assert!(after.active.is_empty() && after.last_successful_time.is_some(), "{after:?}");
     assert_eq!(jobs(&env).await, names[1..]);
     faults.clear();
-    sleep(minutes(10)).await;
+    sleep(10.minutes()).await;
     reaches(&env, "Missed", "Started").await;
     operator.stop().await;
 }

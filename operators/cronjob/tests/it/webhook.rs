@@ -8,8 +8,8 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use kubewright::simulation::env::{TestEnv, eventually};
 use kubewright::{prelude::Manager, webhook::WebhookServer};
-use operator_kit::{TestEnv, eventually};
 use serde_json::{Value, json};
 use tokio::{process::Command, sync::oneshot, task::JoinHandle};
 

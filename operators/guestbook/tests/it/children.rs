@@ -6,8 +6,11 @@ use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{assert_quiet, eventually},
+};
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -175,7 +178,7 @@ async fn a_foreign_service_is_never_taken_over() {
     env.create(book(1)).await;
     let message = reported(&env, "Serving", "NameConflict").await;
     assert!(message.contains("is controlled by Guestbook book"), "{message}");
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     assert_eq!(led(&env).await, None);
     operator.stop().await;
 }

@@ -6,8 +6,11 @@ use kube::{
     Error,
     api::{ApiResource, DynamicObject, PostParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{TestEnv, assert_only_watches, assert_quiet, eventually},
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{TestEnv, assert_only_watches, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -41,7 +44,7 @@ async fn a_refused_child_does_not_block_the_other() {
     reaches(&env, 2).await;
     run_all(&env).await;
     assert_eq!(reported(&env, "Ready", "ServiceRefused").await, message);
-    sleep(minutes(60)).await;
+    sleep(60.minutes()).await;
     assert!((10..=300).contains(&refused.hits()), "{}", refused.hits());
     assert_eq!(status(&env).await.active, "");
     let events = env.events("book").await;
@@ -135,9 +138,9 @@ async fn an_invalid_text_is_reported_and_retried_only_after_an_edit() {
     let message = reported(&env, "Configured", "InvalidConfigMap").await;
     assert!(message.starts_with("\"title\" in ConfigMap \"words\" has more than 1024 bytes"), "{message}");
     assert_eq!(status(&env).await.conditions[0].observed_generation, Some(1));
-    sleep(minutes(1)).await;
+    sleep(1.minutes()).await;
     faults.forget();
-    sleep(minutes(60)).await;
+    sleep(60.minutes()).await;
     assert_only_watches(&faults);
     assert_eq!(reaches(&env, 3).await, names, "those that run are left alone");
     env.edit::<ConfigMap>("words", json!({"data": {"title": "short"}})).await;

@@ -1,7 +1,7 @@
 //! The operator in a pod, with exactly its role.
 
 use kubewright_cluster::Program;
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 
 /// One of the labels that select the pods.
 const LABEL: &str = "app.kubernetes.io/instance";

@@ -4,8 +4,8 @@ use guestbook_operator::api::v1::{Alias, Guestbook, GuestbookSpec, GuestbookStat
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::ResourceExt;
 use kubewright::condition;
+use kubewright::simulation::env::{TestEnv, eventually};
 use kubewright_cluster::Pods;
-use operator_kit::{TestEnv, eventually};
 use serde_json::{Value, json};
 
 /// The label with the pod's own name.

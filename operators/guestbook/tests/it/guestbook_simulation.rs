@@ -3,7 +3,7 @@
 use guestbook_operator::api::v1::{Guestbook, GuestbookStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::simulation::{Sim, World, scenario};
-use operator_kit::spoil_status;
+
 use serde_json::json;
 
 const SAMPLE: &str = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
@@ -19,7 +19,7 @@ async fn guestbook(sim: &Sim) {
     })
     .await;
     let wrong = json!({"active": "book-none", "standby": ["book-nobody"], "readyReplicas": 7});
-    spoil_status::<Guestbook>(sim, NAME, wrong).await;
+    sim.spoil_status::<Guestbook>(NAME, wrong).await;
     let first = sim.read(status).active;
     sim.delete::<Pod>(&first).await;
     sim.until("another one is active", |world| {

@@ -2,15 +2,15 @@
 
 use guestbook_operator::api::v1::{Alias, Guestbook};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kubewright::simulation::env::{eventually, granted, needed};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{eventually, needed};
 use serde_json::json;
 
 use crate::fixtures::{env, reaches, reported, run_all, serves, three, without};
 
 #[test]
 fn the_sample_matches_the_source_and_has_texts_and_standbys() {
-    let sample = operator_kit::config!().read("samples/webapp_v1_guestbook.yaml");
+    let sample = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
     let (texts, guestbook) = sample.split_once("---\n").unwrap();
     let texts: ConfigMap = serde_saphyr::from_str(texts).unwrap();
     assert_eq!(texts.data.unwrap().into_keys().collect::<Vec<_>>(), ["greeting", "title"]);
@@ -36,7 +36,7 @@ async fn the_role_allows_what_is_used_and_no_more() {
     reported(&env, "Ready", "PodsReady").await;
     operator.stop().await;
 
-    let mut allowed = operator_kit::config!().allowed();
+    let mut allowed = granted(include_str!("../../config/rbac/role.yaml"));
     // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
     // events.
     for unused in ["webapp.my.domain guestbooks/finalizers update", "events.k8s.io events patch"] {

@@ -3,8 +3,12 @@
 use guestbook_operator::api::v1::Guestbook;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::ResourceExt;
+use kubewright::simulation::{
+    Span,
+    env::{TestEnv, eventually, within_a_minute},
+};
 use kubewright_cluster::{Cluster, ImageTable, Pods, Program, faults::Faults};
-use operator_kit::{TestEnv, eventually, minutes, within_a_minute};
+
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -135,7 +139,7 @@ async fn a_guest_signs_and_takeovers_and_new_texts_lose_nothing() {
         eventually("nobody answers", async || page(&service).await.is_none()).await;
         operator.stop().await;
     };
-    timeout(minutes(3), guest).await.expect("it should take less than three minutes");
+    timeout(3.minutes(), guest).await.expect("it should take less than three minutes");
 }
 
 #[tokio::test]

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use guestbook_operator::api::v1::Guestbook;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kubewright::simulation::{
+    Span,
+    env::{History, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write},
+};
 use kubewright_apiserver::Feed;
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{TestEnv, assert_quiet, eventually, minutes, with_a_fault_at_each_write};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -78,7 +81,7 @@ async fn the_oldest_ready_standby_takes_over_and_stays_active() {
         }
         let names = reaches(&env, usize::try_from(size).unwrap()).await;
         ages.extend(names.into_iter().find(|name| !ages.contains(name)));
-        sleep(minutes(1)).await;
+        sleep(1.minutes()).await;
     }
     for name in [&ages[3], &ages[0]] {
         env.run_pod(name).await;
@@ -227,7 +230,7 @@ async fn without_a_ready_pod_none_is_active_and_the_first_to_recover_serves() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_end_as_fast_as_they_appear_are_replaced_with_back_off() {
     let (env, faults) = (env().await, Faults::new());
-    let mut history = operator_kit::History::of::<Pod>(&env);
+    let mut history = History::of::<Pod>(&env);
     let operator = env.start(&faults);
     env.create(book(3)).await;
     let end = env.now() + SignedDuration::from_hours(1);

@@ -1,7 +1,7 @@
 //! The operator in a pod, with exactly its role.
 
 use kubewright_cluster::Program;
-use operator_kit::Deployed;
+use operator_deployed::Deployed;
 
 /// Permissions for errors, and for clusters that check owner references.
 const SPARE: [&str; 4] =

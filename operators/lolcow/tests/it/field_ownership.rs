@@ -11,9 +11,12 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{Namespaced, TestEnv, assert_quiet, eventually, with_a_fault_at_each_write},
+};
 use kubewright_cluster::faults::{Faults, Verb};
 use lolcow_operator::api::v1alpha1::Lolcow;
-use operator_kit::{Object, TestEnv, assert_quiet, eventually, minutes, with_a_fault_at_each_write};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -23,7 +26,7 @@ use crate::fixtures::{
 };
 
 /// Applies a part of a child as another manager.
-async fn applies<K: Object>(env: &TestEnv, manager: &str, object: Value) {
+async fn applies<K: Namespaced>(env: &TestEnv, manager: &str, object: Value) {
     let params = PatchParams::apply(manager).force();
     env.api::<K>().patch(NAME, &params, &Patch::Apply(object)).await.unwrap();
 }
@@ -41,7 +44,7 @@ fn edited() -> Value {
 
 /// A repeated event becomes a series, whose end is written after some minutes.
 async fn series_end() {
-    sleep(minutes(15)).await;
+    sleep(15.minutes()).await;
 }
 
 fn image_of(deployment: &Deployment) -> String {
@@ -111,9 +114,9 @@ async fn an_immutable_field_is_reported_until_the_object_is_deleted() {
     let reported = reaches(&env, "DeploymentApplied", "False Refused").await;
     assert!(message(&reported, "DeploymentApplied").contains("field is immutable"), "{reported:?}");
     assert_eq!(super::fixtures::reported(&reported, "ServiceApplied"), "True Applied");
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     faults.forget();
-    sleep(minutes(60)).await;
+    sleep(60.minutes()).await;
     // Two attempts every half minute: one without force, and one with it.
     assert!(faults.writes() <= 250, "{} writes in an hour", faults.writes());
     let events = env.events(NAME).await;
@@ -155,7 +158,7 @@ async fn fields_applied_by_another_manager_are_kept_and_reported() {
     let said = message(&reported, "DeploymentApplied");
     assert!(said.contains("\"announcer\"") && said.contains(".args"), "{said}");
     assert_eq!(super::fixtures::reported(&reported, "Ready"), "False DeploymentFieldConflict");
-    sleep(minutes(30)).await;
+    sleep(30.minutes()).await;
     assert_eq!(args(&deployment(&env).await), ["Mee"]);
     // The other child continues, and so does this one once the claim is gone.
     edit(&env, json!({"port": 30686})).await;
@@ -374,7 +377,7 @@ async fn the_log_has_changes_with_both_values_once() {
     serves(&env).await;
     operator.stop().await;
     let operator = env.start(&faults);
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     edit(&env, json!({"greeting": "What, you've never seen a flying cow before?"})).await;
     serves(&env).await;
     edit(&env, json!({"port": 30686})).await;

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::ResourceExt;
+use kubewright::simulation::env::{TestEnv, eventually};
 use kubewright::{condition, owner::is_controlled_by};
 use kubewright_cluster::Pods;
 use lolcow_operator::api::v1alpha1::{Lolcow, LolcowSpec, LolcowStatus};
-use operator_kit::{TestEnv, eventually};
 use serde_json::{Value, json};
 
 /// The name of all objects.

@@ -9,10 +9,9 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use kubewright::prelude::*;
+use kubewright::{prelude::*, simulation::env::within_a_minute};
 use kubewright_cluster::{Cluster, ImageTable, Program};
 use lolcow_operator::api::v1alpha1::Lolcow;
-use operator_kit::within_a_minute;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::sleep};
 

@@ -5,7 +5,7 @@ use kubewright::{
     condition,
     simulation::{Sim, World, scenario},
 };
-use operator_kit::spoil_status;
+
 use podset_operator::api::app::v1alpha1::PodSet;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ async fn app_podset(sim: &Sim) {
     sim.edit::<PodSet>(NAME, json!({"spec": {"replicas": 4}})).await;
     sim.until("four pods run", |world| running(world) == 4).await;
     sim.until("it is ready", is_ready).await;
-    spoil_status::<PodSet>(sim, NAME, json!({"availableReplicas": 1, "podNames": ["web-none"]})).await;
+    sim.spoil_status::<PodSet>(NAME, json!({"availableReplicas": 1, "podNames": ["web-none"]})).await;
     sim.edit::<PodSet>(NAME, json!({"spec": {"replicas": 1}})).await;
     sim.until("one pod runs", |world| running(world) == 1).await;
     sim.delete::<PodSet>(NAME).await;

@@ -2,8 +2,11 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kubewright::simulation::{
+    Span,
+    env::{History, assert_quiet},
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, assert_quiet, minutes};
 use tokio::time::sleep;
 
 use crate::fixtures::{First, Flavour, Second, active, env, reaches, scale};
@@ -19,18 +22,18 @@ async fn acts_on_what_is<K: Flavour>() {
     operator.stop().await;
     let gate = faults.on(&[Verb::Watch], "pods").always().hold();
     let operator = env.start(&faults);
-    sleep(minutes(1)).await;
+    sleep(1.minutes()).await;
     // Two pods disappear, and only the other three are wanted. Based on five, it would delete the first two.
     env.delete::<Pod>(&names[3]).await;
     env.delete::<Pod>(&names[4]).await;
     scale::<K>(&env, 3).await;
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     let left: Vec<_> = active::<K>(&env).await.iter().map(|pod| pod.name_any()).collect();
     assert_eq!(left, names[..3]);
     // One disappears unseen, and one more is wanted.
     env.delete::<Pod>(&names[0]).await;
     scale::<K>(&env, 4).await;
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     gate.open();
     reaches::<K>(&env, 4).await;
     assert_quiet(&faults).await;

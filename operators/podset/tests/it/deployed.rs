@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt, api::ListParams};
-use operator_kit::{Deployed, metrics};
+use operator_deployed::{Deployed, metrics};
 
 /// Permissions for errors (the only events), for clusters that check owner references, and for orphans.
 const SPARE: [&str; 6] = [

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use kubewright::condition;
-use operator_kit::{TestEnv, eventually};
+use kubewright::simulation::env::{TestEnv, eventually};
 use podset_operator::api::{app, k8stest};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use kubewright::{
     condition,
     simulation::{Sim, World, scenario},
 };
-use operator_kit::spoil_status;
+
 use podset_operator::api::k8stest::v1alpha1::PodSet;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn k8stest_podset(sim: &Sim) {
     sim.apply(SAMPLE).await;
     sim.until("two pods run", |world| running(world) == 2).await;
     sim.until("it is ready", is_ready).await;
-    spoil_status::<PodSet>(sim, NAME, json!({"replicas": 1, "pod_names": ["web-none"]})).await;
+    sim.spoil_status::<PodSet>(NAME, json!({"replicas": 1, "pod_names": ["web-none"]})).await;
     sim.edit::<PodSet>(NAME, json!({"spec": {"replicas": 1}})).await;
     sim.until("one pod runs", |world| running(world) == 1).await;
     sim.delete::<PodSet>(NAME).await;

@@ -1,8 +1,8 @@
 //! The files under `config`.
 
 use k8s_openapi::api::core::v1::Pod;
+use kubewright::simulation::env::{TestEnv, eventually, granted, needed};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{TestEnv, eventually, needed};
 use podset_operator::api::{app, k8stest};
 use serde_json::json;
 
@@ -11,10 +11,10 @@ use crate::fixtures::{First, Flavour, Second, env, reaches, scale};
 #[test]
 fn the_samples_match_the_sources() {
     let first: k8stest::v1alpha1::PodSet =
-        serde_saphyr::from_str(&operator_kit::config!().read("samples/k8stest_v1alpha1_podset.yaml")).unwrap();
+        serde_saphyr::from_str(include_str!("../../config/samples/k8stest_v1alpha1_podset.yaml")).unwrap();
     assert_eq!(first.spec.replicas, 2);
     let second: app::v1alpha1::PodSet =
-        serde_saphyr::from_str(&operator_kit::config!().read("samples/app_v1alpha1_podset.yaml")).unwrap();
+        serde_saphyr::from_str(include_str!("../../config/samples/app_v1alpha1_podset.yaml")).unwrap();
     assert_eq!(second.spec.replicas, 3);
 }
 
@@ -36,7 +36,7 @@ async fn the_role_allows_what_is_used_and_no_more() {
     lives::<Second>(&env).await;
     operator.stop().await;
 
-    let mut allowed = operator_kit::config!().allowed();
+    let mut allowed = granted(include_str!("../../config/rbac/role.yaml"));
     // Some API servers require these themselves, and the others are only needed for name conflicts and errors.
     for group in ["k8stest.justin0u0.com", "app.example.com"] {
         assert!(allowed.remove(&format!("{group} podsets/finalizers update")));

@@ -11,8 +11,11 @@ use kube::{
     Error, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{History, TestEnv, assert_quiet, eventually},
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, TestEnv, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -162,7 +165,7 @@ async fn a_pod_that_loses_its_label_is_released_and_replaced() {
 async fn a_stale_cache<K: Flavour>() {
     let (env, faults) = (env().await, Faults::new());
     let mut history = History::of::<Pod>(&env);
-    faults.on(&[Verb::Watch], "pods").always().delay(minutes(1));
+    faults.on(&[Verb::Watch], "pods").always().delay(1.minutes());
     let operator = env.start(&faults);
     env.create(K::web(4)).await;
     reaches::<K>(&env, 4).await;
@@ -198,12 +201,12 @@ async fn scale_down_deletes_unready_pods_then_the_newest() {
         scale::<First>(&env, replicas).await;
         let names = reaches::<First>(&env, usize::try_from(replicas).unwrap()).await;
         ages.extend(names.into_iter().find(|name| !ages.contains(name)));
-        sleep(minutes(1)).await;
+        sleep(1.minutes()).await;
     }
     for name in [&ages[0], &ages[2], &ages[3]] {
         env.run_pod(name).await;
     }
-    sleep(minutes(1)).await;
+    sleep(1.minutes()).await;
     for gone in [1, 3, 2] {
         let left = reaches::<First>(&env, active::<First>(&env).await.len()).await.len() - 1;
         scale::<First>(&env, i32::try_from(left).unwrap()).await;

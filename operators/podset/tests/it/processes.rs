@@ -1,7 +1,7 @@
 //! Pods that are processes, or simulated by the cluster's node.
 
+use kubewright::simulation::env::{TestEnv, assert_quiet, eventually, within_a_minute};
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{TestEnv, assert_quiet, eventually, within_a_minute};
 
 use crate::fixtures::{First, Flavour, Second, reaches, reported, scale};
 

@@ -8,10 +8,13 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
+use kubewright::simulation::{
+    Span,
+    env::{History, Operator, TestEnv, assert_quiet, eventually},
+};
 use kubewright::{clock::Clock, random::Random};
 use kubewright_apiserver::{Change, ChangeKind};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, Operator, TestEnv, assert_quiet, eventually, minutes};
 use serde_json::Value;
 use tokio::{sync::Mutex, task::JoinHandle, time::sleep};
 
@@ -163,7 +166,7 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
     // The delays and faults end.
     standby.0.stop().await;
     faults.clear();
-    sleep(minutes(5)).await;
+    sleep(5.minutes()).await;
     scale::<K>(&env, 4).await;
     reaches::<K>(&env, 4).await;
     operator.stop().await;
@@ -201,7 +204,7 @@ async fn created_pods_without_a_status_are_counted<K: Flavour>() {
     let (env, first, second) = (env().await, Faults::new(), Faults::new());
     let mut history = History::of::<Pod>(&env);
     first.on(Verb::WRITES, "podsets/status").always().lose_request();
-    second.on(&[Verb::Watch], "pods").always().delay(minutes(10));
+    second.on(&[Verb::Watch], "pods").always().delay(10.minutes());
     let leader = env.start_replica(&first, "first");
     sleep(LATE).await;
     let standby = env.start_replica(&second, "second");
@@ -210,7 +213,7 @@ async fn created_pods_without_a_status_are_counted<K: Flavour>() {
     eventually("they are made", async || active::<K>(&env).await.len() == 5).await;
     leader.kill().await;
     reaches::<K>(&env, 5).await;
-    sleep(minutes(12)).await;
+    sleep(12.minutes()).await;
     assert_eq!(history.created(), 5);
     standby.stop().await;
 }
