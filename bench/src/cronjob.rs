@@ -105,8 +105,8 @@ async fn job_spans(
     let all = async {
         while jobs.len() < count {
             let change = feed.next().await.context("the feed was too slow")?;
-            let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
-            if change.object["kind"] == "Job" && jobs.insert(name.to_owned()) {
+            let name = change.object()["metadata"]["name"].as_str().unwrap_or_default();
+            if change.object()["kind"] == "Job" && jobs.insert(name.to_owned()) {
                 spans.push(Duration::try_from(clock.now().duration_since(minute)).unwrap_or_default());
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use kubewright_apimachinery::watch;
@@ -26,12 +26,24 @@ pub struct Change {
     pub revision: u64,
     /// A registry entry that serves the object: that of the storage version, if it is served.
     pub resource: Arc<Resource>,
-    /// The object after the change, in its stored form; for a removal, its last state.
-    pub object: Arc<Value>,
-    /// The version of the object that [`Self::object`] is the value of.
+    /// The object after the change; for a removal, its last state.
     pub stored: StoredObject,
     /// The object before the change. Absent for additions, and for the objects of a snapshot.
     pub previous: Option<StoredObject>,
+    value: OnceLock<Arc<Value>>,
+}
+
+impl Change {
+    /// Creates a change without a state before.
+    pub fn new(kind: ChangeKind, revision: u64, resource: Arc<Resource>, stored: StoredObject) -> Self {
+        Self { kind, revision, resource, stored, previous: None, value: OnceLock::new() }
+    }
+
+    /// Returns the object after the change, in its stored form; for a removal, its last state. The first call parses it, unless it
+    /// is among the latest that were written.
+    pub fn object(&self) -> &Arc<Value> {
+        self.value.get_or_init(|| self.stored.value())
+    }
 }
 
 /// One version of an object as the server stores it. To keep it costs a pointer as long as the version is the current
@@ -43,6 +55,17 @@ impl StoredObject {
     /// Returns the object. It is parsed again, on each call, unless it is among the latest that were written.
     pub fn value(&self) -> Arc<Value> {
         self.0.value()
+    }
+
+    /// Returns the object, or only the part of its metadata that says what it is, who owns it and whether it is being deleted, if the
+    /// rest would have to be parsed.
+    pub fn outline(&self) -> Arc<Value> {
+        self.0.outline()
+    }
+
+    /// Returns whether the JSON text of the object contains a text, without parsing it.
+    pub fn mentions(&self, text: &str) -> bool {
+        std::str::from_utf8(&self.0.json()).is_ok_and(|json| json.contains(text))
     }
 
     /// Returns the value of a label, without parsing the object.
@@ -144,9 +167,8 @@ impl Feed {
             while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
                 self.snapshot = self.snapshot.saturating_sub(1);
                 if let Some(resource) = self.resource(&storage) {
-                    let (revision, value) = (object.revision(), object.value());
-                    let (stored, previous) = (StoredObject(object), previous.map(StoredObject));
-                    return Ok(Some(Change { kind, revision, resource, object: value, stored, previous }));
+                    let change = Change::new(kind, object.revision(), resource, StoredObject(object));
+                    return Ok(Some(Change { previous: previous.map(StoredObject), ..change }));
                 }
             }
             match self.cursor.read(&self.store, BATCH) {

@@ -284,6 +284,7 @@ impl ApiServerBuilder {
             registry: registry.clone(),
             authorizer: indexes.authorizer.clone(),
         });
+        let authorizer = indexes.authorizer.clone();
         let aggregation =
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
         let mut state = State {
@@ -310,7 +311,10 @@ impl ApiServerBuilder {
             Some(_) => Ok(()),
             None => {
                 settle_restored(&state);
-                builtin::bootstrap_objects(has_metrics).into_iter().try_for_each(|object| seed(&state, object))
+                let mut objects = builtin::bootstrap_objects(has_metrics).into_iter();
+                objects
+                    .try_for_each(|object| seed(&state, object))
+                    .and_then(|()| builtin::add_roles(&state.store, &authorizer, &state.random, state.clock.now()))
             }
         };
         state.flow_control = FlowControl::new(&state.store, &state.random);

@@ -42,7 +42,7 @@ impl Coverage {
         if IGNORED.contains(&kind) {
             return;
         }
-        let object = &change.object;
+        let object = change.object();
         let key = (kind.to_owned(), text(object, "namespace").to_owned(), text(object, "name").to_owned());
         let before = match change.kind {
             ChangeKind::Deleted => self.objects.remove(&key),

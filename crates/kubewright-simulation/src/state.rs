@@ -548,8 +548,8 @@ impl Inner {
             if &*change.resource.kind == "Lease" {
                 continue;
             }
-            let name = path(Some(text(&change.object, "namespace")), Some(text(&change.object, "name")));
-            let (kind, object) = (change.resource.kind.to_string(), change.object.clone());
+            let name = path(Some(text(change.object(), "namespace")), Some(text(change.object(), "name")));
+            let (kind, object) = (change.resource.kind.to_string(), change.object().clone());
             let what = match change.kind {
                 ChangeKind::Added => "Added",
                 ChangeKind::Modified => "Modified",

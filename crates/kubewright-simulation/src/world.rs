@@ -67,12 +67,12 @@ impl World {
     }
 
     pub(crate) fn apply(&mut self, change: &Change) {
-        let key = (text(&change.object, "namespace").to_owned(), text(&change.object, "name").to_owned());
+        let key = (text(change.object(), "namespace").to_owned(), text(change.object(), "name").to_owned());
         let kind = (change.resource.group.to_string(), change.resource.kind.to_string());
         let objects = self.objects.entry(kind).or_default();
         match change.kind {
             ChangeKind::Deleted => drop(objects.remove(&key)),
-            ChangeKind::Added | ChangeKind::Modified => drop(objects.insert(key, change.object.clone())),
+            ChangeKind::Added | ChangeKind::Modified => drop(objects.insert(key, change.object().clone())),
         }
     }
 

@@ -87,7 +87,7 @@ fn drain(model: &mut Model, feed: &mut Feed) {
 
 fn take(model: &mut Model, change: Result<Change, kubewright_apiserver::Lagged>) {
     match change {
-        Ok(change) => model.take(&change.object, change.kind == ChangeKind::Deleted),
+        Ok(change) => model.take(change.object(), change.kind == ChangeKind::Deleted),
         // The feed restarts with a snapshot.
         Err(_) => *model = Model::default(),
     }

@@ -298,9 +298,10 @@ impl Store {
         (Cursor { storage: None, revision: state.revision, changed: self.changed.subscribe() }, objects)
     }
 
-    /// Returns all objects as they are now.
+    /// Returns all objects as they are now, parsed once for all servers that start with them.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         let (cursor, objects) = self.everything();
+        objects.iter().flat_map(|(_, objects)| objects.iter()).for_each(|(_, object)| object.keep_value());
         Checkpoint { revision: cursor.revision(), objects: objects.into() }
     }
 
@@ -312,6 +313,33 @@ impl Store {
                 return;
             }
         }
+    }
+
+    /// Adds an object that `create` returns for its revision, unless there is one.
+    pub(crate) fn add(
+        &self,
+        storage: &Arc<str>,
+        key: &Key,
+        create: impl FnOnce(u64) -> Stored,
+    ) -> Result<(), WriteError> {
+        let mut writer = self.writer.lock();
+        if self.get(storage, key).is_some() {
+            return Ok(());
+        }
+        let object = Arc::new(create(self.revision() + 1));
+        writer.write(|log| log.append_change(storage, key, &object))?;
+        let written = self.state.write().commit(storage, key, None, object, self.limits);
+        self.compact_if_long(&mut writer);
+        drop(writer);
+        self.announce(written);
+        Ok(())
+    }
+
+    /// Notifies watchers of a commit, and drops the values that it has replaced. The caller holds no lock.
+    fn announce(&self, written: Written) {
+        written.changed.send_replace(written.object.revision());
+        self.changed.send_replace(written.object.revision());
+        written.drop_values();
     }
 
     /// Changes one object. `decide` gets its current state, and is called again if that changes before the commit.
@@ -389,9 +417,7 @@ impl Store {
             let object = done.last().map(|(written, _)| written.object.clone());
             let mut results = Vec::with_capacity(done.len());
             for (written, observed) in done {
-                written.changed.send_replace(written.object.revision());
-                self.changed.send_replace(written.object.revision());
-                written.drop_values();
+                self.announce(written);
                 results.push(observed);
             }
             // The write is committed even if its observer panicked, so watchers are notified before the panic resumes.

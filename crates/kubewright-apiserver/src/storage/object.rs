@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::object_type;
 
@@ -80,9 +81,24 @@ impl Stored {
         Some(stored)
     }
 
+    /// Creates a new version from its JSON text, which is that of this revision, and what the text contains. Its value isn't kept.
+    pub(crate) fn from_text<'a>(
+        revision: u64,
+        text: &[u8],
+        api_version: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let change = ChangeKind::Added;
+        let frame = OnceLock::from(frame(change.as_str(), text));
+        let size = Size { text: text.len(), value: 0 };
+        let (value, labels) = (RwLock::new(None), Labels::new(labels));
+        Self { revision, change, value, labels, api_version: api_version.into(), size, frame }
+    }
+
     fn of(change: ChangeKind, revision: u64, value: Value) -> Self {
         let size = Size::of(&value);
-        let labels = Labels::new(value["metadata"]["labels"].as_object());
+        let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
+        let labels = Labels::new(labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())));
         let api_version = value["apiVersion"].as_str().unwrap_or_default().into();
         let value = RwLock::new(Some(Arc::new(value)));
         Self { revision, change, value, labels, api_version, size, frame: OnceLock::new() }
@@ -136,10 +152,25 @@ impl Stored {
         Arc::new(serde_json::from_slice(&self.json()).unwrap_or_default())
     }
 
+    /// Returns the object or, for a version without its value, an [`Outline`] of it.
+    pub(crate) fn outline(&self) -> Arc<Value> {
+        if let Some(value) = &*self.value.read() {
+            return value.clone();
+        }
+        let outline = serde_json::from_slice(&self.json()).and_then(|outline: Outline| serde_json::to_value(outline));
+        Arc::new(outline.unwrap_or_default())
+    }
+
     /// Drops the value and keeps the text.
     pub(crate) fn drop_value(&self) {
         self.frame();
         self.value.write().take();
+    }
+
+    /// Parses the value again if it was dropped, and keeps it.
+    pub(crate) fn keep_value(&self) {
+        let value = self.value();
+        self.value.write().get_or_insert(value);
     }
 
     /// Returns the complete watch event of this version, with a newline.
@@ -165,6 +196,28 @@ impl Stored {
     }
 }
 
+/// What an object is, who owns it, and whether it is being deleted.
+#[derive(Debug, Deserialize, Serialize)]
+struct Outline {
+    metadata: OutlineMetadata,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OutlineMetadata {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    resource_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deletion_timestamp: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_references: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finalizers: Option<Value>,
+}
+
 /// Returns the text of a watch event before its object.
 fn frame_start(change: ChangeKind) -> &'static str {
     match change {
@@ -187,10 +240,10 @@ struct Labels(Box<str>);
 impl Labels {
     const END: char = '\0';
 
-    fn new(labels: Option<&Map<String, Value>>) -> Self {
+    fn new<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::new();
-        for (key, value) in labels.into_iter().flatten() {
-            for part in [key, value.as_str().unwrap_or_default()] {
+        for (key, value) in labels {
+            for part in [key, value] {
                 text.push_str(part);
                 text.push(Self::END);
             }
@@ -291,6 +344,25 @@ mod tests {
         assert_eq!((stored.label("a"), stored.label("b")), (Some("b"), None));
         stored.drop_value();
         assert_eq!(stored.json(), serde_json::to_vec(&*warm).unwrap());
+    }
+
+    #[test]
+    fn an_outline_is_read_from_the_text() {
+        let metadata = json!({
+            "name": "a", "uid": "u", "resourceVersion": "7", "finalizers": ["f"], "labels": {"a": "b"},
+            "ownerReferences": [{"uid": "v"}], "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{}],
+        });
+        let object = json!({"metadata": metadata, "data": {"a": "b"}});
+        let stored = Stored::new(ChangeKind::Added, 7, object.clone());
+        assert_eq!(*stored.outline(), object);
+        stored.drop_value();
+        let mut outline = json!({"metadata": metadata});
+        for field in ["labels", "managedFields"] {
+            outline["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        assert_eq!(*stored.outline(), outline);
+        stored.keep_value();
+        assert_eq!(*stored.outline(), object);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod conversion_owners;
 mod corpus;
 mod custom;
 mod data_dir;
+mod default_objects;
 mod deletion;
 mod discovery;
 mod field_validation;

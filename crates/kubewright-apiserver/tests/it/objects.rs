@@ -167,7 +167,7 @@ async fn a_dry_run_stores_nothing() {
     assert!(feed.try_next().unwrap().is_none());
     let object: Value =
         serde_json::to_value(configs.create(&PostParams::default(), &config("a")).await.unwrap()).unwrap();
-    assert_eq!(feed.next().await.unwrap().object["metadata"]["uid"], object["metadata"]["uid"]);
+    assert_eq!(feed.next().await.unwrap().object()["metadata"]["uid"], object["metadata"]["uid"]);
     configs.delete("a", &DeleteParams::default().dry_run()).await.unwrap();
     assert!(configs.get("a").await.is_ok());
 }

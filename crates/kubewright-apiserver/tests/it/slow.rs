@@ -57,7 +57,7 @@ async fn a_slow_feed_restarts_with_a_snapshot() {
     let mut numbers = Vec::new();
     loop {
         match feed.try_next() {
-            Ok(Some(change)) => numbers.push(change.object["data"]["number"].clone()),
+            Ok(Some(change)) => numbers.push(change.object()["data"]["number"].clone()),
             Ok(None) => break,
             Err(Lagged) => {
                 lags += 1;

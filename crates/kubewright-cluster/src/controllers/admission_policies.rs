@@ -101,12 +101,12 @@ impl Controller for PolicyStatuses {
         if !POLICY.is_of(change) {
             return Vec::new();
         }
-        let key = Key { namespace: String::new(), name: text(&change.object, "/metadata/name").into() };
+        let key = Key { namespace: String::new(), name: text(change.object(), "/metadata/name").into() };
         if change.kind == ChangeKind::Deleted {
             self.policies.remove(&key);
             return Vec::new();
         }
-        self.policies.insert(key.clone(), change.object.clone());
+        self.policies.insert(key.clone(), change.object().clone());
         vec![key]
     }
 

@@ -191,8 +191,8 @@ struct Services {
 
 impl Services {
     fn take(&mut self, change: &Change) {
-        let object = &change.object;
         if API_SERVICE.is_of(change) {
+            let object = change.object();
             let name = text(object, "/metadata/name").to_owned();
             let is_remote = object["spec"]["service"].is_object();
             if change.kind == ChangeKind::Deleted || !(is_remote || self.all.contains_key(&name)) {
@@ -205,8 +205,9 @@ impl Services {
                 self.due.insert(name);
             }
         } else if SERVICE.is_of(change) {
-            self.require(object, text(object, "/metadata/name"));
+            self.require(change.object(), text(change.object(), "/metadata/name"));
         } else if SLICE.is_of(change) {
+            let object = change.object();
             self.require(object, text(&object["metadata"]["labels"], "/kubernetes.io~1service-name"));
         }
     }

@@ -87,11 +87,11 @@ impl ControllerRefs {
     pub(crate) fn take(&mut self, change: &Change) -> Vec<Key> {
         let gone = change.kind == ChangeKind::Deleted;
         if self.parent.is_of(change) {
-            let Some(key) = Key::of(&change.object) else { return Vec::new() };
+            let Some(key) = Key::of(change.object()) else { return Vec::new() };
             if gone {
                 self.parents.remove(&key);
             } else {
-                self.parents.insert(key.clone(), change.object.clone());
+                self.parents.insert(key.clone(), change.object().clone());
             }
             return vec![key];
         }
@@ -102,14 +102,14 @@ impl ControllerRefs {
             self.children.take(change);
         }
         // Most objects of the kind are none of these parents' business.
-        let controller = controller_of(&change.object);
+        let controller = controller_of(change.object());
         if self.named_by.is_empty() && (controller.is_some() || self.parents.is_empty()) && !self.is_ours(controller) {
             return Vec::new();
         }
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         let mut concerned: BTreeSet<_> = self.unlink(&key).into_iter().collect();
         if !gone {
-            concerned.extend(self.link(&key, &change.object));
+            concerned.extend(self.link(&key, change.object()));
         }
         concerned.into_iter().collect()
     }

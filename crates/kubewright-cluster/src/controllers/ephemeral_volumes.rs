@@ -41,7 +41,10 @@ impl Controller for EphemeralVolumes {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
+        if ![Kind::CLAIM, Kind::POD].iter().any(|kind| kind.is_of(change)) {
+            return Vec::new();
+        }
+        let (object, gone) = (change.object(), change.kind == ChangeKind::Deleted);
         let Some(key) = Key::of(object) else { return Vec::new() };
         if Kind::CLAIM.is_of(change) {
             if !gone {

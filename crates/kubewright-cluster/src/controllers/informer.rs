@@ -198,7 +198,7 @@ mod tests {
                 return Vec::new();
             }
             self.1.lock().push(change.revision);
-            Key::of(&change.object).into_iter().collect()
+            Key::of(change.object()).into_iter().collect()
         }
 
         fn decide(&self, _key: &Key, _now: Timestamp) -> Plan {

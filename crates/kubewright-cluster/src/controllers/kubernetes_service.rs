@@ -93,12 +93,12 @@ impl KubernetesService {
     }
 
     fn take(&mut self, change: &Change) {
-        let metadata = &change.object["metadata"];
         let Some(index) = KINDS.iter().position(|kind| kind.is_of(change)) else { return };
+        let metadata = &change.object()["metadata"];
         if metadata["namespace"] != NAMESPACE || metadata["name"] != NAME {
             return;
         }
-        let present = (change.kind != ChangeKind::Deleted).then(|| change.object.clone());
+        let present = (change.kind != ChangeKind::Deleted).then(|| change.object().clone());
         if let Some(service) = present.as_ref().filter(|_| index == 0) {
             self.cluster_ip = Some(service["spec"]["clusterIP"].clone());
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apimachinery::watch;
-use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed};
+use kubewright_apiserver::{ApiServer, ChangeKind, Feed};
 use serde_json::{Value, json};
 
 use super::{
@@ -31,6 +31,9 @@ pub(crate) async fn run(
         .run()
         .await;
 }
+
+/// The kinds that the state consists of.
+const KINDS: [&str; 3] = ["Namespace", "ServiceAccount", "ConfigMap"];
 
 /// The present state. Pure.
 #[derive(Debug, Default)]
@@ -147,9 +150,10 @@ impl NamespaceDefaults {
         if batch.restarted {
             self.state = State::default();
         }
-        for Change { kind, resource, object, .. } in &batch.changes {
-            let gone = *kind == ChangeKind::Deleted;
-            self.dirty.extend(self.state.take(&resource.kind, object, gone));
+        let concerned = batch.changes.iter().filter(|change| KINDS.contains(&&*change.resource.kind));
+        for change in concerned {
+            let gone = change.kind == ChangeKind::Deleted;
+            self.dirty.extend(self.state.take(&change.resource.kind, change.object(), gone));
         }
     }
 

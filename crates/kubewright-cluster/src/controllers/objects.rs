@@ -39,8 +39,8 @@ impl Objects {
     /// Processes a change of an object of the kind.
     pub(crate) fn take(&self, change: &Change) {
         if change.kind != ChangeKind::Deleted {
-            self.insert(&change.object, change.stored.clone());
-        } else if let Some(key) = Key::of(&change.object) {
+            self.insert(change.object(), change.stored.clone());
+        } else if let Some(key) = Key::of(change.object()) {
             self.0.write().remove(&key);
         }
     }

@@ -90,7 +90,10 @@ impl Controller for Protection {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
+        if ![Kind::VOLUME, Kind::ATTRIBUTES_CLASS, Kind::CLAIM, Kind::POD].iter().any(|kind| kind.is_of(change)) {
+            return Vec::new();
+        }
+        let (object, gone) = (change.object(), change.kind == ChangeKind::Deleted);
         if Kind::VOLUME.is_of(change) {
             let key = Key { namespace: String::new(), name: text(object, "/metadata/name").into() };
             let mut keys = self.name_classes(&key, object, gone);

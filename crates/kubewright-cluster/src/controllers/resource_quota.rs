@@ -62,8 +62,8 @@ impl ResourceQuotas {
             self.quotas.remove(key);
             return false;
         }
-        let before = self.quotas.insert(key.clone(), change.object.clone());
-        before.is_none_or(|before| before["spec"] != change.object["spec"])
+        let before = self.quotas.insert(key.clone(), change.object().clone());
+        before.is_none_or(|before| before["spec"] != change.object()["spec"])
     }
 
     /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the namespace, it is false.
@@ -76,7 +76,7 @@ impl ResourceQuotas {
             let before = if has_quota { objects.get(key) } else { None };
             objects.take(change);
             let reduces =
-                |before: Arc<Value>| gone || evaluator.reduces_usage(&before, &change.object, self.clock.now());
+                |before: Arc<Value>| gone || evaluator.reduces_usage(&before, change.object(), self.clock.now());
             return before.is_some_and(reduces);
         }
         if change.kind == ChangeKind::Modified {
@@ -148,10 +148,12 @@ impl Controller for ResourceQuotas {
             };
             return self.quotas.iter().filter(|(_, quota)| names_kind(quota)).map(|(key, _)| key.clone()).collect();
         }
-        let Some((group, plural)) = change.resource.storage.split_once('/') else { return Vec::new() };
-        let (Some(key), Some(evaluator)) = (Key::of(&change.object), Evaluator::of(group, plural)) else {
+        if !change.resource.namespaced {
             return Vec::new();
-        };
+        }
+        let Some((group, plural)) = change.resource.storage.split_once('/') else { return Vec::new() };
+        let Some(evaluator) = Evaluator::of(group, plural) else { return Vec::new() };
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         let is_changed_quota = QUOTA.is_of(change) && self.take_quota(&key, change);
         let reduced = self.count(evaluator, &key, change);
         let counts = |quota: &Value| {

@@ -107,10 +107,10 @@ impl Controller for TaintEvictions {
     fn take(&mut self, change: &Change) -> Vec<Key> {
         let gone = change.kind == ChangeKind::Deleted;
         let keys = if NODE.is_of(change) {
-            self.take_node(&change.object, gone)
+            self.take_node(change.object(), gone)
         } else if Kind::POD.is_of(change) {
-            let Some(key) = Key::of(&change.object) else { return Vec::new() };
-            let pod = &change.object;
+            let Some(key) = Key::of(change.object()) else { return Vec::new() };
+            let pod = change.object();
             let node = text(pod, "/spec/nodeName");
             if gone || node.is_empty() || has_ended(pod) || is_deleting(pod) {
                 self.pods.remove(&key);

@@ -230,17 +230,17 @@ impl Kubelet {
     fn take(&mut self, change: &Change) {
         match &*change.resource.storage {
             "/pods" => self.take_pod(change),
-            "/nodes" if change.object["metadata"]["name"] == NODE_NAME => self.admission.take_node(&change.object),
+            "/nodes" if change.object()["metadata"]["name"] == NODE_NAME => self.admission.take_node(change.object()),
             "/services" => {
-                let Some(key) = Key::of(&change.object) else { return };
+                let Some(key) = Key::of(change.object()) else { return };
                 let mut services = self.host.services.lock();
                 match change.kind {
                     ChangeKind::Deleted => services.remove(&key),
-                    _ => services.insert(key, change.object.clone()),
+                    _ => services.insert(key, change.object().clone()),
                 };
             }
             kind @ ("/configmaps" | "/secrets") if change.kind != ChangeKind::Deleted => {
-                let text = |field: &str| change.object["metadata"][field].as_str().unwrap_or_default();
+                let text = |field: &str| change.object()["metadata"][field].as_str().unwrap_or_default();
                 let (namespace, name) = (text("namespace"), text("name").to_owned());
                 let reference = match kind {
                     "/secrets" => Reference::Secret(name),
@@ -255,7 +255,7 @@ impl Kubelet {
     }
 
     fn take_pod(&mut self, change: &Change) {
-        let value = &change.object;
+        let value = change.object();
         let Some(uid) = value["metadata"]["uid"].as_str().filter(|_| is_here(value)) else { return };
         self.pods.take(change);
         if change.kind == ChangeKind::Deleted {

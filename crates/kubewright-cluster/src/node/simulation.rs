@@ -114,13 +114,14 @@ impl Simulation {
 
     /// Returns the action that a change requires.
     fn wanted(&self, change: &Change) -> Option<PodAction> {
-        let pod = &change.object;
-        if &*change.resource.storage == "/nodes" && pod["metadata"]["name"] == NODE_NAME {
-            self.admission.lock().take_node(pod);
+        let storage = &*change.resource.storage;
+        if storage == "/nodes" && change.object()["metadata"]["name"] == NODE_NAME {
+            self.admission.lock().take_node(change.object());
         }
-        if &*change.resource.storage != "/pods" || !is_here(pod) {
+        if storage != "/pods" || !is_here(change.object()) {
             return None;
         }
+        let pod = change.object();
         self.pods.take(change);
         let uid = pod["metadata"]["uid"].as_str()?;
         let mut admission = self.admission.lock();

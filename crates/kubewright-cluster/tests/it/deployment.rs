@@ -86,7 +86,7 @@ async fn a_change_is_rolled_out_within_its_bounds() {
     let pods = cluster.expect::<Pod>(|pods| pods.len() == 4).await.expect("the pods");
     assert!(pods.iter().all(|pod| has_image(pod, "busybox:2")));
     while let Ok(Some(change)) = feed.try_next() {
-        let status = &change.object["status"];
+        let status = &change.object()["status"];
         if &*change.resource.kind == "Deployment" {
             assert!(
                 status["replicas"].as_i64() <= Some(5) && status["availableReplicas"].as_i64() >= Some(3),
@@ -131,8 +131,8 @@ async fn recreation_never_runs_two_versions() {
     let mut alive = std::collections::BTreeMap::new();
     while let Ok(Some(change)) = feed.try_next() {
         if &*change.resource.kind == "Pod" {
-            let name = change.object["metadata"]["name"].to_string();
-            let image = change.object["spec"]["containers"][0]["image"].to_string();
+            let name = change.object()["metadata"]["name"].to_string();
+            let image = change.object()["spec"]["containers"][0]["image"].to_string();
             match change.kind {
                 kubewright_apiserver::ChangeKind::Deleted => alive.remove(&name),
                 _ => alive.insert(name, image),

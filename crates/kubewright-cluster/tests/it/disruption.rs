@@ -122,7 +122,7 @@ async fn an_evicted_pod_is_recorded_and_says_why_it_ends() {
     evict(&cluster, "a").await.expect("allowed");
     let (mut recorded, mut marked) = (false, false);
     while !(recorded && marked) {
-        let object = feed.next().await.expect("a change").object;
+        let object = feed.next().await.expect("a change").object().clone();
         recorded |= object["status"]["disruptedPods"]["a"].is_string() && object["status"]["disruptionsAllowed"] == 0;
         let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         marked |= conditions.any(|one| one["reason"] == "EvictionByEvictionAPI" && one["status"] == "True");

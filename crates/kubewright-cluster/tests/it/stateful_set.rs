@@ -85,7 +85,7 @@ async fn pods_are_created_replaced_and_deleted_in_order() {
     let mut known = std::collections::BTreeSet::new();
     while let Ok(Some(change)) = feed.try_next() {
         if &*change.resource.kind == "Pod" {
-            let name = change.object["metadata"]["name"].as_str().expect("a name").to_owned();
+            let name = change.object()["metadata"]["name"].as_str().expect("a name").to_owned();
             match change.kind {
                 ChangeKind::Deleted => {
                     known.remove(&name);

@@ -23,8 +23,8 @@ impl History {
     /// Returns the number of objects created so far.
     pub fn created(&mut self) -> usize {
         while let Some(change) = self.feed.try_next().unwrap() {
-            if change.object["kind"] == self.kind.as_str() {
-                let text = |field: &str| change.object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            if change.object()["kind"] == self.kind.as_str() {
+                let text = |field: &str| change.object()["metadata"][field].as_str().unwrap_or_default().to_owned();
                 self.names.insert(text("uid"), text("name"));
             }
         }

@@ -46,7 +46,7 @@ impl Oracle for DeletedOthers {
     }
 
     fn change(&mut self, change: &Change, _: &Seen<'_>) -> Vec<String> {
-        let (object, resource) = (&change.object, &change.resource);
+        let (object, resource) = (change.object(), &change.resource);
         let part = |field: &str| text(object, field).to_owned();
         let (group, plural) = (resource.group.to_string(), resource.plural.to_string());
         let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -83,8 +83,9 @@ impl Created {
 
     /// Follows a change of any object.
     pub(crate) fn follow(&mut self, change: &Change) {
-        let is_going = change.kind == ChangeKind::Deleted || !change.object["metadata"]["deletionTimestamp"].is_null();
-        let uid = text(&change.object, "uid");
+        let is_going =
+            change.kind == ChangeKind::Deleted || !change.object()["metadata"]["deletionTimestamp"].is_null();
+        let uid = text(change.object(), "uid");
         if is_going
             && self.gone.insert(uid.to_owned())
             && let Some(role) = self.roles.get(uid)

@@ -105,12 +105,12 @@ impl Oracle for StaleWrite {
     }
 
     fn change(&mut self, change: &Change, _: &Seen<'_>) -> Vec<String> {
-        let key = (change.resource.kind.to_string(), place(&change.object));
+        let key = (change.resource.kind.to_string(), place(change.object()));
         let states = self.states.entry(key).or_default();
         if states.len() == MOST {
             states.remove(0);
         }
-        states.push((change.revision, change.object.clone()));
+        states.push((change.revision, change.object().clone()));
         Vec::new()
     }
 

@@ -34,7 +34,7 @@ impl Oracle for Status {
         if change.kind == ChangeKind::Deleted || !self.is_own(change) {
             return Vec::new();
         }
-        let object = &change.object;
+        let object = change.object();
         let Some(generation) = generation(object) else { return Vec::new() };
         let ahead = observed(object).into_iter().find(|(_, observed)| *observed > generation);
         match ahead {

@@ -37,7 +37,7 @@ impl Watch {
     /// Reads the changes, and calls `check` after each.
     fn read(&mut self, check: impl Fn(&Self)) {
         while let Some(change) = self.feed.try_next().unwrap() {
-            let object = &change.object;
+            let object = change.object();
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             match object["kind"].as_str() {
                 Some("Pod") => {
@@ -275,10 +275,10 @@ async fn one_endpoint_serves_whatever_happens() {
     reported(&env, "Updated", "UpToDate").await;
     let mut most = 0;
     while let Some(change) = feed.try_next().unwrap() {
-        if change.object["kind"] == "EndpointSlice" {
-            let endpoints = change.object["endpoints"].as_array().cloned().unwrap_or_default();
+        if change.object()["kind"] == "EndpointSlice" {
+            let endpoints = change.object()["endpoints"].as_array().cloned().unwrap_or_default();
             let ready = endpoints.iter().filter(|endpoint| endpoint["conditions"]["ready"] == true);
-            let of_book = change.object["metadata"]["labels"]["kubernetes.io/service-name"] == "book";
+            let of_book = change.object()["metadata"]["labels"]["kubernetes.io/service-name"] == "book";
             most = most.max(if of_book { ready.count() } else { 0 });
         }
     }

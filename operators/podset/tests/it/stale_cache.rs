@@ -48,7 +48,7 @@ impl Census {
         tokio::spawn(async move {
             loop {
                 let change = feed.next().await.unwrap();
-                if change.object["kind"] == "Namespace" && change.object["metadata"]["name"] == END {
+                if change.object()["kind"] == "Namespace" && change.object()["metadata"]["name"] == END {
                     return census;
                 }
                 census.note(&change, clock.now()).await;
@@ -57,7 +57,7 @@ impl Census {
     }
 
     async fn note(&mut self, change: &Change, now: Timestamp) {
-        let object = &change.object;
+        let object = change.object();
         if object["kind"] == self.kind.as_str() {
             let desired = object["spec"]["replicas"].as_u64().unwrap_or_default() as usize;
             if self.desired.last().is_none_or(|(_, known)| *known != desired) {

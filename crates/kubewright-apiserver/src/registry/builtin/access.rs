@@ -257,8 +257,8 @@ impl Strategy for BindingStrategy {
     }
 
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
-        if let Some(binding) = after.or(before) {
-            self.authorizer.set_binding(&key(binding), after.map(|after| self.binding(after)));
+        if let Some(object) = after.or(before) {
+            self.authorizer.set_binding(&key(object), after.map(binding));
         }
     }
 
@@ -271,30 +271,38 @@ impl Strategy for BindingStrategy {
     }
 }
 
-impl BindingStrategy {
-    fn binding(&self, object: &Value) -> Binding {
-        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-        let description = match self.scope {
-            Scope::Cluster => format!("ClusterRoleBinding {name:?} of {kind} {role:?}"),
-            Scope::Namespace => format!("RoleBinding {:?} of {kind} {role:?}", format!("{name}/{namespace}")),
-        };
-        let role_namespace = if kind == "ClusterRole" { "" } else { namespace };
-        let subjects =
-            list(object, "/subjects").iter().filter_map(|subject| parse_subject(subject, namespace)).collect();
-        Binding { role: (role_namespace.into(), role.into()), description, subjects }
-    }
+fn binding(object: &Value) -> Binding {
+    let role = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+    let subjects = list(object, "/subjects").iter();
+    let subjects =
+        subjects.map(|subject| [text(subject, "/kind"), text(subject, "/namespace"), text(subject, "/name")]);
+    described_binding(text(object, "/metadata/namespace"), text(object, "/metadata/name"), role, subjects)
 }
 
-/// Parses a subject. Returns it with its name in messages. A service account without a namespace is in that of the
-/// binding.
-fn parse_subject(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
-    let (kind, name) = (text(subject, "/kind"), text(subject, "/name"));
+/// Returns a binding of a role, which is given by kind and name, to subjects, which are given by kind, namespace and name. The binding
+/// has a namespace unless it is for the whole cluster.
+pub(super) fn described_binding<'a>(
+    namespace: &str,
+    name: &str,
+    (kind, role): (&str, &str),
+    subjects: impl Iterator<Item = [&'a str; 3]>,
+) -> Binding {
+    let description = if namespace.is_empty() {
+        format!("ClusterRoleBinding {name:?} of {kind} {role:?}")
+    } else {
+        format!("RoleBinding {:?} of {kind} {role:?}", format!("{name}/{namespace}"))
+    };
+    let role_namespace = if kind == "ClusterRole" { "" } else { namespace };
+    let subjects = subjects.filter_map(|subject| described_subject(subject, namespace)).collect();
+    Binding { role: (role_namespace.into(), role.into()), description, subjects }
+}
+
+/// Returns a subject with its name in messages. A service account without a namespace is in that of the binding.
+fn described_subject([kind, own, name]: [&str; 3], namespace: &str) -> Option<(Subject, String)> {
     match kind {
         "User" => Some((Subject::User(name.into()), format!("{kind} {name:?}"))),
         "Group" => Some((Subject::Group(name.into()), format!("{kind} {name:?}"))),
         "ServiceAccount" => {
-            let own = text(subject, "/namespace");
             let namespace = if own.is_empty() { namespace } else { own };
             let description = format!("{kind} {:?}", format!("{name}/{namespace}"));
             Some((Subject::User(service_account_name(namespace, name).into()), description))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{api_service, flow_control, priority, resource_metrics, roles};
+use super::{api_service, flow_control, priority, resource_metrics};
 use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -50,20 +50,14 @@ impl BootstrapObject {
 /// Returns the objects that a new server stores. `has_metrics` adds those of resource metrics.
 pub(crate) fn bootstrap_objects(has_metrics: bool) -> Vec<BootstrapObject> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
-    let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
-    let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
     let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));
     let services = api_service::local_services().into_iter();
     let services = services.map(|service| ("apiregistration.k8s.io", "apiservices", service));
     // Flow schemas refer to levels.
     let levels = flow_control::default_levels().map(|level| (FLOW_CONTROL, "prioritylevelconfigurations", level));
     let schemas = flow_control::default_schemas().into_iter().map(|schema| (FLOW_CONTROL, "flowschemas", schema));
-    let objects = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(roles).chain(bindings);
-    let reader = [
-        (ACCESS, "roles", roles::authentication_reader()),
-        (ACCESS, "rolebindings", roles::authentication_reader_binding()),
-    ];
-    let objects = objects.chain(services).chain(reader).map(BootstrapObject::new);
+    let objects = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(services);
+    let objects = objects.map(BootstrapObject::new);
     let flow_control = levels.chain(schemas).map(BootstrapObject::new);
     let metrics = [
         ("apiregistration.k8s.io", "apiservices", resource_metrics::api_service()),

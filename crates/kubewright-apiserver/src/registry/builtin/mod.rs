@@ -54,6 +54,7 @@ pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
     entry::Indexes,
     proxy::proxy_backend,
+    roles::add_roles,
     schemas::{published, reference},
     service::service_endpoints,
     workload::scale_columns,

@@ -1,269 +1,278 @@
-//! The default roles that users of an embedded cluster need, and their bindings
+//! The default roles and their bindings
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings>).
+//!
+//! `data/default-roles.txt` contains those of a real cluster, as `tests/data/default-objects.py` recorded them. Each is a line with its
+//! kind and name, followed by those of its rules or subjects:
+//!
+//! * `ClusterRole NAME`, with `part-of=NAME` if its rules are aggregated into another role, or `aggregated` if it has the
+//!   rules of others; `Role NAMESPACE/NAME`.
+//! * A rule: verbs, groups (`core` is the one without a name), resources and possibly names of objects; or verbs and paths.
+//! * `ClusterRoleBinding NAME ROLE` and `RoleBinding NAMESPACE/NAME ROLE`, whose role has the same scope.
+//! * A subject: `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
+//!
+//! There are many of them, and hardly any is ever read. They are therefore written as text, with their owners, and parsed on
+//! demand: a value would take ten times the memory, and more time at the start than everything else.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-const READ: &[&str] = &["get", "list", "watch"];
-const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
-const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const CREATE: &[&str] = &["create"];
+use jiff::Timestamp;
+use kubewright_apimachinery::random::Random;
 
-const PUBLIC: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/version/"];
-const DISCOVERY: &[&str] = &[
-    "/api",
-    "/api/*",
-    "/apis",
-    "/apis/*",
-    "/healthz",
-    "/livez",
-    "/openapi",
-    "/openapi/*",
-    "/readyz",
-    "/version",
-    "/version/",
-];
-const MONITORING: &[&str] =
-    &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"];
+use super::access;
+use crate::{
+    meta,
+    rbac::{Authorizer, PolicyRule},
+    storage::{Key, Store, Stored, WriteError},
+};
 
-const ISSUER: &[&str] =
-    &["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"];
+const TABLE: &str = include_str!("../../../data/default-roles.txt");
 
-/// A rule for resources: group, resources and verbs.
-type RuleSpec = (&'static str, &'static [&'static str], &'static [&'static str]);
+const GROUP: &str = "rbac.authorization.k8s.io";
+const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
+/// The label of all these objects, and its value.
+const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
+/// The annotation of all these objects, whose value is `true`.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// The word for the group without a name.
+const CORE: &str = "core";
 
-const VIEW: &[RuleSpec] = &[
-    (
-        "",
-        &[
-            "configmaps",
-            "endpoints",
-            "persistentvolumeclaims",
-            "persistentvolumeclaims/status",
-            "pods",
-            "replicationcontrollers",
-            "replicationcontrollers/scale",
-            "serviceaccounts",
-            "services",
-            "services/status",
-        ],
-        READ,
-    ),
-    (
-        "",
-        &[
-            "bindings",
-            "events",
-            "limitranges",
-            "namespaces/status",
-            "pods/log",
-            "pods/status",
-            "replicationcontrollers/status",
-            "resourcequotas",
-            "resourcequotas/status",
-        ],
-        READ,
-    ),
-    ("", &["namespaces"], READ),
-    ("discovery.k8s.io", &["endpointslices"], READ),
-    (
-        "apps",
-        &[
-            "controllerrevisions",
-            "daemonsets",
-            "daemonsets/status",
-            "deployments",
-            "deployments/scale",
-            "deployments/status",
-            "replicasets",
-            "replicasets/scale",
-            "replicasets/status",
-            "statefulsets",
-            "statefulsets/scale",
-            "statefulsets/status",
-        ],
-        READ,
-    ),
-    ("autoscaling", &["horizontalpodautoscalers", "horizontalpodautoscalers/status"], READ),
-    ("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], READ),
-    ("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"], READ),
-    ("networking.k8s.io", &["ingresses", "ingresses/status", "networkpolicies"], READ),
+/// The kinds of roles and bindings, and their resources.
+const KINDS: [(&str, &str); 4] = [
+    ("ClusterRole", "clusterroles"),
+    ("ClusterRoleBinding", "clusterrolebindings"),
+    ("Role", "roles"),
+    ("RoleBinding", "rolebindings"),
 ];
 
-const EDIT: &[RuleSpec] = &[
-    ("", &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], READ),
-    ("", &["serviceaccounts"], &["impersonate"]),
-    ("", &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
-    ("", &["pods/eviction"], CREATE),
-    (
-        "",
-        &[
-            "configmaps",
-            "events",
-            "persistentvolumeclaims",
-            "replicationcontrollers",
-            "replicationcontrollers/scale",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "services/proxy",
-        ],
-        WRITE,
-    ),
-    ("", &["serviceaccounts/token"], CREATE),
-    (
-        "apps",
-        &[
-            "daemonsets",
-            "deployments",
-            "deployments/rollback",
-            "deployments/scale",
-            "replicasets",
-            "replicasets/scale",
-            "statefulsets",
-            "statefulsets/scale",
-        ],
-        WRITE,
-    ),
-    ("autoscaling", &["horizontalpodautoscalers"], WRITE),
-    ("batch", &["cronjobs", "jobs"], WRITE),
-    ("policy", &["poddisruptionbudgets"], WRITE),
-    ("networking.k8s.io", &["ingresses", "networkpolicies"], WRITE),
-    ("coordination.k8s.io", &["leases"], ALL),
-];
-
-const ADMIN: &[RuleSpec] = &[
-    ("authorization.k8s.io", &["localsubjectaccessreviews"], CREATE),
-    ("rbac.authorization.k8s.io", &["roles", "rolebindings"], ALL),
-];
-
-const BASIC_USER: &[RuleSpec] = &[
-    ("authorization.k8s.io", &["selfsubjectaccessreviews", "selfsubjectrulesreviews"], CREATE),
-    ("authentication.k8s.io", &["selfsubjectreviews"], CREATE),
-];
-
-const DELEGATOR: &[RuleSpec] = &[
-    ("authentication.k8s.io", &["tokenreviews"], CREATE),
-    ("authorization.k8s.io", &["subjectaccessreviews"], CREATE),
-];
-
-fn rules(specs: &[RuleSpec]) -> Vec<Value> {
-    let rule =
-        |(group, resources, verbs): &RuleSpec| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    specs.iter().map(rule).collect()
-}
-
-fn get(paths: &[&str]) -> Vec<Value> {
-    vec![json!({"nonResourceURLs": paths, "verbs": ["get"]})]
-}
-
-fn object(kind: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-        "metadata": {
-            "name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
-        },
-    })
-}
-
-fn label(role: &str) -> String {
-    format!("rbac.authorization.k8s.io/aggregate-to-{role}")
-}
-
-/// Returns a cluster role. With `part_of`, it is aggregated into the role of that name.
-fn role(name: &str, part_of: Option<&str>, rules: Vec<Value>) -> Value {
-    let mut role = object("ClusterRole", name);
-    if let Some(target) = part_of {
-        role["metadata"]["labels"][label(target)] = "true".into();
+/// Adds the default roles and bindings that don't exist to a store and to the index of an authorizer.
+///
+/// # Errors
+/// Returns the errors of the store.
+pub(crate) fn add_roles(
+    store: &Store,
+    authorizer: &Authorizer,
+    random: &Random,
+    now: Timestamp,
+) -> Result<(), WriteError> {
+    let (entries, now) = (parse(TABLE), meta::time(now));
+    let now = now.as_str().unwrap_or_default();
+    for (_, plural) in KINDS {
+        let storage = format!("{GROUP}/{plural}").into();
+        for entry in entries.iter().filter(|entry| entry.plural == plural) {
+            let mut is_new = false;
+            let create = |revision| {
+                is_new = true;
+                let text = entry.text(&entries, &random.uuid(), revision, now);
+                let labels: Vec<_> = entry.labels().collect();
+                Stored::from_text(revision, text.as_bytes(), API_VERSION, labels.iter().map(|(k, v)| (&**k, *v)))
+            };
+            store.add(&storage, &Key::new(entry.namespace, entry.name), create)?;
+            if is_new {
+                entry.index(&entries, authorizer);
+            }
+        }
     }
-    role["rules"] = rules.into();
-    role
+    Ok(())
 }
 
-/// Returns an aggregated role. It contains its rules from the start; a controller updates them later.
-fn aggregated(name: &str, part_of: Option<&str>, parts: [Vec<Value>; 2]) -> Value {
-    let mut role = role(name, part_of, parts.concat());
-    role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]});
-    role
+/// A role or binding of the table.
+#[derive(Debug)]
+struct Entry<'a> {
+    kind: &'static str,
+    plural: &'static str,
+    /// Empty for the whole cluster.
+    namespace: &'a str,
+    name: &'a str,
+    /// What follows the name: a role, or how the role is aggregated.
+    words: Vec<&'a str>,
+    /// The rules or subjects.
+    lines: Vec<&'a str>,
 }
 
-fn binding(role: &str, groups: &[&str]) -> Value {
-    const GROUP: &str = "rbac.authorization.k8s.io";
-    let mut binding = object("ClusterRoleBinding", role);
-    binding["roleRef"] = json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": role});
-    let subject = |group: &&str| json!({"apiGroup": GROUP, "kind": "Group", "name": group});
-    binding["subjects"] = groups.iter().map(subject).collect();
-    binding
+fn parse(table: &str) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split(' ');
+        let first = words.next().unwrap_or_default();
+        if let Some((kind, plural)) = KINDS.into_iter().find(|(kind, _)| *kind == first) {
+            let (namespace, name) = split_name(words.next().unwrap_or_default());
+            entries.push(Entry { kind, plural, namespace, name, words: words.collect(), lines: Vec::new() });
+        } else if let Some(entry) = entries.last_mut() {
+            entry.lines.push(line);
+        }
+    }
+    entries
 }
 
-/// Returns the default cluster roles.
-pub(super) fn roles() -> Vec<Value> {
-    let everything = vec![
-        json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
-        json!({"nonResourceURLs": ["*"], "verbs": ["*"]}),
-    ];
-    // Rules are in the order of the aggregated roles' names, as the controller sorts them.
-    let view = rules(VIEW);
-    let edit = [rules(EDIT), view.clone()];
-    let admin = [edit.concat(), rules(ADMIN)];
-    vec![
-        role("cluster-admin", None, everything),
-        aggregated("admin", None, admin),
-        aggregated("edit", Some("admin"), edit),
-        aggregated("view", Some("edit"), [view.clone(), Vec::new()]),
-        role("system:aggregate-to-admin", Some("admin"), rules(ADMIN)),
-        role("system:aggregate-to-edit", Some("edit"), rules(EDIT)),
-        role("system:aggregate-to-view", Some("view"), view),
-        role("system:auth-delegator", None, rules(DELEGATOR)),
-        role("system:basic-user", None, rules(BASIC_USER)),
-        role("system:discovery", None, get(DISCOVERY)),
-        role("system:monitoring", None, get(MONITORING)),
-        role("system:public-info-viewer", None, get(PUBLIC)),
-        role("system:service-account-issuer-discovery", None, get(ISSUER)),
-    ]
+/// Splits `NAMESPACE/NAME`. Without a namespace, it is empty.
+fn split_name(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or(("", name))
 }
 
-/// The role that may read how this server identifies users to aggregated API servers.
-const AUTHENTICATION_READER: &str = "extension-apiserver-authentication-reader";
+impl Entry<'_> {
+    /// Returns the kind of the role that a binding refers to; `None` for a role.
+    fn role_kind(&self) -> Option<&'static str> {
+        self.kind.strip_suffix("Binding")
+    }
 
-fn reader_metadata(name: &str) -> Value {
-    json!({
-        "name": name, "namespace": "kube-system", "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
-        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
-    })
+    /// Returns the role that a binding refers to.
+    fn role(&self) -> &str {
+        self.words.first().copied().unwrap_or_default()
+    }
+
+    fn is_aggregated(&self) -> bool {
+        self.words.contains(&"aggregated")
+    }
+
+    /// Returns the roles into which this one is aggregated.
+    fn targets(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().filter_map(|word| word.strip_prefix("part-of="))
+    }
+
+    /// Returns the labels, in order.
+    fn labels(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let aggregation = self.targets().map(|target| (aggregation_label(target), "true"));
+        std::iter::once((BOOTSTRAPPING.0.to_owned(), BOOTSTRAPPING.1)).chain(aggregation)
+    }
+
+    /// Returns the lines of the rules of a role. Those of an aggregated role are what the controller of such roles writes: the rules of
+    /// its parts, by name, each once.
+    fn rules<'a>(&'a self, all: &'a [Entry<'a>]) -> Vec<&'a str> {
+        if !self.is_aggregated() {
+            return self.lines.clone();
+        }
+        let mut rules = Vec::new();
+        let parts = all.iter().filter(|part| part.targets().any(|target| target == self.name));
+        for rule in parts.flat_map(|part| part.rules(all)) {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+        rules
+    }
+
+    /// Returns the subjects of a binding: kind, namespace and name.
+    fn subjects(&self) -> impl Iterator<Item = [&str; 3]> {
+        self.lines.iter().filter_map(|line| {
+            let (kind, name) = line.split_once(' ')?;
+            let (namespace, name) = split_name(name);
+            Some([kind, namespace, name])
+        })
+    }
+
+    /// Adds the role or binding to the index of an authorizer.
+    fn index(&self, all: &[Entry<'_>], authorizer: &Authorizer) {
+        let key = (Arc::from(self.namespace), Arc::from(self.name));
+        match self.role_kind() {
+            Some(kind) => {
+                let role = (kind, self.role());
+                let binding = access::described_binding(self.namespace, self.name, role, self.subjects());
+                authorizer.set_binding(&key, Some(binding));
+            }
+            None => authorizer.set_role(&key, Some(self.rules(all).into_iter().map(parse_rule).collect())),
+        }
+    }
+
+    /// Returns the object as it is stored: complete, and with the fields in their declared order.
+    fn text(&self, all: &[Entry<'_>], uid: &str, revision: u64, now: &str) -> String {
+        let Self { kind, namespace, name, .. } = self;
+        let label = |(key, value): (String, &str)| format!("{key:?}:{value:?}");
+        let labels = joined(self.labels().map(label));
+        let namespace = if namespace.is_empty() { String::new() } else { format!(r#""namespace":"{namespace}","#) };
+        format!(
+            r#"{{"kind":"{kind}","apiVersion":"{API_VERSION}","metadata":{{"name":"{name}",{namespace}"uid":"{uid}","resourceVersion":"{revision}","creationTimestamp":"{now}","labels":{{{labels}}},"annotations":{{"{AUTOUPDATE}":"true"}},"managedFields":[{}]}},{}}}"#,
+            self.managed_fields(now),
+            self.content(all),
+        )
+    }
+
+    /// Returns the owners of the fields: the API server, and the controller of aggregated roles for their rules.
+    fn managed_fields(&self, now: &str) -> String {
+        let labels = joined(self.labels().map(|(label, _)| format!(r#""f:{label}":{{}}"#)));
+        let metadata = format!(
+            r#""f:metadata":{{"f:annotations":{{".":{{}},"f:{AUTOUPDATE}":{{}}}},"f:labels":{{".":{{}},{labels}}}}}"#
+        );
+        let fields = match self.role_kind() {
+            Some(_) if self.lines.is_empty() => format!(r#"{metadata},"f:roleRef":{{}}"#),
+            Some(_) => format!(r#"{metadata},"f:roleRef":{{}},"f:subjects":{{}}"#),
+            None if self.is_aggregated() => {
+                format!(r#""f:aggregationRule":{{".":{{}},"f:clusterRoleSelectors":{{}}}},{metadata}"#)
+            }
+            None => format!(r#"{metadata},"f:rules":{{}}"#),
+        };
+        let entry = |manager: &str, operation: &str, fields: &str| {
+            format!(
+                r#"{{"manager":"{manager}","operation":"{operation}","apiVersion":"{API_VERSION}","time":"{now}","fieldsType":"FieldsV1","fieldsV1":{{{fields}}}}}"#
+            )
+        };
+        let of_server = entry("kube-apiserver", "Update", &fields);
+        if !self.is_aggregated() {
+            return of_server;
+        }
+        format!("{},{of_server}", entry("clusterrole-aggregation-controller", "Apply", r#""f:rules":{}"#))
+    }
+
+    /// Returns the fields after the metadata.
+    fn content(&self, all: &[Entry<'_>]) -> String {
+        let mut text = String::new();
+        if let Some(kind) = self.role_kind() {
+            let subjects = joined(self.subjects().map(|[kind, namespace, name]| match namespace {
+                "" => format!(r#"{{"kind":"{kind}","apiGroup":"{GROUP}","name":"{name}"}}"#),
+                _ => format!(r#"{{"kind":"{kind}","name":"{name}","namespace":"{namespace}"}}"#),
+            }));
+            if !subjects.is_empty() {
+                text += &format!(r#""subjects":[{subjects}],"#);
+            }
+            text += &format!(r#""roleRef":{{"apiGroup":"{GROUP}","kind":"{kind}","name":"{}"}}"#, self.role());
+            return text;
+        }
+        text += &format!(r#""rules":[{}]"#, joined(self.rules(all).into_iter().map(rule_json)));
+        if self.is_aggregated() {
+            let label = aggregation_label(self.name);
+            text +=
+                &format!(r#","aggregationRule":{{"clusterRoleSelectors":[{{"matchLabels":{{"{label}":"true"}}}}]}}"#);
+        }
+        text
+    }
 }
 
-/// Returns the role by which aggregated API servers find out how this server identifies users to them.
-pub(super) fn authentication_reader() -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": reader_metadata(AUTHENTICATION_READER),
-        "rules": [{
-            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"],
-            "verbs": READ,
-        }],
-    })
+fn aggregation_label(role: &str) -> String {
+    format!("{GROUP}/aggregate-to-{role}")
 }
 
-/// Returns the binding of [`authentication_reader`] to Kubernetes' own components.
-pub(super) fn authentication_reader_binding() -> Value {
-    const GROUP: &str = "rbac.authorization.k8s.io";
-    let user = |name: &str| json!({"apiGroup": GROUP, "kind": "User", "name": name});
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": reader_metadata(&format!("system::{AUTHENTICATION_READER}")),
-        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": AUTHENTICATION_READER},
-        "subjects": [user("system:kube-controller-manager"), user("system:kube-scheduler")],
-    })
+/// Joins items by commas.
+fn joined(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the bindings of the default cluster roles.
-pub(super) fn bindings() -> Vec<Value> {
-    vec![
-        binding("cluster-admin", &["system:masters"]),
-        binding("system:basic-user", &["system:authenticated"]),
-        binding("system:discovery", &["system:authenticated"]),
-        binding("system:monitoring", &["system:monitoring"]),
-        binding("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
-        binding("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
-    ]
+/// Returns a rule as JSON, with the fields in their declared order.
+fn rule_json(line: &str) -> String {
+    let list = |items: &str| items.replace(',', r#"",""#);
+    match *line.split(' ').collect::<Vec<_>>() {
+        [verbs, paths] => format!(r#"{{"verbs":["{}"],"nonResourceURLs":["{}"]}}"#, list(verbs), list(paths)),
+        [verbs, groups, resources, ref names @ ..] => {
+            let (verbs, resources) = (list(verbs), list(resources));
+            let groups = groups.split(',').map(|group| if group == CORE { "" } else { group }).collect::<Vec<_>>();
+            let groups = groups.join(r#"",""#);
+            let names: String = names.iter().map(|names| format!(r#","resourceNames":["{}"]"#, list(names))).collect();
+            format!(r#"{{"verbs":["{verbs}"],"apiGroups":["{groups}"],"resources":["{resources}"]{names}}}"#)
+        }
+        _ => String::new(),
+    }
+}
+
+fn parse_rule(line: &str) -> PolicyRule {
+    let group = |group: &str| if group == CORE { String::new() } else { group.to_owned() };
+    let items = |list: &str| list.split(',').map(str::to_owned).collect();
+    let mut rule = PolicyRule::default();
+    match *line.split(' ').collect::<Vec<_>>() {
+        [verbs, paths] => (rule.verbs, rule.paths) = (items(verbs), items(paths)),
+        [verbs, groups, resources, ref names @ ..] => {
+            (rule.verbs, rule.resources) = (items(verbs), items(resources));
+            rule.groups = groups.split(',').map(group).collect();
+            rule.names = names.iter().copied().flat_map(items).collect();
+        }
+        _ => {}
+    }
+    rule
 }

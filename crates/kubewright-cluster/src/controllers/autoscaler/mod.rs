@@ -351,12 +351,12 @@ impl Controller for Autoscalers {
         if !AUTOSCALER.is_of(change) {
             return Vec::new();
         }
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         if change.kind == ChangeKind::Deleted {
             self.autoscalers.remove(&key);
             self.memory.lock().remove(&key);
         } else {
-            self.autoscalers.insert(key.clone(), change.object.clone());
+            self.autoscalers.insert(key.clone(), change.object().clone());
         }
         vec![key]
     }

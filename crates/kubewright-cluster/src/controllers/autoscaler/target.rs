@@ -24,8 +24,10 @@ pub(super) struct Targets(BTreeMap<(String, Key), TargetScale>);
 impl Targets {
     /// Processes a change.
     pub(super) fn take(&mut self, change: &Change) {
-        let (resource, object) = (&change.resource, &change.object);
-        let (Some(paths), Some(key)) = (&resource.scale, Key::of(object)) else { return };
+        let resource = &change.resource;
+        let Some(paths) = &resource.scale else { return };
+        let object = change.object();
+        let Some(key) = Key::of(object) else { return };
         let key = (resource.storage.to_string(), key);
         if change.kind == ChangeKind::Deleted {
             self.0.remove(&key);

@@ -101,7 +101,7 @@ impl Controller for DaemonSets {
 impl DaemonSets {
     /// Processes a change of a node, and returns all sets if it may concern them. The heartbeats of nodes don't.
     fn take_node(&mut self, change: &Change) -> Vec<Key> {
-        let node = &change.object;
+        let node = change.object();
         let name = text(node, "/metadata/name").to_owned();
         let before = if change.kind == ChangeKind::Deleted {
             self.nodes.remove(&name)

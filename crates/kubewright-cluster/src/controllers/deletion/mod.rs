@@ -99,15 +99,15 @@ impl Terminator {
     }
 
     fn take(&mut self, change: &Change) {
-        let Some(item) = item(&change.resource, &change.object) else { return };
+        let Some(item) = item(&change.resource, &change.stored.outline()) else { return };
         let gone = change.kind == ChangeKind::Deleted;
-        let scope = scope(&change.resource, &change.object);
+        let scope = scope(change);
         if let Some(scope) = scope.filter(|scope| self.namespaces || matches!(scope, Scope::Kind(_))) {
             if gone {
                 self.ending.remove(&scope);
                 self.retries.forget(&scope);
             } else if item.deleting {
-                let (address, object) = (item.address.clone(), change.object.clone());
+                let (address, object) = (item.address.clone(), change.object().clone());
                 let reported = self.ending.get(&scope).and_then(|ending| ending.reported);
                 self.ending.insert(scope.clone(), Terminating { address, object, reported });
                 self.dirty.insert(scope);
@@ -231,11 +231,11 @@ fn is_held(scope: &Scope, object: &Value) -> bool {
 }
 
 /// Returns the scope that must be empty before the object can be removed.
-fn scope(resource: &Resource, object: &Value) -> Option<Scope> {
-    match (&*resource.group, &*resource.kind) {
-        ("", "Namespace") => Some(Scope::Namespace(object["metadata"]["name"].as_str()?.into())),
+fn scope(change: &Change) -> Option<Scope> {
+    match (&*change.resource.group, &*change.resource.kind) {
+        ("", "Namespace") => Some(Scope::Namespace(change.object()["metadata"]["name"].as_str()?.into())),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            let spec = &object["spec"];
+            let spec = &change.object()["spec"];
             let plural = spec["names"]["plural"].as_str()?;
             Some(Scope::Kind(format!("{}/{plural}", spec["group"].as_str()?)))
         }

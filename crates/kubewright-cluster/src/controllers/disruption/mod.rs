@@ -66,15 +66,14 @@ impl Controller for Disruptions {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         if Kind::POD.is_of(change) {
-            return self.selecting(&change.object);
+            return self.selecting(change.object());
         }
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
-        let gone = change.kind == ChangeKind::Deleted;
         if BUDGET.is_of(change) {
-            if gone {
+            let Some(key) = Key::of(change.object()) else { return Vec::new() };
+            if change.kind == ChangeKind::Deleted {
                 self.budgets.remove(&key);
             } else {
-                self.budgets.insert(key.clone(), change.object.clone());
+                self.budgets.insert(key.clone(), change.object().clone());
             }
             return vec![key];
         }
@@ -82,6 +81,7 @@ impl Controller for Disruptions {
         if !self.owners.take(change) {
             return Vec::new();
         }
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         let budgets = self.budgets.range(Key::first_of(&key.namespace)..).map(|(budget, _)| budget);
         budgets.take_while(|budget| budget.namespace == key.namespace).cloned().collect()
     }

@@ -29,9 +29,9 @@ struct Scaled {
 impl Owners {
     /// Processes a change. Returns whether it changes the scale of an object.
     pub(super) fn take(&mut self, change: &Change) -> bool {
-        let (resource, object) = (&change.resource, &change.object);
-        let kind = (resource.group.to_string(), resource.kind.to_string());
+        let resource = &change.resource;
         let Some(scale) = &resource.scale else { return false };
+        let (kind, object) = ((resource.group.to_string(), resource.kind.to_string()), change.object());
         let key = (kind, text(object, "/metadata/namespace").to_owned(), text(object, "/metadata/name").to_owned());
         if change.kind == ChangeKind::Deleted {
             return self.scaled.remove(&key).is_some();

@@ -40,16 +40,16 @@ impl Controller for StaleDisruptions {
         if !Kind::POD.is_of(change) {
             return Vec::new();
         }
-        let ends = change.kind == ChangeKind::Deleted || !is_target(&change.object);
+        let ends = change.kind == ChangeKind::Deleted || !is_target(change.object());
         if ends && self.pods.is_empty() {
             return Vec::new();
         }
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         if ends {
             self.pods.remove(&key);
             return Vec::new();
         }
-        self.pods.insert(key.clone(), change.object.clone());
+        self.pods.insert(key.clone(), change.object().clone());
         vec![key]
     }
 

@@ -16,9 +16,7 @@ impl World {
 
     fn change(&self, group: &str, plural: &str, object: &Value) -> Change {
         let resource = self.api.registry().find(group, "v1", plural).expect("the kind");
-        let (kind, object) = (ChangeKind::Added, Arc::new(object.clone()));
-        let stored = Value::clone(&object).into();
-        Change { kind, revision: 1, resource, object, stored, previous: None }
+        Change::new(ChangeKind::Added, 1, resource, object.clone().into())
     }
 
     fn put(&mut self, group: &str, plural: &str, object: &Value) {

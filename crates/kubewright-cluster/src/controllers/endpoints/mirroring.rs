@@ -38,7 +38,7 @@ pub(crate) struct Mirroring {
 
 impl Mirroring {
     fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
-        let labels = &change.object["metadata"]["labels"];
+        let labels = &change.object()["metadata"]["labels"];
         let service = labels[SERVICE_NAME].as_str().filter(|_| labels[MANAGED_BY] == MANAGER);
         // A slice may get another label.
         let mut concerned = Vec::new();
@@ -53,7 +53,7 @@ impl Mirroring {
         if let Some(service) = service {
             let owner = Key { namespace, name: service.into() };
             if change.kind != ChangeKind::Deleted {
-                self.slices.entry(owner.clone()).or_default().insert(key.name, change.object.clone());
+                self.slices.entry(owner.clone()).or_default().insert(key.name, change.object().clone());
             }
             concerned.push(owner);
         }
@@ -78,17 +78,18 @@ impl Controller for Mirroring {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        if ![SERVICE, ENDPOINTS, SLICE].iter().any(|kind| kind.is_of(change)) {
+            return Vec::new();
+        }
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         if SERVICE.is_of(change) {
             put(&mut self.services, &key, change);
             vec![key]
         } else if ENDPOINTS.is_of(change) {
             put(&mut self.endpoints, &key, change);
             vec![key]
-        } else if SLICE.is_of(change) {
-            self.take_slice(key, change)
         } else {
-            Vec::new()
+            self.take_slice(key, change)
         }
     }
 

@@ -56,7 +56,7 @@ impl Endpoints {
 
     /// Returns the services that select a pod, or have selected it before the change.
     fn concerned(&self, change: &Change) -> Vec<Key> {
-        let namespace = text(&change.object, "/metadata/namespace");
+        let namespace = text(change.object(), "/metadata/namespace");
         let selects = |selector: LabelSelector| {
             let mut versions = change.previous.iter().chain([&change.stored]);
             versions.any(|version| selector.matches(|key| version.label(key)))
@@ -70,7 +70,7 @@ impl Endpoints {
     }
 
     fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
-        let labels = &change.object["metadata"]["labels"];
+        let labels = &change.object()["metadata"]["labels"];
         let service = labels[SERVICE_NAME].as_str().filter(|_| labels[MANAGED_BY] == MANAGER);
         let Some(service) = service else { return Vec::new() };
         let service = Key { namespace: key.namespace, name: service.into() };
@@ -81,7 +81,7 @@ impl Endpoints {
                 self.slices.remove(&service);
             }
         } else {
-            slices.insert(key.name, change.object.clone());
+            slices.insert(key.name, change.object().clone());
         }
         vec![service]
     }
@@ -91,7 +91,7 @@ fn put(objects: &mut BTreeMap<Key, Arc<Value>>, key: &Key, change: &Change) {
     if change.kind == ChangeKind::Deleted {
         objects.remove(key);
     } else {
-        objects.insert(key.clone(), change.object.clone());
+        objects.insert(key.clone(), change.object().clone());
     }
 }
 
@@ -104,17 +104,18 @@ impl Controller for Endpoints {
         if Kind::POD.is_of(change) {
             return self.concerned(change);
         }
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        if ![SERVICE, ENDPOINTS, SLICE].iter().any(|kind| kind.is_of(change)) {
+            return Vec::new();
+        }
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         if SERVICE.is_of(change) {
             put(&mut self.services, &key, change);
             vec![key]
         } else if ENDPOINTS.is_of(change) {
             put(&mut self.endpoints, &key, change);
             vec![key]
-        } else if SLICE.is_of(change) {
-            self.take_slice(key, change)
         } else {
-            Vec::new()
+            self.take_slice(key, change)
         }
     }
 

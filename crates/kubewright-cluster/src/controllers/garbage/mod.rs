@@ -110,7 +110,7 @@ impl Collector {
         if change.resource.kind.as_ref() == "CustomResourceDefinition" {
             self.graph.kinds_changed();
         }
-        let Some(object) = object(&change.resource, &change.object) else { return };
+        let Some(object) = object(&change.resource, &change.stored.outline()) else { return };
         self.settled.remove(&object.uid);
         if change.kind == ChangeKind::Deleted {
             self.retries.forget(&object.uid);

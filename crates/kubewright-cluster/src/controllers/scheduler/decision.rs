@@ -66,15 +66,14 @@ impl Scheduler {
     /// Processes a change, and returns the affected pods, the most important first.
     pub(super) fn take(&mut self, change: &Change) -> Vec<PodKey> {
         let gone = change.kind == ChangeKind::Deleted;
-        let object = &change.object;
         match &*change.resource.storage {
-            "/pods" => self.take_pod(object, &change.stored, gone),
-            "/nodes" => self.take_node(object, gone),
-            "/namespaces" => self.take_namespace(object, gone),
-            "/persistentvolumeclaims" => self.take_claim(object, gone),
-            "/persistentvolumes" => self.take_volume(object, gone),
+            "/pods" => self.take_pod(change.object(), &change.stored, gone),
+            "/nodes" => self.take_node(change.object(), gone),
+            "/namespaces" => self.take_namespace(change.object(), gone),
+            "/persistentvolumeclaims" => self.take_claim(change.object(), gone),
+            "/persistentvolumes" => self.take_volume(change.object(), gone),
             "policy/poddisruptionbudgets" => {
-                keep(&mut self.state.budgets, object, gone);
+                keep(&mut self.state.budgets, change.object(), gone);
                 Vec::new()
             }
             _ => Vec::new(),

@@ -35,7 +35,7 @@ impl Controller for StaleRequests {
         if !REQUEST.is_of(change) {
             return Vec::new();
         }
-        learn(&mut self.0, &change.object, change.kind == ChangeKind::Deleted)
+        learn(&mut self.0, change.object(), change.kind == ChangeKind::Deleted)
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {

@@ -96,7 +96,7 @@ impl Controller for SigningRequests {
         if !REQUEST.is_of(change) {
             return Vec::new();
         }
-        learn(&mut self.requests, &change.object, change.kind == ChangeKind::Deleted)
+        learn(&mut self.requests, change.object(), change.kind == ChangeKind::Deleted)
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {

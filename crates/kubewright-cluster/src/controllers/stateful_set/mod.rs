@@ -97,7 +97,7 @@ impl Controller for StatefulSets {
 impl StatefulSets {
     /// Processes a change of a claim, and returns the sets that use the claim.
     fn take_claim(&mut self, change: &Change) -> Vec<Key> {
-        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        let Some(key) = Key::of(change.object()) else { return Vec::new() };
         // The name ends with those of the set and the ordinal, but both the template's and the set's may contain dashes.
         let stem = key.name.rsplit_once('-').map_or("", |(stem, _)| stem);
         let ends = stem.match_indices('-').map(|(at, _)| &stem[at + 1..]);
@@ -106,7 +106,7 @@ impl StatefulSets {
         if change.kind == ChangeKind::Deleted {
             self.claims.remove(&key);
         } else {
-            self.claims.insert(key, change.object.clone());
+            self.claims.insert(key, change.object().clone());
         }
         affected
     }

@@ -123,7 +123,10 @@ impl Controller for Volumes {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let (object, gone) = (&change.object, change.kind == ChangeKind::Deleted);
+        if ![Kind::VOLUME, CLASS, Kind::CLAIM, Kind::POD].iter().any(|kind| kind.is_of(change)) {
+            return Vec::new();
+        }
+        let (object, gone) = (change.object(), change.kind == ChangeKind::Deleted);
         if Kind::VOLUME.is_of(change) {
             return self.take_volume(object, gone);
         }
@@ -137,13 +140,7 @@ impl Controller for Volumes {
             return self.unbound().collect();
         }
         let Some(key) = Key::of(object) else { return Vec::new() };
-        if Kind::CLAIM.is_of(change) {
-            self.take_claim(key, object, gone)
-        } else if Kind::POD.is_of(change) {
-            self.take_pod(key, object, gone)
-        } else {
-            Vec::new()
-        }
+        if Kind::CLAIM.is_of(change) { self.take_claim(key, object, gone) } else { self.take_pod(key, object, gone) }
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {

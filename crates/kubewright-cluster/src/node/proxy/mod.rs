@@ -76,23 +76,23 @@ impl Proxy {
     /// Processes a change, and returns the affected service.
     fn take(&mut self, change: &Change) -> Option<Key> {
         let key = match &*change.resource.storage {
-            "/services" | "discovery.k8s.io/endpointslices" => Key::of(&change.object)?,
+            "/services" | "discovery.k8s.io/endpointslices" => Key::of(change.object())?,
             _ => return None,
         };
         let gone = change.kind == ChangeKind::Deleted;
         if &*change.resource.storage == "/services" {
             match gone {
                 true => self.services.remove(&key),
-                false => self.services.insert(key.clone(), change.object.clone()),
+                false => self.services.insert(key.clone(), change.object().clone()),
             };
             return Some(key);
         }
-        let name = change.object["metadata"]["labels"]["kubernetes.io/service-name"].as_str()?;
+        let name = change.object()["metadata"]["labels"]["kubernetes.io/service-name"].as_str()?;
         let service = Key { namespace: key.namespace, name: name.into() };
         let slices = self.slices.entry(service.clone()).or_default();
         match gone {
             true => slices.remove(&key.name),
-            false => slices.insert(key.name, change.object.clone()),
+            false => slices.insert(key.name, change.object().clone()),
         };
         if slices.is_empty() {
             self.slices.remove(&service);
