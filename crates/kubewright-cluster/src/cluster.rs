@@ -49,7 +49,7 @@ use crate::{
         resource_quota::ResourceQuotas,
         scheduler,
         selection::Controllers,
-        signing::{SigningRequests, cleaner::StaleRequests},
+        signing::{SigningRequests, approver::Approvals, cleaner::StaleRequests},
         stateful_set::StatefulSets,
         taint_eviction::TaintEvictions,
         volume_binder::{self, Volumes},
@@ -515,6 +515,7 @@ impl Cluster {
             self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
         }
         let signing = SigningRequests::new(api.certificate_authority(), random.clone());
+        self.control(selected, "certificatesigningrequest-approving-controller", clock, Approvals::default());
         self.control(selected, "certificatesigningrequest-cleaner-controller", clock, StaleRequests::default());
         self.control(selected, "certificatesigningrequest-signing-controller", clock, signing);
         let pods = || self.informer.pods();

@@ -31,6 +31,10 @@ const CONCURRENCY: usize = 32;
 /// The number of pods of one plan that are created concurrently.
 const WRITES: usize = 64;
 
+/// Reviews of what a user may do.
+const REVIEW: Kind =
+    Kind { group: "authorization.k8s.io", kind: "SubjectAccessReview", plural: "subjectaccessreviews" };
+
 /// A namespace and a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
@@ -131,6 +135,8 @@ pub(crate) enum Step {
     CreateReported(ObjectPath, Value, Report),
     /// Merge a patch into an object or its subresource.
     Merge(ObjectPath, &'static str, Value),
+    /// Merge the first patch whose review of access, an object to create, allows it. Without one, the step fails.
+    MergeFirstAllowed(ObjectPath, &'static str, Vec<(Value, Value)>),
     /// Merge a patch into a scale, and record an event about the result.
     MergeReported(ObjectPath, &'static str, Value, Report),
     /// Apply a configuration with force, as a field manager.
@@ -328,6 +334,10 @@ impl Worker {
                 Step::Merge(address, subresource, patch) => {
                     self.client.merge(address, subresource, patch).await.map_err(|error| (StepKind::Other, error))?;
                 }
+                Step::MergeFirstAllowed(address, subresource, reviews) => {
+                    let merged = self.merge_first_allowed(address, subresource, reviews).await;
+                    merged.map_err(|error| (StepKind::Other, error))?;
+                }
                 Step::MergeReported(address, subresource, patch, report) => {
                     let result = self.client.merge(address, subresource, patch).await.map(drop);
                     self.report(regarding, report, result).map_err(|error| (StepKind::Scale, error))?;
@@ -354,6 +364,20 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    async fn merge_first_allowed(
+        &self,
+        address: &ObjectPath,
+        subresource: &str,
+        reviews: &[(Value, Value)],
+    ) -> Result<(), kube::Error> {
+        for (review, patch) in reviews {
+            if self.client.create(&REVIEW.address("", ""), "", review).await?["status"]["allowed"] == true {
+                return self.client.merge(address, subresource, patch).await.map(drop);
+            }
+        }
+        Err(kube::Error::Service("the subject access review was not approved".into()))
     }
 
     async fn create_pods(&self, regarding: &[String; 5], pods: &[Value]) -> Result<(), kube::Error> {

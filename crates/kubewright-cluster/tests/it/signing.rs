@@ -4,27 +4,35 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::api::{
     authentication::v1::SelfSubjectReview,
     certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use kubewright_apiserver::UserInfo;
 use kubewright_cluster::{Cluster, Endpoint};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
 use crate::{bare, wire};
 
+/// Returns a new key, and a request of a certificate for it.
+fn signed(organization: &str, name: &str) -> (KeyPair, String) {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    (key, pem)
+}
+
 /// Requests a certificate of a client for a new key, approves the request, and returns the key and the status with the
 /// result.
 async fn request(cluster: &Cluster, usage: &str) -> (KeyPair, CertificateSigningRequestStatus) {
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "dev");
-    params.distinguished_name.push(DnType::CommonName, "jane");
-    let key = KeyPair::generate().expect("a key");
-    let pem = params.serialize_request(&key).expect("a request").pem().expect("PEM");
+    let (key, pem) = signed("dev", "jane");
     let object = json!({
         "metadata": {"name": "jane"},
         "spec": {
@@ -81,5 +89,54 @@ async fn a_request_that_the_signer_does_not_sign_fails() {
     let failed = conditions.iter().find(|condition| condition.type_ == "Failed").expect("a failure");
     assert_eq!(failed.reason.as_deref(), Some("SignerValidationFailure"));
     assert_eq!(failed.message.as_deref(), Some("invalid usage for client certificate: server auth"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn nodes_get_their_certificates_if_their_requesters_may() {
+    let cluster = bare().await;
+    let signer = "kubernetes.io/kube-apiserver-client-kubelet";
+    let request = |name: &str| {
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "signerName": signer, "usages": ["digital signature", "client auth"],
+                "request": STANDARD.encode(signed("system:nodes", "system:node:n").1),
+            },
+        });
+        serde_json::from_value::<CertificateSigningRequest>(object).expect("a request")
+    };
+    let rules =
+        json!({"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]});
+    let bind = async |name: &str, group: &str| {
+        let binding = json!({
+            "metadata": {"name": group}, "roleRef": {"kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "Group", "name": group}],
+        });
+        let binding = serde_json::from_value::<ClusterRoleBinding>(binding).expect("a binding");
+        Api::all(cluster.client()).create(&PostParams::default(), &binding).await.expect("bound");
+    };
+    let requesters = json!({"metadata": {"name": "requesters"}, "rules": [rules]});
+    let requesters: ClusterRole = serde_json::from_value(requesters).expect("a role");
+    Api::all(cluster.client()).create(&PostParams::default(), &requesters).await.expect("created");
+    bind("requesters", "system:authenticated").await;
+    let node = UserInfo::new("system:node:n", ["system:nodes", "system:authenticated"]);
+    let stranger = UserInfo::new("jane", ["system:authenticated"]);
+    for (name, user) in [("node", node), ("stranger", stranger)] {
+        let requests = Api::all(cluster.api().client_of(user));
+        requests.create(&PostParams::default(), &request(name)).await.expect("created");
+    }
+    bind("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes").await;
+    let is_issued = |request: &&CertificateSigningRequest| {
+        request.status.as_ref().is_some_and(|status| status.certificate.is_some())
+    };
+    let found = cluster.expect(|all: &[&CertificateSigningRequest]| all.iter().any(is_issued)).await.expect("issued");
+    let issued: Vec<_> = found.iter().filter(is_issued).map(|request| request.metadata.name.as_deref()).collect();
+    assert_eq!(issued, [Some("node")]);
+    let conditions = found.iter().find(is_issued).and_then(|request| request.status.clone()?.conditions);
+    let approved = conditions.expect("conditions").remove(0);
+    assert_eq!((&*approved.type_, approved.reason.as_deref()), ("Approved", Some("AutoApproved")));
+    let message = "Auto approving self kubelet client certificate after SubjectAccessReview.";
+    assert_eq!(approved.message.as_deref(), Some(message));
     cluster.shutdown().await;
 }

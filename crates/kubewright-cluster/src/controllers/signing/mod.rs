@@ -1,6 +1,7 @@
 //! The certificates of approved signing requests
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>).
 
+pub(crate) mod approver;
 pub(crate) mod cleaner;
 mod signer;
 #[cfg(test)]

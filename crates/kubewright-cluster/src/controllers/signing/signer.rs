@@ -113,6 +113,11 @@ fn check_kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Resul
     Ok(())
 }
 
+/// Returns the common name of the requester.
+pub(super) fn common_name(request: &CertificateRequest) -> String {
+    subject(request).1
+}
+
 /// Returns the organizations and the common name of the requester.
 fn subject(request: &CertificateRequest) -> (Vec<String>, String) {
     let attributes = request.subject_attributes().unwrap_or_default();

@@ -5,14 +5,14 @@ use rustls::pki_types::CertificateDer;
 
 use super::*;
 
-const NOW: &str = "2026-01-02T00:00:00Z";
+pub(super) const NOW: &str = "2026-01-02T00:00:00Z";
 
-fn at(text: &str) -> Timestamp {
+pub(super) fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
 /// Returns the content of a request of a subject for alternative names.
-fn content(organization: &str, name: &str, names: Vec<SanType>) -> String {
+pub(super) fn content(organization: &str, name: &str, names: Vec<SanType>) -> String {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
     params.distinguished_name = Default::default();
     params.distinguished_name.push(DnType::OrganizationName, organization);
@@ -22,7 +22,7 @@ fn content(organization: &str, name: &str, names: Vec<SanType>) -> String {
     STANDARD.encode(params.serialize_request(&key).expect("a request").pem().expect("PEM"))
 }
 
-fn request(signer: &str, usages: &[&str], content: &str) -> Value {
+pub(super) fn request(signer: &str, usages: &[&str], content: &str) -> Value {
     json!({
         "metadata": {"name": "r", "uid": "u", "resourceVersion": "7", "creationTimestamp": NOW},
         "spec": {"signerName": format!("kubernetes.io/{signer}"), "usages": usages, "request": content},
