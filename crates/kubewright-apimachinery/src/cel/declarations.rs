@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     check::{Environment, Expected, Fields, REQUEST, Type},
-    program,
+    program::{self, Typed},
 };
 
 /// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be of any
@@ -69,11 +69,11 @@ impl PolicyDeclarations {
     ///
     /// # Errors
     /// The reason why Kubernetes refuses the expression. The variable is declared in any case.
-    pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), String> {
+    pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), Refusal> {
         let found = self.type_of(expression);
-        let of = found.as_ref().map_or(Type::Dyn, Type::clone);
+        let of = found.as_ref().map_or(Type::Dyn, |found| found.of.clone());
         self.variables.insert(name.to_owned(), of);
-        found.map(drop)
+        found?.finished()
     }
 
     /// Checks an expression.
@@ -81,17 +81,38 @@ impl PolicyDeclarations {
     /// # Errors
     /// The reason why Kubernetes refuses the expression: it can't be parsed, uses undeclared variables or fields, or is of another type than
     /// expected.
-    pub fn check(&self, expression: &str, expected: Expected) -> Result<(), String> {
+    pub fn check(&self, expression: &str, expected: Expected) -> Result<(), Refusal> {
         let found = self.type_of(expression)?;
-        expected.accept(&found)
+        expected.accept(&found.of).map_err(Refusal::Expression)?;
+        found.finished()
     }
 
-    fn type_of(&self, expression: &str) -> Result<Type, String> {
+    fn type_of(&self, expression: &str) -> Result<Typed, Refusal> {
         let mut environment = self.environment.clone();
         if !self.variables.is_empty() {
             let fields = Fields { name: "kubernetes.variables", fields: self.variables.clone() };
             environment = environment.with("variables", Type::Object(Arc::new(fields)));
         }
-        program::type_of(expression, &environment).map_err(|why| format!("compilation failed: {why}"))
+        let found = program::type_of(expression, &environment);
+        found.map_err(|why| Refusal::Expression(format!("compilation failed: {why}")))
+    }
+}
+
+/// The reason why Kubernetes refuses an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The expression can't be parsed, or has a wrong type or parts with wrong types.
+    Expression(String),
+    /// No program can be made of the expression, because a literal in it isn't a pattern. Kubernetes calls this an internal error.
+    Program(String),
+}
+
+impl Typed {
+    /// Returns an error if no program can be made of the expression.
+    fn finished(self) -> Result<(), Refusal> {
+        match self.malformed_pattern {
+            Some(why) => Err(Refusal::Program(format!("program instantiation failed: {why}"))),
+            None => Ok(()),
+        }
     }
 }

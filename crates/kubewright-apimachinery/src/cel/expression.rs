@@ -12,6 +12,7 @@ use kube_cel::cel::{
 use regex::Regex;
 
 use super::{macros::INSERT, message};
+use crate::pattern;
 
 /// The first segments of the library's qualified names, such as `math` in `math.abs`.
 pub(super) const NAMESPACES: [&str; 9] =
@@ -138,7 +139,14 @@ impl Expression {
     /// Compiles the parser's tree. Messages (`Type{field: value}`) exist only where `messages` is set, in mutating
     /// admission policies.
     pub(super) fn compile(tree: &IdedExpr, messages: bool) -> Result<Self, String> {
-        Compiler { locals: Vec::new(), messages }.expression(tree)
+        Compiler { locals: Vec::new(), messages, malformed: None }.expression(tree)
+    }
+
+    /// Returns Go's error about the first literal in a tree that is used as a pattern and isn't one.
+    pub(super) fn malformed_pattern(tree: &IdedExpr, messages: bool) -> Result<Option<String>, String> {
+        let mut compiler = Compiler { locals: Vec::new(), messages, malformed: None };
+        compiler.expression(tree)?;
+        Ok(compiler.malformed)
     }
 
     fn constant(&self) -> Option<&Value> {
@@ -153,6 +161,8 @@ impl Expression {
 struct Compiler<'t> {
     locals: Vec<&'t str>,
     messages: bool,
+    /// The error about the first malformed pattern.
+    malformed: Option<String>,
 }
 
 impl<'t> Compiler<'t> {
@@ -308,7 +318,12 @@ impl<'t> Compiler<'t> {
         }
         let method = target.is_some();
         let arguments = target.into_iter().chain(&call.args).map(|argument| self.expression(argument));
-        let arguments = arguments.collect::<Result<_, _>>()?;
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        if let ("matches" | "find" | "findAll", Some(Expression::Constant(Value::String(pattern)))) =
+            (&*function, arguments.get(1))
+        {
+            self.malformed = self.malformed.take().or_else(|| pattern::check(pattern).err());
+        }
         Ok(Expression::Call(Box::new(Call { function, method, arguments, pattern: OnceLock::new() })))
     }
 }

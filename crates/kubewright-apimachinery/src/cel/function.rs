@@ -108,10 +108,7 @@ impl<'e> Evaluation<'e> {
 
     /// Returns the compiled form of a pattern.
     fn pattern(&mut self, call: &'e Call, pattern: &Arc<String>) -> Result<Arc<Regex>, Failure> {
-        let compile = |limit| {
-            let compiled = pattern::compile(pattern, limit);
-            compiled.map(Arc::new).map_err(|why| format!("invalid regular expression: {why}"))
-        };
+        let compile = |limit| pattern::compile(pattern, limit).map(Arc::new);
         let compiled = if let Some(Expression::Constant(_)) = call.arguments.get(1) {
             call.pattern.get_or_init(|| compile(None)).clone()
         } else if let Some(known) = self.patterns.get(pattern) {
@@ -122,7 +119,10 @@ impl<'e> Evaluation<'e> {
             self.patterns.insert(pattern.clone(), compiled.clone());
             compiled
         };
-        compiled.map_err(Failure::Error)
+        compiled.map_err(|why| match &*call.function {
+            "matches" => Failure::Error(why),
+            _ => Failure::Error(format!("Illegal regex: {why}")),
+        })
     }
 }
 

@@ -4,12 +4,14 @@
 //! The expansions are cel-go's (`ext/comprehensions.go`, `ext/lists.go`, `cel/library.go`), since costs count their parts.
 //! The checker sees the calls, because only these are in the text.
 
+use std::borrow::Cow;
+
 use kube_cel::cel::{
     IdedExpr,
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, operators},
 };
 
-use super::expression::ACCUMULATOR;
+use super::{expression::ACCUMULATOR, positions::Tokens};
 
 /// The function that inserts into the accumulator of a comprehension that makes a map.
 pub(super) const INSERT: &str = "cel.@mapInsert";
@@ -19,6 +21,11 @@ pub(super) const SORT: &str = "@sortByAssociatedKeys";
 const UNUSED: &str = "#unused";
 /// The variable that holds the list of `sortBy`.
 const SORTED: &str = "@__sortBy_input__";
+
+/// A macro of two variables, which the parser knows with one, too.
+const EXISTS_ONE: &str = "existsOne";
+/// The name under which the parser doesn't know it, of the same length.
+const UNKNOWN_EXISTS_ONE: &str = "existsOn_";
 
 /// The greatest number of parts of an expression after its expansion. `optMap` doubles its target.
 const PARTS: usize = 20_000;
@@ -45,7 +52,7 @@ impl Macro {
         let found = match (call.func_name.as_str(), call.args.len()) {
             ("all", 3) => Self::All,
             ("exists", 3) => Self::Exists,
-            ("existsOne" | "exists_one", 3) => Self::ExistsOne,
+            (UNKNOWN_EXISTS_ONE | "exists_one", 3) => Self::ExistsOne,
             ("transformList", 3 | 4) => Self::TransformList,
             ("transformMap", 3 | 4) => Self::TransformMap,
             ("transformMapEntry", 3 | 4) => Self::TransformMapEntry,
@@ -74,6 +81,32 @@ impl Macro {
             _ => "argument must be a simple name",
         }
     }
+}
+
+/// Returns an expression in which what only the parser takes for a macro has another name of the same length: `existsOne` with one
+/// variable.
+pub(super) fn without_parsers_own(text: &str) -> Cow<'_, str> {
+    if !text.contains(EXISTS_ONE) {
+        return text.into();
+    }
+    let (mut renamed, mut rest) = (String::with_capacity(text.len()), text);
+    for at in Tokens::new(text).calls_of(EXISTS_ONE) {
+        let (before, after) = rest.split_at(at + rest.len() - text.len());
+        renamed += before;
+        renamed += UNKNOWN_EXISTS_ONE;
+        rest = &after[EXISTS_ONE.len()..];
+    }
+    (renamed + rest).into()
+}
+
+/// Returns a message about such an expression with the names of the original one.
+pub(super) fn with_parsers_own(message: &str) -> String {
+    message.replace(UNKNOWN_EXISTS_ONE, EXISTS_ONE)
+}
+
+/// Returns the name of a function in the text of an expression.
+pub(super) fn name_in_text(function: &str) -> &str {
+    if function == UNKNOWN_EXISTS_ONE { EXISTS_ONE } else { function }
 }
 
 /// Expands all macros in a tree.

@@ -21,6 +21,7 @@ mod match_conditions;
 mod message;
 mod nesting;
 mod policy;
+mod positions;
 mod program;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ pub(crate) mod value;
 pub use self::{
     authorizer::{AccessCheck, AccessDecision, Authorize},
     check::Expected,
-    declarations::PolicyDeclarations,
+    declarations::{PolicyDeclarations, Refusal},
     match_conditions::MatchConditions,
     policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
 };
@@ -38,5 +39,5 @@ pub(crate) use self::{
     cost::{Budget, Pace},
     estimate::SizeLimits,
     library::convert,
-    program::{Checked, Error, LazyProgram, Program, check_rule, type_of},
+    program::{Checked, Error, LazyProgram, Program, Typed, check_rule, type_of},
 };

@@ -27,13 +27,22 @@ const STACK: usize = 48 * 1024 * 1024;
 
 const UNPARSABLE: &str = "the expression cannot be parsed";
 
+/// The type of an expression.
+#[derive(Debug)]
+pub(crate) struct Typed {
+    pub(crate) of: Type,
+    /// The error of Go about a literal that isn't a pattern, although it is used as one. Kubernetes makes a program of an expression after
+    /// it has checked its type, and only finds these errors then.
+    pub(crate) malformed_pattern: Option<String>,
+}
+
 /// Checks an expression, and returns its type.
-pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Type, String> {
+pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Typed, String> {
     with_tree(text, |mut tree| {
-        let found = check::check(&tree, text, environment)?;
+        let of = check::check(&tree, text, environment)?;
         macros::expand(&mut tree)?;
-        Expression::compile(&tree, environment.has_messages())?;
-        Ok(found)
+        let malformed_pattern = Expression::malformed_pattern(&tree, environment.has_messages())?;
+        Ok(Typed { of, malformed_pattern })
     })
 }
 
@@ -41,6 +50,8 @@ pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Type, Str
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) of: Type,
+    /// That of [`Typed`].
+    pub(crate) malformed_pattern: Option<String>,
     /// The greatest cost of an evaluation, in units.
     pub(crate) cost: u64,
     /// True if the rule mentions `oldSelf`.
@@ -52,9 +63,9 @@ pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLim
     with_tree(text, |mut tree| {
         let of = check::check(&tree, text, environment)?;
         macros::expand(&mut tree)?;
-        Expression::compile(&tree, environment.has_messages())?;
+        let malformed_pattern = Expression::malformed_pattern(&tree, environment.has_messages())?;
         let mentions_old = tree.references().has_variable("oldSelf");
-        Ok(Checked { of, cost: estimate::greatest_cost(&tree, environment, limits), mentions_old })
+        Ok(Checked { of, malformed_pattern, cost: estimate::greatest_cost(&tree, environment, limits), mentions_old })
     })
 }
 
@@ -62,9 +73,10 @@ pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLim
 fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
     let parse = || {
         // The parser is third-party code and the text is untrusted, so a panic is caught.
-        let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(text))
+        let text = macros::without_parsers_own(text);
+        let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(&text))
             .map_err(|_| UNPARSABLE.to_owned())?
-            .map_err(|errors| errors.to_string().trim().to_owned())?;
+            .map_err(|errors| macros::with_parsers_own(errors.to_string().trim()))?;
         act(tree)
     };
     let depth = nesting::check(text)?;

@@ -90,8 +90,9 @@ fn errors() {
         ("sets.absent([])", "undeclared reference"),
         ("{[1]: 1}", "unsupported key type"),
         ("K{a: 1}", "undeclared reference to 'K'"),
-        ("'a'.matches('(')", "invalid regular expression"),
-        ("'a'.matches(self.name + '(')", "invalid regular expression"),
+        ("'a'.matches('(')", "error parsing regexp: missing closing ): `(`"),
+        ("'a'.matches(self.name + '(')", "error parsing regexp: missing closing )"),
+        ("'a'.find(self.name + '[')", "Illegal regex: error parsing regexp: missing closing ]: `[`"),
         ("[1].join()", "no such overload"),
         ("optional.none().value()", "optional.none() dereference"),
     ] {

@@ -106,3 +106,48 @@ async fn a_costly_update_lets_other_requests_run() {
     assert!(refused.text.contains("running out of cost budget"), "{}", refused.text);
     assert_eq!(send(&api, &format!("GET {ranges}/r"), &[], "").await.json()["spec"]["list"], json!([1, 1, 1]));
 }
+
+/// The messages are those of Kubernetes 1.36.3.
+#[tokio::test]
+async fn malformed_patterns_are_refused() {
+    let (api, _) = start();
+    let cause = async |path: &str, object: Value| {
+        let line = format!("POST /apis/{path}?dryRun=All");
+        let refused = send(&api, &line, &[], object.to_string()).await.expect_code(422).json();
+        let causes = refused["details"]["causes"].as_array().unwrap().clone();
+        let [cause] = causes.as_slice() else { panic!("{refused}") };
+        let text = |field: &str| cause[field].as_str().unwrap().to_owned();
+        (text("reason"), text("message"))
+    };
+    let rule = async |rule: Value| {
+        let mut definition = definition("true");
+        *definition.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap() = json!({
+            "type": "object", "properties": {"s": {"type": "string", "maxLength": 10}}, "x-kubernetes-validations": [rule],
+        });
+        let (reason, message) = cause("apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+        assert_eq!(reason, "FieldValueInvalid");
+        message.rsplit_once("}: ").unwrap().1.to_owned()
+    };
+    let why = "error parsing regexp: missing closing ]: `[`";
+    let found = rule(json!({"rule": "self.s.find('[') == ''", "messageExpression": "self.s.find('(')"})).await;
+    assert_eq!(found, format!("program instantiation failed: {why}"));
+    let found = rule(json!({"rule": "true", "messageExpression": "self.s.find('[')"})).await;
+    assert_eq!(found, format!("messageExpression instantiation failed: {why}"));
+    let found = rule(json!({"rule": "self.s.find('[')"})).await;
+    assert_eq!(found, "cel expression must evaluate to a bool");
+
+    let policy = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+            }]},
+            "validations": [{"expression": "matches(object.metadata.name, '[')"}],
+        },
+    });
+    let (reason, message) = cause("admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy).await;
+    assert_eq!(
+        (reason, message),
+        ("InternalError".into(), format!("Internal error: program instantiation failed: {why}"))
+    );
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{
-    cel::{Expected, PolicyDeclarations},
+    cel::{Expected, PolicyDeclarations, Refusal},
     schema::rules,
 };
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
@@ -46,7 +46,9 @@ impl PolicyStatuses {
             for field in ["expression", "messageExpression"] {
                 let expression = text(validation, &format!("/{field}"));
                 let found = declared.iter().filter_map(|(kind, declarations)| {
-                    let why = declarations.check(expression, Expected::Any).err()?;
+                    let Err(Refusal::Expression(why)) = declarations.check(expression, Expected::Any) else {
+                        return None;
+                    };
                     let why = why.strip_prefix("compilation failed: ").unwrap_or(&why);
                     Some(format!("{kind}: {why}"))
                 });

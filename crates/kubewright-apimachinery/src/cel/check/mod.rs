@@ -6,7 +6,6 @@
 
 mod environment;
 mod overloads;
-mod positions;
 mod types;
 
 use kube_cel::cel::{
@@ -23,12 +22,13 @@ pub(crate) use self::{
     types::{Fields, Type},
 };
 pub(in crate::cel) use self::{environment::REQUEST, overloads::resolve};
-use self::{overloads::NoOverload, positions::Tokens, types::Bindings};
+use self::{overloads::NoOverload, types::Bindings};
 use super::{
     expression::{ACCUMULATOR, NAMESPACES, TYPES},
     library::convert,
-    macros::{INSERT, Macro, SORT},
+    macros::{INSERT, Macro, SORT, name_in_text},
     message::{JSON_PATCH, OBJECT},
+    positions::Tokens,
 };
 use crate::pattern;
 
@@ -321,7 +321,7 @@ impl<'e> Checker<'e, '_> {
         if let Some((found, target)) = Macro::of(call) {
             return self.macro_call(found, target, call);
         }
-        let mut name = call.func_name.clone();
+        let mut name = name_in_text(&call.func_name).to_owned();
         let mut arguments = Vec::with_capacity(call.args.len() + 1);
         let mut method = false;
         if let Some(target) = &call.target {
@@ -341,7 +341,7 @@ impl<'e> Checker<'e, '_> {
                 }
             }
         }
-        self.tokens.after(&call.func_name);
+        self.tokens.after(name_in_text(&call.func_name));
         let at = self.tokens.after("(");
         for (place, argument) in call.args.iter().enumerate() {
             arguments.push(match &argument.expr {

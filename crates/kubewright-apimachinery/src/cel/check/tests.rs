@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::cel::{PolicyDeclarations, program};
+use crate::cel::{PolicyDeclarations, Refusal, program};
 
 /// The environment of a rule on an object with some fields.
 fn environment() -> Environment {
@@ -26,7 +26,7 @@ fn environment() -> Environment {
 
 #[track_caller]
 fn accepts(text: &str, expect: &str) {
-    let found = program::type_of(text, &environment()).map(|found| found.to_string());
+    let found = program::type_of(text, &environment()).map(|found| found.of.to_string());
     assert_eq!(found.as_deref(), Ok(expect), "{text}");
 }
 
@@ -156,20 +156,19 @@ fn expressions_of_policies_are_checked() {
     assert_eq!(policy.declare("small", "object.spec.replicas < 5"), Ok(()));
     assert!(policy.declare("bad", "nothing").is_err());
     let check = |text: &str, expected| policy.check(text, expected);
+    let refused = |why: &str| Err(Refusal::Expression(why.to_owned()));
     assert_eq!(check("variables.small && request.userInfo.groups.exists(g, g == 'x')", Expected::Bool), Ok(()));
     assert_eq!(
         check("variables.bad && authorizer.group('').resource('pods').check('get').allowed()", Expected::Bool),
         Ok(())
     );
-    assert_eq!(check("object.spec.flag", Expected::Bool), Err("must evaluate to bool but got dyn".into()));
-    assert_eq!(check("1", Expected::String), Err("must evaluate to string but got int".into()));
+    assert_eq!(check("object.spec.flag", Expected::Bool), refused("must evaluate to bool but got dyn"));
+    assert_eq!(check("1", Expected::String), refused("must evaluate to string but got int"));
     assert_eq!(check("null", Expected::StringOrNull), Ok(()));
-    assert_eq!(
-        check("1", Expected::StringOrNull),
-        Err("must evaluate to one of [string null_type] but got int".into())
-    );
+    assert_eq!(check("1", Expected::StringOrNull), refused("must evaluate to one of [string null_type] but got int"));
     let first = |text: &str, on: &PolicyDeclarations| {
-        on.check(text, Expected::Any).expect_err("refused").lines().next().unwrap_or_default().to_owned()
+        let Err(Refusal::Expression(why)) = on.check(text, Expected::Any) else { panic!("{text} isn't refused") };
+        why.lines().next().unwrap_or_default().to_owned()
     };
     let undeclared = |name: &str| {
         format!("compilation failed: ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')")
@@ -185,9 +184,9 @@ fn expressions_of_policies_are_checked() {
     let patches = |text: &str| policy.with_messages().check(text, Expected::Patches);
     assert_eq!(patches("[JSONPatch{op: 'add', path: '/' + jsonpatch.escapeKey('a'), value: object.x}]"), Ok(()));
     assert_eq!(patches("object.x ? [] : [JSONPatch{op: 'add'}]"), Ok(()));
-    assert_eq!(patches("[1]"), Err("must evaluate to list(JSONPatch) but got list(int)".into()));
+    assert_eq!(patches("[1]"), refused("must evaluate to list(JSONPatch) but got list(int)"));
     let object = policy.with_messages().check("object", Expected::Object);
-    assert_eq!(object, Err("must evaluate to Object but got dyn".into()));
+    assert_eq!(object, refused("must evaluate to Object but got dyn"));
 }
 
 /// The errors are those of Kubernetes 1.36.3.
@@ -202,4 +201,38 @@ fn literals_are_checked_last() {
     let why = program::type_of(both, &environment()).expect_err("it is refused");
     assert!(why.contains("1:5: expected type 'int' but found 'string'"), "{why}");
     assert!(why.contains("1:33: invalid duration argument"), "{why}");
+}
+
+/// Kubernetes makes a program of an expression only after its type is known to be right. The errors are those of 1.36.3.
+#[test]
+fn literals_that_are_no_patterns_are_found() {
+    let check = |text: &str, expect: Option<&str>| {
+        let found = program::type_of(text, &environment()).expect("a type").malformed_pattern;
+        assert_eq!(found, expect.map(|why| format!("error parsing regexp: {why}")), "{text}");
+    };
+    check("self.name.find('[') == ''", Some("missing closing ]: `[`"));
+    check("self.name.findAll('a{2,1}', 1) == []", Some("invalid repeat count: `{2,1}`"));
+    check("matches(self.name, '(')", Some("missing closing ): `(`"));
+    check("false && self.names.all(x, x.find('*') == '')", Some("missing argument to repetition operator: `*`"));
+    check("self.name.find('[') == '' && self.name.find('(') == ''", Some("missing closing ]: `[`"));
+    check("self.name.find('a' + '[') == '' && 'a'.find(self.name) == ''", None);
+    let policy = PolicyDeclarations::of_policy(false);
+    let why = "program instantiation failed: error parsing regexp: missing closing ]: `[`";
+    assert_eq!(policy.check("'a'.find('[') == ''", Expected::Bool), Err(Refusal::Program(why.to_owned())));
+    let why = "must evaluate to bool but got string";
+    assert_eq!(policy.check("'a'.find('[')", Expected::Bool), Err(Refusal::Expression(why.to_owned())));
+}
+
+#[test]
+fn exists_one_of_one_variable_has_another_name() {
+    let why =
+        program::type_of("self.names.existsOne(x, x == 'existsOne(')", &environment()).expect_err("it is refused");
+    let lines: Vec<_> = why.lines().filter(|line| line.starts_with("ERROR")).collect();
+    let undeclared =
+        |at: u32, name: &str| format!("ERROR: <input>:1:{at}: undeclared reference to '{name}' (in container '')");
+    assert_eq!(lines, [undeclared(21, "existsOne"), undeclared(22, "x"), undeclared(25, "x")]);
+    assert_eq!(why.lines().nth(1), Some(" | self.names.existsOne(x, x == 'existsOne(')"));
+    let why = program::type_of("self.names.existsOne(i, x, ) &&", &environment()).expect_err("it is refused");
+    assert!(why.contains("| self.names.existsOne(i, x, ) &&"), "{why}");
+    accepts("self.names.exists_one(x, x == 'existsOne(') && self.names.existsOne(i, x, i == 0)", "bool");
 }

@@ -10,7 +10,7 @@ use super::{
     size::{Size, size_of},
 };
 use crate::{
-    cel::{Checked, Environment, SizeLimits, Type, check_rule, type_of},
+    cel::{Checked, Environment, SizeLimits, Type, Typed, check_rule, type_of},
     field_path::FieldPath,
     schema::{Additional, Definitions, Kind, List, Node, Rule, Schema},
     status::Cause,
@@ -105,13 +105,15 @@ impl Check {
             }
             let wrong = match &checked {
                 Err(why) => Some(format!("compilation failed: {why}")),
-                Ok(Checked { of: Type::Bool | Type::Unknown, .. }) => None,
+                Ok(Checked { of: Type::Bool | Type::Unknown, malformed_pattern, .. }) => {
+                    malformed_pattern.as_ref().map(|why| format!("program instantiation failed: {why}"))
+                }
                 Ok(_) => Some("cel expression must evaluate to a bool".to_owned()),
             };
-            if let Some(why) = wrong {
-                self.refuse(rule, field("rule"), &why);
+            match wrong {
+                Some(why) => self.refuse(rule, field("rule"), &why),
+                None => self.message_expression(rule, &environment, size, field("messageExpression")),
             }
-            self.message_expression(rule, &environment, size, field("messageExpression"));
             let mentions_old = checked.is_ok_and(|checked| checked.mentions_old);
             if let Some(around) = &place.without_old
                 && mentions_old
@@ -130,7 +132,10 @@ impl Check {
         let Some(text) = &rule.message_expression else { return };
         match type_of(text, environment) {
             Err(why) => self.refuse(rule, field, &format!("messageExpression compilation failed: {why}")),
-            Ok(Type::String | Type::Unknown) => {
+            Ok(Typed { malformed_pattern: Some(why), of: Type::String | Type::Unknown }) => {
+                self.refuse(rule, field, &format!("messageExpression instantiation failed: {why}"));
+            }
+            Ok(Typed { of: Type::String | Type::Unknown, .. }) => {
                 let checked = size.and_then(|size| check_rule(text, environment, &size.limits).ok());
                 self.charge("estimated messageExpression cost", checked.map_or(0, |checked| checked.cost), field);
             }

@@ -1,7 +1,7 @@
 //! Validation of admission policies and their bindings.
 
 use kubewright_apimachinery::{
-    cel::{Expected, PolicyDeclarations},
+    cel::{Expected, PolicyDeclarations, Refusal},
     name,
 };
 use serde_json::Value;
@@ -154,14 +154,14 @@ fn validate_operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) 
 fn validate_expression(
     expression: &str,
     missing: &str,
-    check: impl FnOnce(&str) -> Result<(), String>,
+    check: impl FnOnce(&str) -> Result<(), Refusal>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
     if expression.trim().is_empty() {
         errors.required(path, missing);
     } else if let Err(why) = check(expression) {
-        errors.invalid(path, expression, &why);
+        errors.refused(path, expression, why);
     }
 }
 
@@ -306,7 +306,7 @@ fn validate_mutation(mutation: &Value, declarations: &PolicyDeclarations, path: 
             if expression.trim().is_empty() {
                 errors.required(&at, "");
             } else if let Err(why) = declarations.check(expression, expected) {
-                errors.invalid(&at, expression, &why);
+                errors.refused(&at, expression, why);
             }
         }
     }

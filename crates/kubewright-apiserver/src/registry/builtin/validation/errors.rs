@@ -1,7 +1,7 @@
 //! The causes that a validation finds.
 
 use super::{path::Path, shown::Shown};
-use kubewright_apimachinery::status::Cause;
+use kubewright_apimachinery::{cel::Refusal, status::Cause};
 
 /// The total size of messages after which further causes are not recorded. An object with thousands of errors, each
 /// of which contains a large value, must not fill the memory.
@@ -49,6 +49,16 @@ impl Errors {
     /// Adds `Invalid value`.
     pub(in crate::registry::builtin) fn invalid(&mut self, path: &Path<'_>, value: impl Into<Shown>, why: &str) {
         self.valued("FieldValueInvalid", "Invalid value", path, &value.into(), why);
+    }
+
+    /// Adds the reason why an expression is refused.
+    pub(in crate::registry::builtin) fn refused(&mut self, path: &Path<'_>, expression: &str, why: Refusal) {
+        match why {
+            Refusal::Expression(why) => self.invalid(path, expression, &why),
+            Refusal::Program(why) => {
+                self.add(Cause::new("InternalError", path.to_string(), format!("Internal error: {why}")));
+            }
+        }
     }
 
     /// Adds `Invalid value` without showing the value.

@@ -195,7 +195,7 @@ pub(in crate::registry::builtin) fn validate_match_conditions(
         if expression.is_empty() {
             errors.required(&path.child("expression"), "");
         } else if let Err(why) = declarations.check(expression, Expected::Bool) {
-            errors.invalid(&path.child("expression"), expression, &why);
+            errors.refused(&path.child("expression"), expression, why);
         }
         if name.is_empty() {
             errors.required(&path.child("name"), "");

@@ -26,6 +26,12 @@ impl<'t> Tokens<'t> {
         Self { text, tokens, next: 0 }
     }
 
+    /// Returns where the calls of a function begin.
+    pub(super) fn calls_of(&self, name: &str) -> impl Iterator<Item = usize> {
+        let pairs = self.tokens.windows(2);
+        pairs.filter(move |pair| pair[0].1 == name && pair[1].1 == "(").map(|pair| pair[0].0)
+    }
+
     /// Moves behind the next token with this text. Returns where it begins.
     pub(super) fn after(&mut self, token: &str) -> usize {
         self.after_any(|known| known == token)

@@ -1,7 +1,9 @@
 //! Regular expressions in the syntax of Go's `regexp`, which Kubernetes uses.
 //!
 //! The syntax is nearly that of the `regex` crate. The relevant differences are translated: `\d`, `\w`, `\s` and `\b`
-//! match only ASCII characters, and `[`, `&` and `~` have no special meaning within a class.
+//! match only ASCII characters, and `[`, `&` and `~` have no special meaning within a class. What Go refuses is refused with its words.
+
+mod syntax;
 
 use std::{
     collections::HashMap,
@@ -10,6 +12,8 @@ use std::{
 
 use parking_lot::RwLock;
 use regex::{Regex, RegexBuilder};
+
+pub(crate) use self::syntax::check;
 
 /// The maximum number of cached patterns. The cache is cleared when it is reached. CRDs in use have far fewer.
 const CACHED: usize = 1024;
@@ -20,11 +24,12 @@ const CACHED: usize = 1024;
 /// # Errors
 /// If the pattern is invalid, or its compiled form too large.
 pub(crate) fn compile(pattern: &str, limit: Option<usize>) -> Result<Regex, String> {
+    check(pattern)?;
     let mut builder = RegexBuilder::new(&translate(pattern));
     if let Some(limit) = limit {
         builder.size_limit(limit);
     }
-    builder.build().map_err(|error| error.to_string())
+    builder.build().map_err(|error| format!("invalid regular expression: {error}"))
 }
 
 /// Returns whether `pattern` matches anywhere within `text`, as in Go. Compiled patterns are cached. Returns an error
