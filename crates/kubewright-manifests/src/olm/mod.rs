@@ -4,6 +4,7 @@
 //! * [`bundle`] completes it with what kustomize renders: Deployments, permissions, definitions, webhooks and samples;
 //! * [`add_resources`] adds the kinds that controllers own to it;
 //! * [`use_digests`] replaces tags of images by digests, and lists them;
+//! * [`catalog`] makes a bundle known to a cluster, and installs it;
 //! * [`validate`] checks a bundle, and names the file and field of each mistake;
 //! * [`scorecard`] has the format and the built-in tests of operator-sdk's scorecard.
 //!
@@ -12,6 +13,7 @@
 
 mod base;
 mod bundle;
+pub mod catalog;
 mod csv;
 mod digests;
 mod resources;
