@@ -15,6 +15,7 @@ mod external;
 mod images;
 mod kubeconfig;
 mod oci;
+mod olm;
 mod operator;
 mod project;
 mod remote;
@@ -117,7 +118,7 @@ enum Command {
     /// Generate a bundle for the Operator Lifecycle Manager
     #[command(subcommand)]
     Generate(generate::Command),
-    /// Check and test a bundle for the Operator Lifecycle Manager
+    /// Check, test and install a bundle for the Operator Lifecycle Manager
     #[command(subcommand)]
     Bundle(bundle::Command),
     /// Explain the state of an object, and what its operator did with it

@@ -1,4 +1,4 @@
-//! `kubewright bundle`: checks of a bundle for the Operator Lifecycle Manager.
+//! `kubewright bundle`: bundles for the Operator Lifecycle Manager. This file has the checks.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_manifests::olm::{Finding, Suite, validate};
 use serde_json::json;
 
-use super::scorecard;
+use super::{bundle_run, scorecard};
 use crate::{directory::entry_names, shell::Shell};
 
 #[derive(Debug, Subcommand)]
@@ -21,6 +21,12 @@ pub(crate) enum Command {
     Validate(Validate),
     /// Run the tests of a bundle, as operator-sdk's scorecard
     Scorecard(scorecard::Arguments),
+    /// Install an operator by its bundle, as operator-sdk run bundle
+    Run(bundle_run::Run),
+    /// Replace an installed operator by that of another bundle, as operator-sdk run bundle-upgrade
+    Upgrade(bundle_run::Upgrade),
+    /// Delete an operator that was installed by its bundle, as operator-sdk cleanup
+    Cleanup(bundle_run::Cleanup),
 }
 
 /// Arguments of `kubewright bundle validate`.
@@ -81,6 +87,9 @@ pub(crate) async fn run(command: Command, clock: SharedClock, shell: &Shell) -> 
     match command {
         Command::Validate(arguments) => run_validate(arguments, shell),
         Command::Scorecard(arguments) => scorecard::run(arguments, clock, shell).await,
+        Command::Run(arguments) => bundle_run::run(arguments, &clock, shell).await,
+        Command::Upgrade(arguments) => bundle_run::upgrade(arguments, &clock, shell).await,
+        Command::Cleanup(arguments) => bundle_run::cleanup(arguments, &clock, shell).await,
     }
 }
 

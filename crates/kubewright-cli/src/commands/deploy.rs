@@ -63,6 +63,9 @@ pub(crate) struct UndeployArguments {
     wait: WaitOptions,
 }
 
+/// What to do if the operator does not become ready.
+const STAYS: &str = "the applied objects stay: fix the problem and run the command again, or run kubewright undeploy";
+
 /// Applies the manifests of the operator, and waits until it is ready.
 pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell) -> Result<()> {
     let objects = with_image(objects(&project_folder()?)?, arguments.image.as_deref())?;
@@ -74,7 +77,7 @@ pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell
     plan.write(|object| !is_webhook_configuration(object), &wait, shell).await?;
     for deployment in objects.iter().filter(|object| object["kind"] == "Deployment") {
         let text = |field: &str| deployment["metadata"][field].as_str().unwrap_or_default();
-        remote::ready(&remote, text("namespace"), text("name"), &wait).await?;
+        remote::ready(&remote, text("namespace"), text("name"), STAYS, &wait).await?;
         shell.status("Ready", format!("deployment {} in {}: {}", text("name"), text("namespace"), images(deployment)));
     }
     plan.write(is_webhook_configuration, &wait, shell).await?;

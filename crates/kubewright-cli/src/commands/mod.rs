@@ -3,6 +3,7 @@
 pub(crate) mod alpha;
 pub(crate) mod build;
 pub(crate) mod bundle;
+mod bundle_run;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;

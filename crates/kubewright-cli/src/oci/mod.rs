@@ -1,6 +1,6 @@
 //! OCI images of operators, without a container engine or a base image.
 //!
-//! Except for [`registry`], which pushes images, these modules do no I/O. Builds are reproducible: the same program
+//! Except for [`registry`], which pushes and pulls images, these modules do no I/O. Builds are reproducible: the same program
 //! results in the same digest, since an image contains nothing about the time, the machine or the directory of its
 //! build.
 
@@ -10,6 +10,7 @@ pub(crate) mod layout;
 pub(crate) mod registry;
 pub(crate) mod sbom;
 pub(crate) mod signature;
+pub(crate) mod unpack;
 
 use std::{collections::BTreeMap, io};
 

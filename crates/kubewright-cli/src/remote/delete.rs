@@ -50,17 +50,7 @@ pub(crate) async fn delete(
     }
     for phase in phases {
         for present in &phase {
-            let propagation_policy = Some(match text(present.object, "/kind") {
-                // Their pods are deleted first.
-                "Deployment" | "StatefulSet" | "DaemonSet" | "Job" => PropagationPolicy::Foreground,
-                _ => PropagationPolicy::Background,
-            });
-            let parameters = DeleteParams { propagation_policy, ..DeleteParams::default() };
-            match present.location.api.delete(&present.location.name, &parameters).await {
-                Ok(_) => shell.detail("Deleting", title(present.object)),
-                Err(error) if is_not_found(&error) => {}
-                Err(error) => bail!("{}: {}", title(present.object), explain(&error)),
-            }
+            start(present, shell).await?;
         }
         for present in &phase {
             gone(remote, present, works, wait).await?;
@@ -70,6 +60,40 @@ pub(crate) async fn delete(
     if !missing.is_empty() && !ignore_not_found {
         let missing: String = missing.iter().map(|object| format!("\n  {}", title(object))).collect();
         bail!("these objects did not exist (use --ignore-not-found to ignore this):{missing}");
+    }
+    Ok(())
+}
+
+/// Deletes the objects that exist, one after the other, and waits until each is gone. If the deletion of one is forbidden, none is deleted.
+/// Returns how many existed. The operator has to run until its definitions are gone, so its own objects come after them.
+pub(crate) async fn delete_in_order(
+    remote: &Remote,
+    objects: &[Value],
+    wait: &Wait<'_>,
+    shell: &Shell,
+) -> Result<usize> {
+    let (present, _) = find(remote, objects).await?;
+    dry_run(remote, &present).await?;
+    for present in &present {
+        start(present, shell).await?;
+        gone(remote, present, true, wait).await?;
+        shell.status("Deleted", title(present.object));
+    }
+    Ok(present.len())
+}
+
+/// Starts the deletion of an object.
+async fn start(present: &Existing<'_>, shell: &Shell) -> Result<()> {
+    let propagation_policy = Some(match text(present.object, "/kind") {
+        // Their pods are deleted first.
+        "Deployment" | "StatefulSet" | "DaemonSet" | "Job" => PropagationPolicy::Foreground,
+        _ => PropagationPolicy::Background,
+    });
+    let parameters = DeleteParams { propagation_policy, ..DeleteParams::default() };
+    match present.location.api.delete(&present.location.name, &parameters).await {
+        Ok(_) => shell.detail("Deleting", title(present.object)),
+        Err(error) if is_not_found(&error) => {}
+        Err(error) => bail!("{}: {}", title(present.object), explain(&error)),
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use kube::core::Status;
 
 /// Formats an error in one line: the API server's message, or the reason why there was no response, and a hint if
 /// available.
-pub(super) fn explain(error: &kube::Error) -> String {
+pub(crate) fn explain(error: &kube::Error) -> String {
     let message = match error {
         kube::Error::Api(status) if is_page(status) => "the response is an HTML page".into(),
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -20,7 +20,7 @@ pub(super) fn explain(error: &kube::Error) -> String {
 }
 
 /// Returns the `Status` that the API server sent, if there is one.
-pub(super) fn status(error: &kube::Error) -> Option<&Status> {
+pub(crate) fn status(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),
         _ => None,
@@ -28,7 +28,7 @@ pub(super) fn status(error: &kube::Error) -> Option<&Status> {
 }
 
 /// Returns whether the same request may succeed later.
-pub(super) fn is_transient(error: &kube::Error) -> bool {
+pub(crate) fn is_transient(error: &kube::Error) -> bool {
     status(error).is_none_or(|status| matches!(status.code, 429 | 500..=599))
 }
 

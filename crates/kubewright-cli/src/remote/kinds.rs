@@ -13,25 +13,25 @@ use serde_json::Value;
 use super::failure::status;
 
 /// The kinds of a cluster, discovered as needed.
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     client: Client,
     versions: BTreeMap<String, Vec<(ApiResource, Scope)>>,
 }
 
 /// The location of an object.
 #[derive(Clone)]
-pub(super) struct ObjectLocation {
+pub(crate) struct ObjectLocation {
     pub(super) api: Api<DynamicObject>,
     pub(super) name: String,
 }
 
 impl Kinds {
-    pub(super) fn new(client: &Client) -> Self {
+    pub(crate) fn new(client: &Client) -> Self {
         Self { client: client.clone(), versions: BTreeMap::new() }
     }
 
     /// Returns the location of an object; `None` if the cluster does not have its kind.
-    pub(super) async fn locate(&mut self, object: &Value) -> Result<Option<ObjectLocation>, kube::Error> {
+    pub(crate) async fn locate(&mut self, object: &Value) -> Result<Option<ObjectLocation>, kube::Error> {
         let version = text(object, "/apiVersion");
         if !self.versions.contains_key(version) {
             let known = self.discover(version).await?;
@@ -68,7 +68,7 @@ impl Kinds {
 }
 
 /// Returns a string in an object, or an empty string.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -20,9 +20,10 @@ use kubewright_apimachinery::clock::SharedClock;
 pub(crate) use self::{
     apply::{ApplyOptions, Plan, missing_definitions},
     connect::{Connection, Remote},
-    delete::delete,
-    kinds::{defined_resource, is_webhook_configuration},
-    rollout::ready,
+    delete::{delete, delete_in_order},
+    failure::{explain, is_transient, status},
+    kinds::{Kinds, defined_resource, is_webhook_configuration, text},
+    rollout::{ready, state_of},
 };
 use crate::shell::Shell;
 
@@ -71,7 +72,7 @@ pub(crate) struct Wait<'a> {
 
 impl Wait<'_> {
     /// Shows the pending condition, and pauses until the next poll. Returns false if the deadline has passed.
-    async fn poll_again(&self, what: &str) -> bool {
+    pub(crate) async fn poll_again(&self, what: &str) -> bool {
         let passed = self.clock.monotonic().saturating_sub(self.started);
         let left = self.timeout.saturating_sub(passed);
         if left.is_zero() {
@@ -84,7 +85,7 @@ impl Wait<'_> {
     }
 
     /// Formats the timeout, as in kubectl.
-    fn timeout(&self) -> String {
+    pub(crate) fn timeout(&self) -> String {
         let seconds = self.timeout.as_secs();
         match (seconds / 60, seconds % 60) {
             (0, 0) => format!("{}ms", self.timeout.as_millis()),

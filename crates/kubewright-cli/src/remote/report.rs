@@ -43,11 +43,6 @@ pub(super) async fn diagnose(
     if let Some(problem) = problem {
         line(&mut report, 1, problem.hint);
     }
-    line(
-        &mut report,
-        1,
-        "the applied objects stay: fix the problem and run the command again, or run kubewright undeploy",
-    );
     report
 }
 

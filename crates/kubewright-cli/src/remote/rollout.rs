@@ -25,8 +25,8 @@ enum Rollout {
     Failed(String),
 }
 
-/// Waits until all replicas of a Deployment are up to date and available.
-pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &Wait<'_>) -> Result<()> {
+/// Waits until all replicas of a Deployment are up to date and available. The advice ends the report if they do not become so.
+pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, advice: &str, wait: &Wait<'_>) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(remote.client.clone(), namespace);
     loop {
         let deployment = match deployments.get(name).await {
@@ -52,9 +52,20 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
                 Some(deployment) => report::diagnose(remote, deployment, &pods, problem.as_ref()).await,
                 None => String::new(),
             };
-            bail!("deployment {name} in {namespace} is not ready{late}: {why}{report}");
+            bail!("deployment {name} in {namespace} is not ready{late}: {why}{report}\n  {advice}");
         }
     }
+}
+
+/// Describes the pods of a Deployment that is not ready, with each line after a line break. What cannot be read is left out.
+pub(crate) async fn state_of(remote: &Remote, namespace: &str, name: &str) -> String {
+    let deployments: Api<Deployment> = Api::namespaced(remote.client.clone(), namespace);
+    let Ok(deployment) = deployments.get(name).await else { return String::new() };
+    let (Rollout::Progressing(why) | Rollout::Failed(why)) = rollout(&deployment) else { return String::new() };
+    let pods = pods_of(remote, &deployment).await.unwrap_or_default();
+    let problem = pods.iter().filter_map(problem).max_by_key(|problem| problem.is_permanent);
+    let report = report::diagnose(remote, &deployment, &pods, problem.as_ref()).await;
+    format!("\n  deployment {name}: {why}{report}")
 }
 
 /// Returns the reason why the Deployment is not ready, and whether it will never become ready.

@@ -15,6 +15,7 @@ mod installer;
 mod kubectl;
 mod manifests;
 mod merge;
+mod olm;
 mod operators;
 #[allow(dead_code, reason = "the unit tests use all of it")]
 #[path = "../../src/oci/registry/testing.rs"]

@@ -22,9 +22,12 @@ use super::{
 /// The maximum size of a response in bytes. Manifests and tokens have a few kilobytes.
 const LONGEST_RESPONSE: usize = 4 << 20;
 
-/// The timeout of a request. It is extended by the same time for each [`SLOWEST`] bytes of the body.
+/// The timeout of a request. It is extended by the same time for each [`SLOWEST`] bytes of the body or of the blob.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 1 << 20;
+
+/// The most redirections of a download.
+const REDIRECTIONS: usize = 5;
 
 /// The media types of manifests. Without them, a registry may answer that it has no manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -42,6 +45,8 @@ pub(super) struct Client {
     is_push: bool,
     /// Another repository, whose blobs are mounted.
     source: Option<String>,
+    /// The size of the blob that is downloaded.
+    download: usize,
 }
 
 /// The content of a request.
@@ -95,7 +100,7 @@ impl Client {
         let base = base.parse().map_err(|_| RegistryError::Address(base))?;
         let http = Legacy::builder(TokioExecutor::new()).build(connector);
         let reference = reference.clone();
-        Ok(Self { http, base, reference, credentials, authorization: None, is_push: true, source: None })
+        Ok(Self { http, base, reference, credentials, authorization: None, is_push: true, source: None, download: 0 })
     }
 
     /// Also requests access to another repository, whose blobs are mounted.
@@ -137,6 +142,23 @@ impl Client {
         let challenge = challenge.ok_or_else(|| RegistryError::Challenge(self.reference.registry.clone()))?;
         self.authorization = Some(self.authenticate(&challenge).await?);
         self.once(method, address, content).await
+    }
+
+    /// Downloads a blob of a known size. A registry may redirect to other hosts, which don't receive the token.
+    pub(super) async fn download(&mut self, address: &str, size: usize) -> Result<Response, RegistryError> {
+        self.download = size;
+        let mut address = address.to_owned();
+        for _ in 0..=REDIRECTIONS {
+            let response = self.send(&Method::GET, &address, None).await?;
+            let location = response.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
+            let Some(location) = location.filter(|_| response.status.is_redirection()) else { return Ok(response) };
+            let next = self.follow(location);
+            if address.starts_with("https://") && !next.starts_with("https://") {
+                return Err(RegistryError::Unreachable { address, why: format!("it redirects to {next} without TLS") });
+            }
+            address = next;
+        }
+        Err(RegistryError::Unreachable { address, why: format!("it redirects more than {REDIRECTIONS} times") })
     }
 
     async fn authenticate(&self, challenge: &Challenge) -> Result<HeaderValue, RegistryError> {
@@ -270,16 +292,16 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let limit = TIMEOUT * u32::try_from(1 + body.len() / SLOWEST).unwrap_or(u32::MAX);
+        let longest = LONGEST_RESPONSE.max(self.download);
+        let limit = TIMEOUT * u32::try_from(1 + body.len().max(self.download) / SLOWEST).unwrap_or(u32::MAX);
         let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
         let exchange = async {
             let (parts, body) = self.http.request(request).await.map_err(|error| failed(words(&error)))?.into_parts();
-            let body = Limited::new(body, LONGEST_RESPONSE).collect().await.map_err(|error| match error
-                .is::<LengthLimitError>()
-            {
-                true => failed(format!("the response is longer than {LONGEST_RESPONSE} bytes")),
-                false => failed(words(&*error)),
-            })?;
+            let body =
+                Limited::new(body, longest).collect().await.map_err(|error| match error.is::<LengthLimitError>() {
+                    true => failed(format!("the response is longer than {longest} bytes")),
+                    false => failed(words(&*error)),
+                })?;
             Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
         let in_time = tokio::time::timeout(limit, exchange).await;

@@ -1,8 +1,9 @@
-//! Pushing to a registry, and resolving tags (OCI distribution-spec 1.1).
+//! Pushing to a registry, resolving tags, and pulling small images (OCI distribution-spec 1.1).
 
 mod challenge;
 mod client;
 pub(crate) mod credentials;
+mod pull;
 pub(crate) mod reference;
 mod resolve;
 mod sign;
@@ -16,19 +17,19 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
 
-pub(crate) use self::resolve::resolve;
 use self::{
     client::{Client, Content, Response},
     credentials::Credentials,
     reference::Reference,
     upload::{Mount, UploadOptions},
 };
+pub(crate) use self::{pull::pull, resolve::resolve};
 use super::{
     layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout},
     signature::{SignatureError, key::SigningKey},
 };
 
-/// The error of a failed push. Uploaded blobs are kept, and are not sent again.
+/// The error of a failed push or pull. Uploaded blobs are kept, and are not sent again.
 #[derive(Debug, Error)]
 pub(crate) enum RegistryError {
     /// The registry sent no response.
@@ -74,6 +75,14 @@ pub(crate) enum RegistryError {
     /// The registry received different content.
     #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
+    /// The registry sent different content.
+    #[error("{registry} sent {found} instead of {expected}: a proxy may change the content")]
+    Corrupt { registry: String, expected: String, found: String },
+    /// A blob is too large to be pulled.
+    #[error(
+        "{digest} in {repository} has {size} bytes, but at most {limit} are pulled: check that this is the image of a bundle"
+    )]
+    TooLarge { repository: String, digest: String, size: u64, limit: u64 },
     /// An upload in chunks failed several times.
     #[error(
         "upload of {digest} to {registry} failed after {sent} of {size} bytes: {why}; check the network, and push again: blobs that are complete are \

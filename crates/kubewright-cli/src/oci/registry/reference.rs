@@ -9,7 +9,7 @@ pub(crate) struct Reference {
     pub(crate) registry: String,
     /// The repository.
     pub(crate) repository: String,
-    /// The tag. Defaults to `latest`.
+    /// The tag, or the digest of an image that is pulled. Defaults to `latest`.
     pub(crate) tag: String,
 }
 
@@ -49,6 +49,16 @@ impl Reference {
         Ok(Self { registry: registry.into(), repository: format!("{library}{repository}"), tag: tag.into() })
     }
 
+    /// Parses the reference of an image that is pulled, which may end with a digest.
+    pub(crate) fn parse_pulled(text: &str) -> Result<Self, ReferenceError> {
+        let Some((name, digest)) = text.split_once('@') else { return Self::parse(text) };
+        if !is_digest(digest) {
+            let why = "a digest consists of sha256: and 64 lower-case hexadecimal digits";
+            return Err(ReferenceError { text: text.into(), why });
+        }
+        Ok(Self { tag: digest.into(), ..Self::parse(name)? })
+    }
+
     /// Returns the host of the registry API.
     pub(super) fn host(&self) -> &str {
         if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
@@ -85,8 +95,15 @@ impl Reference {
 
 impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}:{}", self.registry, self.repository, self.tag)
+        let separator = if self.tag.contains(':') { '@' } else { ':' };
+        write!(f, "{}/{}{separator}{}", self.registry, self.repository, self.tag)
     }
+}
+
+/// Returns whether a text is a digest of SHA-256.
+pub(super) fn is_digest(text: &str) -> bool {
+    let hex = text.strip_prefix("sha256:");
+    hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
 }
 
 fn is_part(part: &str) -> bool {
@@ -146,6 +163,29 @@ mod tests {
             ("cow", false),
         ] {
             assert_eq!(Reference::parse(text).unwrap().is_local(), local, "{text}");
+        }
+    }
+
+    #[test]
+    fn images_are_pulled_by_tag_or_digest() {
+        let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+        for (text, whole) in [
+            ("cow:v1", "docker.io/library/cow:v1".to_owned()),
+            (&format!("ghcr.io/me/cow@{digest}"), format!("ghcr.io/me/cow@{digest}")),
+            (&format!("localhost:5000/cow:v1@{digest}"), format!("localhost:5000/cow@{digest}")),
+        ] {
+            assert_eq!(Reference::parse_pulled(text).unwrap().to_string(), whole);
+        }
+        let refused = Reference::parse_pulled("cow@sha256:0").unwrap_err().to_string();
+        assert!(refused.contains("64 lower-case hexadecimal digits"), "{refused}");
+    }
+
+    #[test]
+    fn only_digests_are_believed() {
+        let hex = "0123456789abcdef".repeat(4);
+        assert!(is_digest(&format!("sha256:{hex}")));
+        for other in ["", "sha256:", "sha256:0", &hex, &format!("sha256:{}", hex.to_uppercase())] {
+            assert!(!is_digest(other), "{other}");
         }
     }
 

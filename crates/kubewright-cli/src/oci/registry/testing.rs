@@ -76,6 +76,10 @@ pub(crate) struct State {
     pub(crate) calf: BTreeMap<String, Bytes>,
     /// Whether responses don't say the digests of manifests.
     pub(crate) hides_digests: bool,
+    /// The address to which downloads of blobs are redirected.
+    pub(crate) redirects: Option<String>,
+    /// Whether blobs are sent with other content.
+    pub(crate) corrupts: bool,
     /// The queries for tokens.
     pub(crate) tokens: Vec<String>,
     /// The blobs, by digest.
@@ -169,6 +173,10 @@ async fn answer(
         });
     }
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    if let Some(digest) = path.strip_prefix("/store/") {
+        assert_eq!(authorization, None, "other hosts must not receive the token");
+        return Ok(plain(200).body(Full::new(state.blobs[digest].clone())).unwrap());
+    }
     match authorization.as_deref() {
         Some("Bearer all") => {}
         Some("Bearer read") if reads => {}
@@ -199,6 +207,7 @@ impl State {
         }
         Ok(match (parts.method.as_str(), rest.split_once('/').unwrap()) {
             ("HEAD", ("blobs", digest)) => empty(plain(if self.blobs.contains_key(digest) { 200 } else { 404 })),
+            ("GET", ("blobs", digest)) if digest.starts_with("sha256:") => self.download(digest),
             ("POST", ("blobs", "uploads/")) => self.begin(query),
             (method, ("blobs", upload)) => {
                 let id = upload.strip_prefix("uploads/").unwrap();
@@ -220,6 +229,15 @@ impl State {
             },
             other => panic!("{other:?}"),
         })
+    }
+
+    fn download(&self, digest: &str) -> Response<Full<Bytes>> {
+        match (&self.redirects, self.blobs.get(digest)) {
+            (_, None) => refuse(404, "BLOB_UNKNOWN"),
+            (Some(host), _) => empty(plain(307).header(header::LOCATION, format!("http://{host}/store/{digest}"))),
+            (None, Some(_)) if self.corrupts => plain(200).body(Full::new("else".into())).unwrap(),
+            (None, Some(blob)) => plain(200).body(Full::new(blob.clone())).unwrap(),
+        }
     }
 
     fn begin(&mut self, query: &str) -> Response<Full<Bytes>> {
@@ -336,6 +354,36 @@ impl State {
         self.manifests.insert(name.to_owned(), (form.to_owned(), body.clone()));
         self.manifests.insert(own, (form.to_owned(), body));
         answer.body(Full::new(Bytes::new())).unwrap()
+    }
+}
+
+impl State {
+    /// Adds an image with labels and one layer, a compressed archive of files, under a tag. Returns its digest.
+    pub(crate) fn add_image(&mut self, tag: &str, labels: &Value, files: &[(String, String)]) -> String {
+        let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        for (path, text) in files {
+            let mut file = tar::Header::new_ustar();
+            file.set_mode(0o644);
+            file.set_size(text.len() as u64);
+            archive.append_data(&mut file, path, text.as_bytes()).unwrap();
+        }
+        let layer = archive.into_inner().unwrap().finish().unwrap();
+        let config = json!({"os": "linux", "architecture": "amd64", "config": {"Labels": labels}}).to_string();
+        let mut keep = |form: &str, bytes: Bytes| {
+            let descriptor = json!({"mediaType": form, "digest": digest(&bytes), "size": bytes.len()});
+            self.blobs.insert(digest(&bytes), bytes);
+            descriptor
+        };
+        let config = keep("application/vnd.oci.image.config.v1+json", config.into());
+        let layer = keep("application/vnd.oci.image.layer.v1.tar+gzip", layer.into());
+        let form = "application/vnd.oci.image.manifest.v1+json";
+        let manifest = json!({"schemaVersion": 2, "mediaType": form, "config": config, "layers": [layer]}).to_string();
+        let manifest = Bytes::from(manifest);
+        let own = digest(&manifest);
+        for name in [tag, &own] {
+            self.manifests.insert(name.to_owned(), (form.to_owned(), manifest.clone()));
+        }
+        own
     }
 }
 
