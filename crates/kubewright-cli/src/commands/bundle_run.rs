@@ -146,7 +146,7 @@ struct Catalog {
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
 
-    /// Security of the catalog's pods; namespaces may require restricted [default: legacy]
+    /// Security of the catalog's pods [default: restricted if the namespace enforces it, or else legacy]
     #[arg(long, value_name = "CONTEXT")]
     security_context_config: Option<SecurityContext>,
 }
@@ -194,20 +194,22 @@ impl Source {
 }
 
 impl Catalog {
-    /// Completes the options by those of an existing CatalogSource.
-    fn options(&self, namespace: &str, existing: Option<&Value>) -> CatalogOptions {
+    /// Completes the options by those of an existing CatalogSource, and by what the namespace requires.
+    async fn options(&self, olm: &Olm<'_>, existing: Option<&Value>) -> CatalogOptions {
         let existing = existing.unwrap_or(&Value::Null);
         let before = |pointer: &str| Some(text(existing, pointer)).filter(|text| !text.is_empty());
         let index_image = existing["metadata"]["annotations"].get(INDEX_IMAGE).and_then(Value::as_str);
         let index_image = self.index_image.as_deref().or(index_image).unwrap_or(OPM);
         let mut options = CatalogOptions::default();
-        options.namespace = namespace.into();
+        options.namespace = olm.namespace().into();
         options.index_image = index_image.into();
         options.pull_secret = self.pull_secret_name.as_deref().or(before("/spec/secrets/0")).map(Into::into);
         options.service_account = self.service_account.clone();
         options.is_restricted = match self.security_context_config {
             Some(context) => context == SecurityContext::Restricted,
-            None => before("/spec/grpcPodConfig/securityContextConfig") == Some("restricted"),
+            None => {
+                before("/spec/grpcPodConfig/securityContextConfig") == Some("restricted") || olm.is_restricted().await
+            }
         };
         options
     }
@@ -221,7 +223,7 @@ pub(crate) async fn run(arguments: Run, clock: &SharedClock, shell: &Shell) -> R
     let bundle = source.read(shell).await?;
     shell.status("Installing", format!("{} into {} of {remote}", bundle.name(), olm.namespace()));
     let wait = cluster.wait.start(clock, shell);
-    let options = catalog.options(olm.namespace(), None);
+    let options = catalog.options(&olm, None).await;
     olm::install(&olm, &bundle, install_mode.as_ref(), options, &wait, shell).await
 }
 
@@ -240,7 +242,7 @@ pub(crate) async fn upgrade(arguments: Upgrade, clock: &SharedClock, shell: &She
     };
     let existing = olm.catalog_source(&catalog_name(package)).await?;
     let wait = cluster.wait.start(clock, shell);
-    let options = catalog.options(olm.namespace(), existing.as_ref());
+    let options = catalog.options(&olm, existing.as_ref()).await;
     olm::upgrade(&olm, &bundle, &subscription, options, &wait, shell).await
 }
 

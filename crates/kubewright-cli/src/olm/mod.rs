@@ -9,8 +9,9 @@ mod install;
 mod progress;
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams},
     core::GroupVersionKind,
 };
@@ -33,6 +34,8 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("OperatorGroup", "v1", "operatorgroups"),
     ("Subscription", "v1alpha1", "subscriptions"),
 ];
+/// The label of namespaces with the pod security standard of their pods.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// How OLM is installed.
 const HINT: &str = "install it first (https://olm.operatorframework.io/docs/getting-started), such as with kubectl apply --server-side -f \
                     https://github.com/operator-framework/operator-lifecycle-manager/releases/latest/download/crds.yaml and then olm.yaml \
@@ -99,6 +102,13 @@ impl<'a> Olm<'a> {
     pub(crate) async fn catalog_source(&self, name: &str) -> Result<Option<Value>> {
         let found = self.get("CatalogSource", name).await;
         found.map_err(|error| anyhow::anyhow!("catalogsource {name} in {}: {}", self.namespace, explain(&error)))
+    }
+
+    /// Returns whether the namespace enforces the pod security standard `restricted`. A user who can't read it has to say so.
+    pub(crate) async fn is_restricted(&self) -> bool {
+        let namespaces: Api<Namespace> = Api::all(self.remote.client.clone());
+        let found = namespaces.get_metadata_opt(&self.namespace).await.ok().flatten();
+        found.is_some_and(|found| found.labels().get(ENFORCE).is_some_and(|standard| standard == "restricted"))
     }
 
     /// Returns what identifies an object in the namespace.

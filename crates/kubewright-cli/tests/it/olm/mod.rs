@@ -4,7 +4,7 @@ mod stand_in;
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Output};
 
-use kubewright_cluster::{ImageTable, Program};
+use kubewright_cluster::ImageTable;
 use operator_deployed::Deployed;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -81,7 +81,6 @@ impl Scene {
     async fn bare() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let table = ImageTable::default().with(OPM, opm_image(folder.path()));
-        let table = table.with("example.com/broken", Program::entrypoint(["sh", "-c", "echo no catalog here; exit 3"]));
         let deployed = Deployed::nothing("cow", table).await;
         deployed.kubectl(&["create", "namespace", "operators"]).await;
         let registry = Registry::start(State::default()).await;
@@ -285,7 +284,8 @@ async fn kinds_and_groups_that_others_need_stay() {
         &["operatorgroup other in operators targets operators, not SingleNamespace=barn"],
     );
     assert_eq!(scene.names("catalogsources,subscriptions,deployments").await, [""; 0], "nothing was created");
-    scene.succeeds(&["run", &scene.image("0.1.0"), "--security-context-config", "restricted"]).await;
+    scene.deployed.kubectl(&["label", "namespace", "operators", "pod-security.kubernetes.io/enforce=restricted"]).await;
+    scene.succeeds(&["run", &scene.image("0.1.0")]).await;
     let source = scene.object("catalogsource/cow-catalog").await;
     assert_eq!(source["spec"]["grpcPodConfig"]["securityContextConfig"], "restricted");
 

@@ -95,10 +95,8 @@ impl Olm {
         let state = State { client, images, fault };
         let task = tokio::spawn(async move {
             loop {
-                // Objects may be deleted meanwhile.
-                if let Err(error) = state.run().await {
-                    eprintln!("the stand-in for OLM: {error:#}");
-                }
+                // Objects may be deleted meanwhile. The next round tries again.
+                let _ = state.run().await;
                 sleep(Duration::from_millis(50)).await;
             }
         });
