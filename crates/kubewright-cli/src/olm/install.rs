@@ -37,8 +37,8 @@ pub(crate) async fn install(
     let (package, namespace) = (bundle.package(), olm.namespace());
     if let Some(existing) = olm.subscription(package).await? {
         bail!(
-            "package {package} is already installed in {namespace} by subscription {}: use kubewright bundle upgrade for another version, or \
-             kubewright bundle cleanup {package} first",
+            "subscription {} in {namespace} is to package {package} already: use kubewright bundle upgrade for another version, or kubewright bundle \
+             cleanup {package} first",
             text(&existing, "/metadata/name")
         );
     }

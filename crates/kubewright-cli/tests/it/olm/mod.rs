@@ -165,7 +165,7 @@ fn contains(said: &str, words: &[&str]) {
 #[tokio::test]
 async fn an_operator_is_installed_upgraded_and_deleted() {
     let (scene, _olm) = Scene::new(Fault::None).await;
-    let said = scene.succeeds(&["run", &scene.image("0.1.0")]).await;
+    let said = scene.succeeds(&["run", &scene.image("0.1.0"), "--pull-secret-name", "key"]).await;
     contains(
         &said,
         &[
@@ -190,7 +190,7 @@ async fn an_operator_is_installed_upgraded_and_deleted() {
     }
     contains(
         &scene.fails(&["run", &scene.image("0.2.0")]).await,
-        &["package cow is already installed in operators by subscription cow", "use kubewright bundle upgrade"],
+        &["subscription cow in operators is to package cow already", "use kubewright bundle upgrade"],
     );
     contains(
         &scene.fails(&["upgrade", &scene.image("0.1.0")]).await,
@@ -213,6 +213,7 @@ async fn an_operator_is_installed_upgraded_and_deleted() {
     );
     assert!(!said.contains("Pulling"), "{said}");
     assert_eq!(scene.object("subscription/cow").await["spec"]["channel"], "stable");
+    assert_eq!(scene.object("catalogsource/cow-catalog").await["spec"]["secrets"], json!(["key"]), "it remains");
     assert_eq!(scene.names("clusterserviceversions").await, ["clusterserviceversion.operators.coreos.com/cow.v0.2.0"]);
     let servers = scene.names("configmaps,deployments,services").await;
     let servers: Vec<_> = servers.iter().filter(|name| name.contains("/catalog-cow-")).collect();
@@ -305,7 +306,12 @@ async fn kinds_and_groups_that_others_need_stay() {
     let csv =
         bundle("0.1.0")[CSV].replace("metadata: {name: cow.v0.1.0,", "metadata: {name: cow.v0.1.0, namespace: barn,");
     cluster.apply_yaml(&csv).await.unwrap();
+    // The Subscription could also be to a catalog with other packages.
+    let source = ["--type=merge", "--patch", "{\"spec\": {\"source\": \"all\", \"sourceNamespace\": \"olm\"}}"];
+    let patch = ["patch", "subscription", "cow", "--namespace", "operators"];
+    scene.deployed.kubectl(&[&patch[..], &source].concat()).await;
     let said = scene.succeeds(&["cleanup", "cow"]).await;
+    contains(&said, &["Keeping catalogsource all in olm, which is not only for cow"]);
     contains(&said, &["customresourcedefinition cows.barn.example.com stays: cow.v0.1.0 in barn owns it, too"]);
     scene.deployed.stop().await;
 }
