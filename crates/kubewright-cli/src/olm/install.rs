@@ -61,8 +61,8 @@ pub(crate) async fn upgrade(
     wait: &Wait<'_>,
     shell: &Shell,
 ) -> Result<()> {
-    let (name, current) = (text(installed, "/metadata/name"), text(installed, "/status/installedCSV"));
-    match current {
+    let (name, current) = (text(installed, "/metadata/name"), current(olm, installed).await?);
+    match current.as_str() {
         "" => bail!(
             "subscription {name} has not installed a version yet, which could be replaced: run kubewright bundle cleanup {0} and kubewright \
              bundle run",
@@ -73,7 +73,7 @@ pub(crate) async fn upgrade(
     }
     let subscribed = text(installed, "/spec/channel");
     let channel = bundle.channels().iter().find(|channel| *channel == subscribed).unwrap_or(&bundle.channels()[0]);
-    let server = CatalogServer::new(bundle.package(), &bundle.catalog(channel, Some(current))?, options);
+    let server = CatalogServer::new(bundle.package(), &bundle.catalog(channel, Some(&current))?, options);
     shell.status("Upgrading", format!("{current} to {}", bundle.name()));
     serve(olm, &server, Vec::new(), wait, shell).await?;
     let source = json!({"channel": channel, "source": server.source_name(), "sourceNamespace": olm.namespace()});
@@ -86,6 +86,18 @@ pub(crate) async fn upgrade(
     remote::delete_in_order(olm.remote, &others, wait, shell).await?;
     shell.status("Finished", format!("{} is installed in {}", bundle.name(), olm.namespace()));
     Ok(())
+}
+
+/// Returns the name of the ClusterServiceVersion that a Subscription has installed, or an empty one. OLM records it some time after its success.
+async fn current(olm: &Olm<'_>, subscription: &Value) -> Result<String> {
+    let (installed, current) = (text(subscription, "/status/installedCSV"), text(subscription, "/status/currentCSV"));
+    if !installed.is_empty() || current.is_empty() {
+        return Ok(installed.to_owned());
+    }
+    let found = olm.get("ClusterServiceVersion", current).await;
+    let found = found.map_err(|error| anyhow::anyhow!("clusterserviceversion {current}: {}", explain(&error)))?;
+    let has_succeeded = found.is_some_and(|csv| text(&csv, "/status/phase") == "Succeeded");
+    Ok(if has_succeeded { current.to_owned() } else { String::new() })
 }
 
 /// Checks the OperatorGroup of the namespace, or returns a new one.
