@@ -30,7 +30,7 @@
 //!
 //! * `scenario`, `sim`, `world`: what an author uses.
 //! * [`conformance`]: scenarios for any operator.
-//! * [`env`]: the same cluster for tests that aren't searched.
+//! * [`mod@env`]: the same cluster for tests that aren't searched.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
 //! * `described`, `prepared`: the description of the operator, and the cluster with its kinds that each run begins with.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
