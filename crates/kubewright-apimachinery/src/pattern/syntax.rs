@@ -283,8 +283,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Reads the counts of a repetition such as `{2,5}`: the least number, the greatest, and what follows. `None` if it is none, and the brace
-/// stands for itself.
+/// Reads the counts of a repetition such as `{2,5}`: the minimum, the maximum, and the rest of the text. Returns `None` if the brace doesn't begin a
+/// repetition, but is a literal.
 fn counts(text: &str) -> Option<(u64, Option<u64>, &str)> {
     let (counts, _) = text.strip_prefix('{')?.split_once('}')?;
     let rest = &text[counts.len() + 2..];

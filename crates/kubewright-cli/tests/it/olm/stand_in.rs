@@ -42,9 +42,9 @@ pub(super) fn opm_image(folder: &Path) -> Program {
     Program::host_tools().env("PATH", path).env(ADDRESS, "$(POD_IP):50051")
 }
 
-/// Serves the catalogs in `/configs`. It is no test: it runs in the pod of a catalog.
+/// The program of catalog pods: it serves the catalogs in `/configs`. It isn't a test, but a function by which the test program can run as the image.
 #[test]
-#[ignore = "runs in the pod of a catalog"]
+#[ignore = "not a test: the program of catalog pods"]
 fn opm() {
     let Ok(address) = env::var(ADDRESS) else { return };
     let configs = Path::new(&env::var("KUBEWRIGHT_ROOT").unwrap()).join("configs");
