@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_apiserver::Change;
 use serde_json::{Value, json};
 
 use super::{
@@ -15,8 +15,9 @@ use super::{
         reconcile::{Controller, Key, Plan, Step},
         value::{condition, list, stamp, text},
     },
-    REQUEST, is_issued, learn, requested,
+    REQUEST, is_issued, requested,
     signer::{Signer, common_name},
+    take,
 };
 
 /// All signing requests, by name.
@@ -29,10 +30,7 @@ impl Controller for Approvals {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        if !REQUEST.is_of(change) {
-            return Vec::new();
-        }
-        learn(&mut self.0, change.object(), change.kind == ChangeKind::Deleted)
+        take(&mut self.0, change)
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
@@ -99,7 +97,10 @@ fn approval(request: &Value, message: &str, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::tests::{NOW, at, content, request},
+        super::{
+            learn,
+            tests::{NOW, at, content, request},
+        },
         *,
     };
 

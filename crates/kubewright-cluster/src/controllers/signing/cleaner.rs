@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::certificate::Certificate;
-use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_apiserver::Change;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::{
         reconcile::{Controller, Key, Plan, Step},
         value::{list, text, time},
     },
-    REQUEST, is_issued, learn,
+    REQUEST, is_issued, take,
 };
 
 /// The time for which finished requests are kept: issued, denied or failed ones.
@@ -32,10 +32,7 @@ impl Controller for StaleRequests {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        if !REQUEST.is_of(change) {
-            return Vec::new();
-        }
-        learn(&mut self.0, change.object(), change.kind == ChangeKind::Deleted)
+        take(&mut self.0, change)
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
@@ -84,7 +81,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use serde_json::json;
 
-    use super::*;
+    use super::{super::learn, *};
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")

@@ -94,10 +94,7 @@ impl Controller for SigningRequests {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        if !REQUEST.is_of(change) {
-            return Vec::new();
-        }
-        learn(&mut self.requests, change.object(), change.kind == ChangeKind::Deleted)
+        take(&mut self.requests, change)
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
@@ -123,7 +120,15 @@ impl Controller for SigningRequests {
     }
 }
 
-/// Processes a change of a request.
+/// Processes a change, if it is one of a request.
+fn take(requests: &mut BTreeMap<String, Arc<Value>>, change: &Change) -> Vec<Key> {
+    if !REQUEST.is_of(change) {
+        return Vec::new();
+    }
+    learn(requests, change.object(), change.kind == ChangeKind::Deleted)
+}
+
+/// Keeps a request, or forgets one that is gone. Returns the key of one that is there.
 fn learn(requests: &mut BTreeMap<String, Arc<Value>>, request: &Arc<Value>, gone: bool) -> Vec<Key> {
     let name = text(request, "/metadata/name");
     if gone {
