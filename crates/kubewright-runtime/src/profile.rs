@@ -19,7 +19,7 @@
 //! Heap profiles depend on the allocator, which the program chooses: an allocator that can profile, such as jemalloc, has a function for the
 //! profile, and [`Manager::metrics_handler`](crate::manager::Manager::metrics_handler) serves it.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use axum::{
     extract::Query,
@@ -29,6 +29,7 @@ use axum::{
 use http::{StatusCode, header::CONTENT_TYPE};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder, protos::Message};
 use serde::Deserialize;
+use tokio::sync::Mutex;
 
 /// The samples in a second of processor time, as Go takes them.
 const FREQUENCY: i32 = 100;
@@ -38,6 +39,9 @@ const SECONDS: u64 = 30;
 const MOST_SECONDS: u64 = 300;
 /// The libraries in which a stack can't be followed safely, because the signal may have interrupted them while they hold a lock.
 const BLOCKLIST: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
+
+/// Held while a profile is taken.
+static TAKEN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Deserialize)]
 struct Parameters {
@@ -59,28 +63,25 @@ async fn profile(Query(Parameters { seconds }): Query<Parameters>) -> Response {
         let text = format!("seconds is {seconds}, must be between 1 and {MOST_SECONDS}\n");
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    let guard = match ProfilerGuardBuilder::default().frequency(FREQUENCY).blocklist(&BLOCKLIST).build() {
-        Ok(guard) => guard,
-        Err(pprof::Error::Running) => {
-            return (StatusCode::CONFLICT, "another profile is being taken: try again when it has ended\n")
-                .into_response();
-        }
-        Err(error) => return failed(&error.to_string()),
+    let Ok(_taken) = TAKEN.try_lock() else {
+        return (StatusCode::CONFLICT, "another profile is being taken: try again when it has ended\n").into_response();
     };
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    // The names of functions are read from the program's debug information.
-    match tokio::task::spawn_blocking(move || encode(&guard)).await {
-        Ok(Ok(body)) => ([(CONTENT_TYPE, "application/octet-stream")], body).into_response(),
-        Ok(Err(error)) => failed(&error.to_string()),
-        Err(error) => failed(&error.to_string()),
+    match take(Duration::from_secs(seconds)).await {
+        Ok(body) => ([(CONTENT_TYPE, "application/octet-stream")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("can't take a profile: {error}\n")).into_response(),
     }
+}
+
+async fn take(time: Duration) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+    // The first profile of a process reads the program's debug information, which can take seconds.
+    let start = || ProfilerGuardBuilder::default().frequency(FREQUENCY).blocklist(&BLOCKLIST).build();
+    let guard = tokio::task::spawn_blocking(start).await??;
+    tokio::time::sleep(time).await;
+    // So do the names of the functions.
+    Ok(tokio::task::spawn_blocking(move || encode(&guard)).await??)
 }
 
 fn encode(guard: &ProfilerGuard<'_>) -> Result<Vec<u8>, pprof::Error> {
     let profile = guard.report().build()?.pprof()?;
     Ok(profile.encode_to_vec())
-}
-
-fn failed(reason: &str) -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("can't take a profile: {reason}\n")).into_response()
 }
