@@ -27,31 +27,13 @@ use tokio_util::task::TaskTracker;
 use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
     controllers::{
-        admission_policies::PolicyStatuses,
-        aggregation::Aggregation,
-        api_services,
-        autoscaler::Autoscalers,
-        cron_job::CronJobs,
-        daemon_set::DaemonSets,
-        deletion,
-        deployment::Deployments,
-        disruption::{Disruptions, stale::StaleDisruptions},
-        endpoints::{Endpoints, mirroring::Mirroring},
-        ephemeral_volumes::EphemeralVolumes,
-        event_ttl, garbage,
+        api_services, deletion, event_ttl,
         informer::Informer,
-        job::Jobs,
-        kubernetes_service, namespace_defaults,
+        kubernetes_service,
+        manager::{COMPONENT, ControllerManager, VOLUMES},
         objects::Objects,
-        protection::Protection,
-        reconcile::{self, Controller},
-        replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
-        resource_quota::ResourceQuotas,
         scheduler,
         selection::Controllers,
-        signing::{SigningRequests, approver::Approvals, cleaner::StaleRequests},
-        stateful_set::StatefulSets,
-        taint_eviction::TaintEvictions,
         volume_binder::{self, Volumes},
     },
     events::Recorder,
@@ -298,6 +280,10 @@ impl ClusterBuilder {
         let mut cluster = Cluster {
             api: api.clone(),
             informer: Informer::new(api.clone()),
+            clock: clock.clone(),
+            random: random.clone(),
+            metrics,
+            volumes: None,
             tasks: Mutex::default(),
             tracker: TaskTracker::new(),
             processes: Processes::new(random.uuid()),
@@ -306,20 +292,21 @@ impl ClusterBuilder {
             directory: None,
             data_dir: self.data_dir,
         };
-        cluster.start_controllers(&self.controllers, &clock, &random, metrics);
+        cluster.start_controllers(&self.controllers);
         match self.pods {
-            Pods::None => cluster.bind_volumes(&self.controllers, &clock, None).await?,
+            Pods::None => cluster.bind_volumes(&self.controllers).await?,
             Pods::Run => {
                 let capacity = Capacity::of_host();
                 cluster.register(&clock, capacity).await?;
-                let folders = cluster.create_directory()?;
-                cluster.bind_volumes(&self.controllers, &clock, Some(folders)).await?;
+                cluster.create_directory()?;
+                cluster.bind_volumes(&self.controllers).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
                 cluster.start_node(&clock, &random, self.images, (logs, containers, pods), capacity);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
-                cluster.bind_volumes(&self.controllers, &clock, Some(SIMULATED_VOLUMES.into())).await?;
+                cluster.volumes = Some(SIMULATED_VOLUMES.into());
+                cluster.bind_volumes(&self.controllers).await?;
                 let client = cluster.component_client("kubelet");
                 let simulation = Simulation::new(client, clock.clone(), self.simulated_start, (simulated_usage, pods));
                 cluster.spawn(simulation.clone().run(api.clone()));
@@ -339,6 +326,11 @@ pub struct Cluster {
     api: ApiServer,
     /// Shared by the controllers that the reconcile loop runs.
     informer: Informer,
+    clock: SharedClock,
+    random: Random,
+    metrics: Option<Arc<dyn ResourceMetrics>>,
+    /// The folder of the node for persistent volumes, if there is one.
+    volumes: Option<PathBuf>,
     tasks: Mutex<JoinSet<()>>,
     /// All tasks, including those that tasks have spawned.
     tracker: TaskTracker,
@@ -478,25 +470,17 @@ impl Cluster {
         self.tasks.lock().spawn(self.tracker.track_future(task));
     }
 
-    fn recorder(&self, component: &'static str, host: &'static str, clock: &SharedClock) -> Recorder {
-        let (recorder, task) = Recorder::new(component, host, self.component_client(component), clock.clone());
-        self.spawn(task);
-        recorder
+    fn recorder(&self, component: &'static str, host: &'static str) -> Recorder {
+        self.controller_manager(&self.random).recorder(component, host, &|task| self.spawn(task))
     }
 
-    /// Starts the selected controllers, and what is a part of every API server.
-    fn start_controllers(
-        &self,
-        selected: &Controllers,
-        clock: &SharedClock,
-        random: &Random,
-        metrics: Option<Arc<dyn ResourceMetrics>>,
-    ) {
-        const MANAGER: &str = "kube-controller-manager";
-        let (api, client) = (&self.api, self.component_client(MANAGER));
+    /// Starts what is a part of every API server, and the selected controllers.
+    fn start_controllers(&self, selected: &Controllers) {
+        let (api, clock) = (&self.api, &self.clock);
+        let client = self.component_client(COMPONENT);
         let namespaces = selected.contains("namespace-controller");
-        self.spawn(deletion::run(api.clone(), client.clone(), clock.clone(), namespaces));
-        self.spawn(event_ttl::run(self.api.client_as(MANAGER), clock.clone()));
+        self.spawn(deletion::run(api.clone(), client, clock.clone(), namespaces));
+        self.spawn(event_ttl::run(self.api.client_as(COMPONENT), clock.clone()));
         let server = self.component_client("kube-apiserver");
         self.spawn(api_services::register(api.clone(), server.clone(), clock.clone()));
         self.spawn(api_services::check(api.clone(), server, clock.clone()));
@@ -506,73 +490,66 @@ impl Cluster {
             clock.clone(),
             self.endpoints.address(),
         ));
-        if selected.contains("garbage-collector-controller") {
-            let events = self.recorder("garbage-collector-controller", "", clock);
-            self.spawn(garbage::run(api.clone(), client.clone(), clock.clone(), events));
-        }
-        if selected.contains("serviceaccount-controller") {
-            let certificate = self.endpoints.certificate();
-            self.spawn(namespace_defaults::run(api.clone(), client, clock.clone(), certificate));
-        }
-        let signing = SigningRequests::new(api.certificate_authority(), random.clone());
-        self.control(selected, "certificatesigningrequest-approving-controller", clock, Approvals::default());
-        self.control(selected, "certificatesigningrequest-cleaner-controller", clock, StaleRequests::default());
-        self.control(selected, "certificatesigningrequest-signing-controller", clock, signing);
-        let pods = || self.informer.pods();
-        self.control(selected, "clusterrole-aggregation-controller", clock, Aggregation::default());
-        self.control(selected, "cronjob-controller", clock, CronJobs::default());
-        self.control(selected, "daemonset-controller", clock, DaemonSets::new(pods()));
-        self.control(selected, "deployment-controller", clock, Deployments::new(pods()));
-        self.control(selected, "disruption-controller", clock, Disruptions::new(api.clone(), pods()));
-        self.control(selected, "disruption-controller", clock, StaleDisruptions::default());
-        self.control(selected, "endpointslice-controller", clock, Endpoints::new(random.clone(), pods()));
-        self.control(selected, "endpointslicemirroring-controller", clock, Mirroring::default());
-        self.control(selected, "ephemeral-volume-controller", clock, EphemeralVolumes::default());
-        let autoscalers = Autoscalers::new(api.clone(), pods(), metrics);
-        self.control(selected, "horizontal-pod-autoscaler-controller", clock, autoscalers);
-        self.control(selected, "job-controller", clock, Jobs::new(pods()));
-        self.control(selected, "persistentvolume-protection-controller", clock, Protection::default());
-        self.control(selected, "replicaset-controller", clock, ReplicaSets::new(REPLICA_SET, pods()));
-        let controller = ReplicaSets::new(REPLICATION_CONTROLLER, pods());
-        self.control(selected, "replicationcontroller-controller", clock, controller);
-        self.control(selected, "resourcequota-controller", clock, ResourceQuotas::new(api.clone(), clock.clone()));
-        self.control(selected, "statefulset-controller", clock, StatefulSets::new(pods()));
-        self.control(selected, "taint-eviction-controller", clock, TaintEvictions::new(clock.clone()));
-        let policies = PolicyStatuses::new(api.clone());
-        self.control(selected, "validatingadmissionpolicy-status-controller", clock, policies);
+        self.controller_manager(&self.random).start(selected, &|task| self.spawn(task));
     }
 
-    /// Runs a controller in the shared reconcile loop, if it is selected.
-    fn control(
-        &self,
-        selected: &Controllers,
-        name: &'static str,
-        clock: &SharedClock,
-        controller: impl Controller + 'static,
-    ) {
-        debug_assert!(Controllers::NAMES.contains(&name), "{name} can't be selected");
-        if selected.contains(name) {
-            // This is the only one whose events don't have its name.
-            let component = name.strip_suffix("-controller").filter(|short| *short == "horizontal-pod-autoscaler");
-            let events = self.recorder(component.unwrap_or(name), "", clock);
-            let client = self.component_client("kube-controller-manager");
-            if self.informer.is_empty() {
-                self.spawn(self.informer.clone().run());
-            }
-            let subscription = self.informer.subscribe(controller);
-            self.spawn(reconcile::run(subscription, client, clock.clone(), events));
+    /// Returns what starts the controllers of the cluster.
+    fn controller_manager(&self, random: &Random) -> ControllerManager<'_> {
+        ControllerManager {
+            api: &self.api,
+            informer: self.informer.clone(),
+            clock: &self.clock,
+            random: random.clone(),
+            metrics: self.metrics.clone(),
+            certificate: self.endpoints.certificate(),
+            clients: Box::new(|component| self.api.client_as(component)),
         }
     }
 
-    /// Starts the controller of persistent volumes, and creates the class whose volumes are folders in `folders`.
-    async fn bind_volumes(
-        &self,
-        selected: &Controllers,
-        clock: &SharedClock,
-        folders: Option<PathBuf>,
-    ) -> Result<(), StartError> {
-        const NAME: &str = "persistentvolume-binder-controller";
-        if folders.is_some() && selected.contains(NAME) {
+    /// Runs the built-in controllers with clients of one's own, such as ones whose requests fail, for as long as the future is polled.
+    /// `client` returns the client of a component, such as `kube-controller-manager` or `job-controller`. The
+    /// controllers begin without a memory, like `kube-controller-manager` when it is started. The cluster itself has to run
+    /// [none](Controllers::none), and the controllers hold no lock that keeps several of these futures from getting in each other's way.
+    ///
+    /// ```
+    /// # use kubewright_apimachinery::random::Random;
+    /// # use kubewright_cluster::{Cluster, Controllers, Pods, faults::{Faults, Verb}};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder().pods(Pods::None).controllers(Controllers::none()).start().await?;
+    /// let faults = Faults::new();
+    /// faults.on(&[Verb::Create], "serviceaccounts").times(2).refuse(503, "ServiceUnavailable");
+    /// let client = |component: &str| faults.client(&cluster.api().client_as(component));
+    /// let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> = kube::Api::default_namespaced(cluster.client());
+    /// let wait = async {
+    ///     while accounts.get_opt("default").await?.is_none() {
+    ///         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    ///     }
+    ///     Ok::<(), kube::Error>(())
+    /// };
+    /// tokio::select! {
+    ///     () = cluster.run_controllers(client, Random::seeded(1)) => {}
+    ///     created = wait => created?,
+    /// }
+    /// # cluster.shutdown().await; Ok(()) }
+    /// ```
+    pub async fn run_controllers(&self, client: impl Fn(&str) -> kube::Client + Send + Sync, random: Random) {
+        let tasks = Mutex::new(JoinSet::new());
+        let spawn = |task| drop(tasks.lock().spawn(task));
+        let (informer, selected) = (Informer::new(self.api.clone()), Controllers::all());
+        let manager = ControllerManager { informer, clients: Box::new(client), ..self.controller_manager(&random) };
+        let terminator = ObjectClient::new((manager.clients)(COMPONENT));
+        spawn(deletion::run(self.api.clone(), terminator, self.clock.clone(), true).boxed());
+        manager.start(&selected, &spawn);
+        manager.control(&selected, VOLUMES, Volumes::new(self.volumes.clone()), &spawn);
+        drop(manager);
+        let mut tasks = tasks.into_inner();
+        // They end only if they panic.
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Starts the controller of persistent volumes, and creates the class of those that are folders of the node.
+    async fn bind_volumes(&self, selected: &Controllers) -> Result<(), StartError> {
+        if self.volumes.is_some() && selected.contains(VOLUMES) {
             let class = volume_binder::provision::class();
             let client = self.component_client("kube-addon-manager");
             match client.create(&volume_binder::CLASS.address("", ""), "", &class).await {
@@ -581,12 +558,13 @@ impl Cluster {
                 created => drop(created.map_err(StartError::StorageClass)?),
             }
         }
-        self.control(selected, NAME, clock, Volumes::new(folders));
+        let volumes = Volumes::new(self.volumes.clone());
+        self.controller_manager(&self.random).control(selected, VOLUMES, volumes, &|task| self.spawn(task));
         Ok(())
     }
 
-    /// Creates the directory of the node, and returns the folder in it for persistent volumes.
-    fn create_directory(&mut self) -> Result<PathBuf, StartError> {
+    /// Creates the directory of the node, with the folder for persistent volumes.
+    fn create_directory(&mut self) -> Result<(), StartError> {
         let root = std::env::temp_dir();
         let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
         self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
@@ -595,8 +573,8 @@ impl Cluster {
             None => directory.path().join("volumes"),
         };
         DirBuilder::new().recursive(true).mode(0o700).create(&folders).map_err(StartError::Directory)?;
-        self.directory = Some(directory);
-        Ok(folders)
+        (self.directory, self.volumes) = (Some(directory), Some(folders));
+        Ok(())
     }
 
     async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {
@@ -625,7 +603,7 @@ impl Cluster {
             addresses: Addresses::from_somewhere(random),
             logs,
             containers,
-            events: self.recorder("kubelet", NODE_NAME, clock),
+            events: self.recorder("kubelet", NODE_NAME),
             server: self.endpoints.address(),
             endpoints: self.endpoints.clone(),
             services: Default::default(),
@@ -637,9 +615,9 @@ impl Cluster {
             directory,
             tasks: self.tracker.clone(),
         };
-        let events = self.recorder("default-scheduler", "", clock);
+        let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
-        let task = self.recorder("kube-proxy", NODE_NAME, clock);
+        let task = self.recorder("kube-proxy", NODE_NAME);
         self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone()));
         self.spawn(object::renew(self.component_client("kubelet"), clock.clone()));
         let client = self.component_client("kube-scheduler");

@@ -21,7 +21,7 @@
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
 //!
-//! [`selection`] names those that can be left out.
+//! [`manager`] starts them, and [`selection`] names those that can be left out.
 //!
 //! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
 //! finds the children of each parent, and [`history`] keeps the revisions of their templates. These controllers share one
@@ -49,6 +49,7 @@ pub(crate) mod informer;
 pub(crate) mod job;
 pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
+pub(crate) mod manager;
 pub(crate) mod namespace_defaults;
 pub(crate) mod objects;
 pub(crate) mod pod;

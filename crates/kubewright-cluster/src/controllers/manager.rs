@@ -1,0 +1,131 @@
+//! The start of the built-in controllers.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use kubewright_apimachinery::{clock::SharedClock, random::Random, watch};
+use kubewright_apiserver::{ApiServer, ResourceMetrics};
+
+use super::{
+    admission_policies::PolicyStatuses,
+    aggregation::Aggregation,
+    autoscaler::Autoscalers,
+    cron_job::CronJobs,
+    daemon_set::DaemonSets,
+    deployment::Deployments,
+    disruption::{Disruptions, stale::StaleDisruptions},
+    endpoints::{Endpoints, mirroring::Mirroring},
+    ephemeral_volumes::EphemeralVolumes,
+    garbage,
+    informer::Informer,
+    job::Jobs,
+    namespace_defaults,
+    protection::Protection,
+    reconcile::{self, Controller},
+    replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
+    resource_quota::ResourceQuotas,
+    selection::Controllers,
+    signing::{SigningRequests, approver::Approvals, cleaner::StaleRequests},
+    stateful_set::StatefulSets,
+    taint_eviction::TaintEvictions,
+};
+use crate::{events::Recorder, object_client::ObjectClient};
+
+/// The component that the controllers belong to.
+pub(crate) const COMPONENT: &str = "kube-controller-manager";
+/// The controller of persistent volumes, which starts when it is known where they are.
+pub(crate) const VOLUMES: &str = "persistentvolume-binder-controller";
+
+/// Starts a task.
+pub(crate) type Spawn<'a> = &'a dyn Fn(BoxFuture<'static, ()>);
+
+/// What the built-in controllers are started with.
+pub(crate) struct ControllerManager<'a> {
+    pub(crate) api: &'a ApiServer,
+    /// Shared by the controllers that the reconcile loop runs.
+    pub(crate) informer: Informer,
+    pub(crate) clock: &'a SharedClock,
+    pub(crate) random: Random,
+    pub(crate) metrics: Option<Arc<dyn ResourceMetrics>>,
+    /// The certificate authority of the API server in PEM, or empty.
+    pub(crate) certificate: watch::Receiver<String>,
+    /// Returns the client of a component.
+    pub(crate) clients: Box<dyn Fn(&str) -> kube::Client + Send + Sync + 'a>,
+}
+
+impl ControllerManager<'_> {
+    /// Starts the selected controllers, but not those of namespaces and persistent volumes.
+    pub(crate) fn start(&self, selected: &Controllers, spawn: Spawn<'_>) {
+        let (api, clock, client) = (self.api, self.clock, || self.client(COMPONENT));
+        if selected.contains("garbage-collector-controller") {
+            let events = self.recorder("garbage-collector-controller", "", spawn);
+            spawn(garbage::run(api.clone(), client(), clock.clone(), events).boxed());
+        }
+        if selected.contains("serviceaccount-controller") {
+            let certificate = self.certificate.clone();
+            spawn(namespace_defaults::run(api.clone(), client(), clock.clone(), certificate).boxed());
+        }
+        let signing = SigningRequests::new(api.certificate_authority(), self.random.clone());
+        self.control(selected, "certificatesigningrequest-approving-controller", Approvals::default(), spawn);
+        self.control(selected, "certificatesigningrequest-cleaner-controller", StaleRequests::default(), spawn);
+        self.control(selected, "certificatesigningrequest-signing-controller", signing, spawn);
+        let pods = || self.informer.pods();
+        self.control(selected, "clusterrole-aggregation-controller", Aggregation::default(), spawn);
+        self.control(selected, "cronjob-controller", CronJobs::default(), spawn);
+        self.control(selected, "daemonset-controller", DaemonSets::new(pods()), spawn);
+        self.control(selected, "deployment-controller", Deployments::new(pods()), spawn);
+        self.control(selected, "disruption-controller", Disruptions::new(api.clone(), pods()), spawn);
+        self.control(selected, "disruption-controller", StaleDisruptions::default(), spawn);
+        self.control(selected, "endpointslice-controller", Endpoints::new(self.random.clone(), pods()), spawn);
+        self.control(selected, "endpointslicemirroring-controller", Mirroring::default(), spawn);
+        self.control(selected, "ephemeral-volume-controller", EphemeralVolumes::default(), spawn);
+        let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
+        self.control(selected, "horizontal-pod-autoscaler-controller", autoscalers, spawn);
+        self.control(selected, "job-controller", Jobs::new(pods()), spawn);
+        self.control(selected, "persistentvolume-protection-controller", Protection::default(), spawn);
+        self.control(selected, "replicaset-controller", ReplicaSets::new(REPLICA_SET, pods()), spawn);
+        self.control(
+            selected,
+            "replicationcontroller-controller",
+            ReplicaSets::new(REPLICATION_CONTROLLER, pods()),
+            spawn,
+        );
+        self.control(selected, "resourcequota-controller", ResourceQuotas::new(api.clone(), clock.clone()), spawn);
+        self.control(selected, "statefulset-controller", StatefulSets::new(pods()), spawn);
+        self.control(selected, "taint-eviction-controller", TaintEvictions::new(clock.clone()), spawn);
+        self.control(selected, "validatingadmissionpolicy-status-controller", PolicyStatuses::new(api.clone()), spawn);
+    }
+
+    /// Runs a controller in the shared reconcile loop, if it is selected.
+    pub(crate) fn control(
+        &self,
+        selected: &Controllers,
+        name: &'static str,
+        controller: impl Controller + 'static,
+        spawn: Spawn<'_>,
+    ) {
+        debug_assert!(Controllers::NAMES.contains(&name), "{name} can't be selected");
+        if !selected.contains(name) {
+            return;
+        }
+        // This is the only one whose events don't have its name.
+        let component = name.strip_suffix("-controller").filter(|short| *short == "horizontal-pod-autoscaler");
+        let events = self.recorder(component.unwrap_or(name), "", spawn);
+        if self.informer.is_empty() {
+            spawn(self.informer.clone().run().boxed());
+        }
+        let subscription = self.informer.subscribe(controller);
+        spawn(reconcile::run(subscription, self.client(COMPONENT), self.clock.clone(), events).boxed());
+    }
+
+    /// Returns a recorder of events, whose task is started.
+    pub(crate) fn recorder(&self, component: &'static str, host: &'static str, spawn: Spawn<'_>) -> Recorder {
+        let (recorder, task) = Recorder::new(component, host, self.client(component), self.clock.clone());
+        spawn(task.boxed());
+        recorder
+    }
+
+    fn client(&self, component: &str) -> ObjectClient {
+        ObjectClient::new((self.clients)(component))
+    }
+}
