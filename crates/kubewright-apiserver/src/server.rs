@@ -312,9 +312,10 @@ impl ApiServerBuilder {
             None => {
                 settle_restored(&state);
                 let mut objects = builtin::bootstrap_objects(has_metrics).into_iter();
-                objects
-                    .try_for_each(|object| seed(&state, object))
-                    .and_then(|()| builtin::add_roles(&state.store, &authorizer, &state.random, state.clock.now()))
+                objects.try_for_each(|object| seed(&state, object)).and_then(|()| {
+                    let at = (state.clock.now(), has_metrics);
+                    builtin::add_roles(&state.store, &authorizer, &state.random, at)
+                })
             }
         };
         state.flow_control = FlowControl::new(&state.store, &state.random);

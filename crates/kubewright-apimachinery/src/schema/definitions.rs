@@ -16,7 +16,7 @@ pub struct Definitions {
 
 impl Definitions {
     /// Creates definitions with these names, each of which is built when it is first asked for.
-    pub fn lazy<'a>(names: impl IntoIterator<Item = &'a str>, build: fn(&str) -> Schema) -> Self {
+    pub fn lazy(names: impl IntoIterator<Item = String>, build: fn(&str) -> Schema) -> Self {
         Self { schemas: names.into_iter().map(|name| (name.into(), OnceLock::new())).collect(), build }
     }
 
@@ -61,8 +61,10 @@ mod tests {
 
     #[test]
     fn a_schema_is_built_when_it_is_asked_for() {
-        let definitions =
-            Definitions::lazy(["a", "b"], |name| Schema { title: Some(name.into()), ..Schema::default() });
+        let definitions = Definitions::lazy(["a", "b"].map(str::to_owned), |name| Schema {
+            title: Some(name.into()),
+            ..Schema::default()
+        });
         let built = || definitions.schemas.values().filter(|schema| schema.get().is_some()).count();
         assert_eq!((definitions.len(), built()), (2, 0));
         assert_eq!(definitions.get("a").and_then(|schema| schema.title.as_deref()), Some("a"));

@@ -406,7 +406,7 @@ fn mismatch(ty: &Type, value: &Value, place: &Place<'_>) -> String {
         // These types decode another type themselves.
         Shape::Time | Shape::MicroTime => "string",
         Shape::IntOrString => "int32",
-        _ => &ty.go,
+        _ => &ty.go(),
     };
     unexpected(value, wanted, place)
 }
@@ -420,7 +420,7 @@ fn unexpected(value: &Value, wanted: &str, place: &Place<'_>) -> String {
     match place.owner() {
         None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
         Some(owner) => {
-            let owner = owner.go.rsplit('.').next().unwrap_or_default();
+            let owner = &owner.local;
             format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", place.fields())
         }
     }

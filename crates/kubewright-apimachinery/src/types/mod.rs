@@ -23,7 +23,7 @@ mod required;
 mod tests;
 mod time;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub struct TypeId(u16);
 pub struct Types {
     types: Vec<Type>,
     /// The named types by package and name.
-    names: BTreeMap<(&'static str, &'static str), TypeId>,
+    names: BTreeMap<&'static str, BTreeMap<&'static str, TypeId>>,
     /// The types of objects by kind: their groups and versions.
     kinds: BTreeMap<&'static str, Vec<(&'static str, &'static str, TypeId)>>,
 }
@@ -50,10 +50,10 @@ pub struct Types {
 /// One type.
 #[derive(Debug)]
 pub struct Type {
-    /// The name in Go's error messages, such as `v1.PodSpec` or `[]v1.Container`.
-    go: Box<str>,
-    /// The OpenAPI name; empty for unnamed types such as `[]string`.
-    name: Box<str>,
+    /// The package of a named type, such as `io.k8s.api.core.v1`; empty for others.
+    package: &'static str,
+    /// The name in the package; for a type without a package, its name in Go, such as `[]string`.
+    local: Cow<'static, str>,
     shape: Shape,
     /// The allowed values, if they are enumerated.
     values: Box<[String]>,
@@ -181,8 +181,8 @@ impl Types {
     /// Returns a type by its OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
     pub fn find(&self, name: &str) -> Option<TypeId> {
         let (package, name) = name.rsplit_once('.')?;
-        let names: &BTreeMap<(&str, &str), TypeId> = &self.names;
-        names.get(&(package, name)).copied()
+        let packages: &BTreeMap<&str, BTreeMap<&str, TypeId>> = &self.names;
+        packages.get(package)?.get(name).copied()
     }
 
     /// Returns the type of a kind. `group` is empty for the core group.
@@ -195,9 +195,8 @@ impl Types {
     /// Returns the group, version and kind of a type of objects. The group of those that belong to all groups, such as
     /// `DeleteOptions`, is `meta.k8s.io`.
     pub fn group_version_kind(&self, id: TypeId) -> Option<(&'static str, &'static str, &'static str)> {
-        let (_, kind) = self.get(id).name.rsplit_once('.')?;
         let kinds: &BTreeMap<&str, _> = &self.kinds;
-        let (kind, all) = kinds.get_key_value(kind)?;
+        let (kind, all) = kinds.get_key_value(&*self.get(id).local)?;
         let (group, version, _) = all.iter().find(|(_, _, of)| *of == id)?;
         Some((group, version, kind))
     }
@@ -209,14 +208,22 @@ impl Types {
 
     /// Returns the types with OpenAPI names.
     pub fn named(&self) -> impl Iterator<Item = (TypeId, &Type)> {
-        self.names.values().map(|id| (*id, self.get(*id)))
+        self.names.values().flat_map(BTreeMap::values).map(|id| (*id, self.get(*id)))
     }
 }
 
 impl Type {
-    /// Returns the OpenAPI name; empty for unnamed types.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Returns the OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`; `None` for unnamed types such as `[]string`.
+    pub fn name(&self) -> Option<String> {
+        (!self.package.is_empty()).then(|| [self.package, ".", &self.local].concat())
+    }
+
+    /// Returns the name in Go's error messages, such as `v1.PodSpec` or `[]v1.Container`.
+    fn go(&self) -> Cow<'_, str> {
+        match self.package.rsplit('.').next() {
+            Some(package) if !package.is_empty() => [package, ".", &self.local].concat().into(),
+            _ => Cow::Borrowed(&self.local),
+        }
     }
 
     /// Returns the structure of the values.

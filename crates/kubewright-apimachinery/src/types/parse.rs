@@ -15,7 +15,7 @@
 //! A type is `string`, `bool`, `int32`, `int64`, `float64`, `bytes`, `uid`, `any`, a name in the same package, or a full
 //! name; `*` before it marks a pointer, `[]` a list, `map[KEY]` a map.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Field, ListMark, Marks, Numbered, Omit, Shape, Struct, Type, TypeId, Types, names::Names};
 
@@ -33,6 +33,7 @@ const MAX: usize = u16::MAX as usize;
 /// A named type before its fields are known.
 struct Declared {
     package: &'static str,
+    id: TypeId,
     line: usize,
     text: &'static str,
     fields: Vec<(usize, &'static str)>,
@@ -125,13 +126,22 @@ pub(super) fn default(field: &Field) -> Option<&serde_json::Value> {
     })
 }
 
+/// What a list or a map is made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Keyed {
+    List,
+    ByString,
+    By(TypeId),
+}
+
 #[derive(Default)]
 struct Reader {
     types: Types,
-    /// The unnamed types: lists and maps by the type of their values, with the key of a map.
-    unnamed: BTreeMap<(Option<String>, TypeId), TypeId>,
-    basic: BTreeMap<&'static str, TypeId>,
-    members: BTreeMap<TypeId, Vec<Member>>,
+    /// Lists and maps by the types of their values and keys.
+    unnamed: BTreeMap<(TypeId, Keyed), TypeId>,
+    basic: Vec<(&'static str, TypeId)>,
+    /// The members of structs, by the index of their types.
+    members: Vec<Vec<Member>>,
     /// The API groups of packages.
     groups: BTreeMap<&'static str, &'static str>,
     line: usize,
@@ -142,10 +152,11 @@ impl Reader {
         Err(ParseError { line: self.line, why: why.into() })
     }
 
-    fn add(&mut self, ty: Type) -> Result<TypeId, ParseError> {
+    fn add(&mut self, package: &'static str, local: Cow<'static, str>, shape: Shape) -> Result<TypeId, ParseError> {
         match u16::try_from(self.types.types.len()) {
             Ok(id) => {
-                self.types.types.push(ty);
+                let values = Box::default();
+                self.types.types.push(Type { package, local, shape, values, grows: false, requires: false });
                 Ok(TypeId(id))
             }
             Err(_) => self.error("too many types"),
@@ -158,7 +169,7 @@ impl Reader {
         let mut all: Vec<Declared> = Vec::new();
         for (index, text) in text.lines().enumerate() {
             self.line = index + 1;
-            let mut words = text.split(' ');
+            let mut words = Words(text);
             match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
                 ("#" | "", _) => {}
                 ("package", name) => {
@@ -170,20 +181,9 @@ impl Reader {
                     }
                 }
                 ("alias" | "special" | "struct", name) => {
-                    let go = format!("{}.{name}", package.rsplit('.').next().unwrap_or_default());
-                    let full = format!("{package}.{name}");
-                    let shape = Shape::Any;
-                    let ty = Type {
-                        go: go.into(),
-                        name: full.into(),
-                        shape,
-                        values: Box::default(),
-                        grows: false,
-                        requires: false,
-                    };
-                    let id = self.add(ty)?;
-                    self.types.names.insert((package, name), id);
-                    all.push(Declared { package, line: self.line, text, fields: Vec::new() });
+                    let id = self.add(package, Cow::Borrowed(name), Shape::Any)?;
+                    self.types.names.entry(package).or_default().insert(name, id);
+                    all.push(Declared { package, id, line: self.line, text, fields: Vec::new() });
                 }
                 _ => match all.last_mut() {
                     Some(declared) => declared.fields.push((self.line, text)),
@@ -191,6 +191,7 @@ impl Reader {
                 },
             }
         }
+        self.members.resize_with(all.len(), Vec::new);
         Ok(all)
     }
 
@@ -200,7 +201,6 @@ impl Reader {
         let package = declared.package;
         let mut words = declared.text.splitn(4, ' ');
         let (what, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let Some(&id) = self.types.names.get(&(package, name)) else { return self.error("unknown type") };
         let (shape, values) = match what {
             "alias" => {
                 let of = words.next().unwrap_or_default();
@@ -211,16 +211,16 @@ impl Reader {
             "special" => (self.special(package, name)?, Vec::new()),
             _ => {
                 let atomic = words.next() == Some("map=atomic");
-                let members = declared.fields.iter().map(|(line, text)| {
+                let mut members = Vec::with_capacity(declared.fields.len());
+                for (line, text) in &declared.fields {
                     self.line = *line;
-                    self.member(package, text)
-                });
-                let members = members.collect::<Result<Vec<_>, _>>()?;
-                self.members.insert(id, members);
+                    members.push(self.member(package, text)?);
+                }
+                self.members[usize::from(declared.id.0)] = members;
                 (Shape::Struct(Box::new(Struct { atomic, ..Struct::default() })), Vec::new())
             }
         };
-        let ty = &mut self.types.types[usize::from(id.0)];
+        let ty = &mut self.types.types[usize::from(declared.id.0)];
         ty.shape = shape;
         ty.values = values.into();
         Ok(())
@@ -257,7 +257,7 @@ impl Reader {
     }
 
     fn member(&mut self, package: &'static str, text: &'static str) -> Result<Member, ParseError> {
-        let mut words = text.split(' ');
+        let mut words = Words(text);
         let (Some(number), Some(name), Some(ty)) = (words.next(), words.next(), words.next()) else {
             return self.error("a field consists of a number, a name and a type");
         };
@@ -273,11 +273,21 @@ impl Reader {
         };
         let (ty, pointer) = ty.strip_prefix('*').map_or((ty, false), |ty| (ty, true));
         let ty = self.reference(package, ty)?;
-        let (mut marks, mut required) = (Marks::default(), omit == Omit::Never);
+        let (mut marks, mut required) = (None, omit == Omit::Never);
         for word in words {
+            match word {
+                "optional" => {
+                    required = false;
+                    continue;
+                }
+                "required" => {
+                    required = true;
+                    continue;
+                }
+                _ => {}
+            }
+            let marks: &mut Marks = marks.get_or_insert_with(Box::default);
             match word.split_once('=') {
-                None if word == "optional" => required = false,
-                None if word == "required" => required = true,
                 Some(("list", "atomic")) => marks.list = Some(ListMark::Atomic),
                 Some(("list", "set")) => marks.list = Some(ListMark::Set),
                 Some(("list", keys)) if keys.starts_with("map:") => {
@@ -293,7 +303,6 @@ impl Reader {
                 _ => return self.error(format!("{word:?} is not a marker")),
             }
         }
-        let marks = (marks != Marks::default()).then(|| Box::new(marks));
         Ok(Member { number, embedded: name == ".", field: Field { name, ty, pointer, omit, required, marks } })
     }
 
@@ -301,17 +310,12 @@ impl Reader {
     fn reference(&mut self, package: &'static str, text: &'static str) -> Result<TypeId, ParseError> {
         if let Some(item) = text.strip_prefix("[]") {
             let item = self.reference(package, item)?;
-            return self.composite(None, item);
+            return self.composite(Keyed::List, item);
         }
         if let Some((key, value)) = text.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
-            let key = if key == "string" {
-                key.to_owned()
-            } else {
-                let key = self.reference(package, key)?;
-                self.types.get(key).go.to_string()
-            };
+            let key = if key == "string" { Keyed::ByString } else { Keyed::By(self.reference(package, key)?) };
             let value = self.reference(package, value)?;
-            return self.composite(Some(key), value);
+            return self.composite(key, value);
         }
         let shape = match text {
             "string" | "uid" => Shape::String,
@@ -323,13 +327,13 @@ impl Reader {
             "any" => Shape::Any,
             name => {
                 let (package, name) = name.rsplit_once('.').unwrap_or((package, name));
-                return match self.types.names.get(&(package, name)) {
+                return match self.types.names.get(package).and_then(|names| names.get(name)) {
                     Some(id) => Ok(*id),
                     None => self.error(format!("unknown type {name}")),
                 };
             }
         };
-        if let Some(id) = self.basic.get(text) {
+        if let Some((_, id)) = self.basic.iter().find(|(name, _)| *name == text) {
             return Ok(*id);
         }
         let go = match text {
@@ -338,58 +342,55 @@ impl Reader {
             "any" => "interface {}",
             name => name,
         };
-        let id = self.add(Type {
-            go: go.into(),
-            name: Box::default(),
-            shape,
-            values: Box::default(),
-            grows: false,
-            requires: false,
-        })?;
-        self.basic.insert(text, id);
+        let id = self.add("", Cow::Borrowed(go), shape)?;
+        self.basic.push((text, id));
         Ok(id)
     }
 
-    /// Returns the type of a list or, with a key, of a map.
-    fn composite(&mut self, key: Option<String>, value: TypeId) -> Result<TypeId, ParseError> {
-        if let Some(id) = self.unnamed.get(&(key.clone(), value)) {
+    /// Returns the type of a list or a map.
+    fn composite(&mut self, keyed: Keyed, value: TypeId) -> Result<TypeId, ParseError> {
+        if let Some(id) = self.unnamed.get(&(value, keyed)) {
             return Ok(*id);
         }
-        let of = &self.types.get(value).go;
-        let (go, shape) = match &key {
-            None => (format!("[]{of}"), Shape::List(value)),
-            Some(key) => (format!("map[{key}]{of}"), Shape::Map(value)),
+        let of = self.types.get(value).go();
+        let (go, shape) = match keyed {
+            Keyed::List => (["[]", &of].concat(), Shape::List(value)),
+            Keyed::ByString => (["map[string]", &of].concat(), Shape::Map(value)),
+            Keyed::By(key) => (["map[", &self.types.get(key).go(), "]", &of].concat(), Shape::Map(value)),
         };
-        let ty =
-            Type { go: go.into(), name: Box::default(), shape, values: Box::default(), grows: false, requires: false };
-        let id = self.add(ty)?;
-        self.unnamed.insert((key, value), id);
+        let id = self.add("", go.into(), shape)?;
+        self.unnamed.insert((value, keyed), id);
         Ok(id)
     }
 
     /// Gives each struct its fields, with those of embedded structs.
     fn flatten(&mut self) -> Result<(), ParseError> {
-        for id in self.members.keys().copied().collect::<Vec<_>>() {
-            let mut fields = Vec::new();
-            self.collect(id, &mut fields, 0)?;
+        let members = std::mem::take(&mut self.members);
+        for (index, own) in members.iter().enumerate() {
+            let (mut fields, mut numbers) = (Vec::with_capacity(own.len()), Vec::with_capacity(own.len()));
+            for Member { number, field, embedded } in own {
+                let first = fields.len();
+                if *embedded {
+                    if let Err(id) = collect(&members, field.ty, &mut fields, 0) {
+                        let go = self.types.get(id).go().into_owned();
+                        return self.error(format!("{go} embeds itself"));
+                    }
+                } else {
+                    fields.push(field.clone());
+                }
+                let target = match u16::try_from(first) {
+                    _ if *embedded => Numbered::Embedded(field.ty),
+                    Ok(first) => Numbered::Field(first),
+                    Err(_) => return self.error("too many fields"),
+                };
+                numbers.extend(number.map(|number| (number, target)));
+            }
             if fields.len() > MAX {
                 return self.error("too many fields");
             }
-            let mut numbers = Vec::new();
-            for member in &self.members[&id] {
-                let Some(number) = member.number else { continue };
-                let target = if member.embedded {
-                    Numbered::Embedded(member.field.ty)
-                } else {
-                    let index = fields.iter().position(|field: &Field| field.name == member.field.name);
-                    Numbered::Field(index.and_then(|index| u16::try_from(index).ok()).unwrap_or_default())
-                };
-                numbers.push((number, target));
-            }
             numbers.sort_by_key(|(number, _)| *number);
-            if let Shape::Struct(all) = &mut self.types.types[usize::from(id.0)].shape {
-                all.fields = fields;
-                all.numbers = numbers.into();
+            if let Shape::Struct(all) = &mut self.types.types[index].shape {
+                (all.fields, all.numbers) = (fields, numbers.into());
             }
         }
         Ok(())
@@ -398,29 +399,51 @@ impl Reader {
     /// Finds the types of objects, which begin with the fields of `TypeMeta`.
     fn find_kinds(&mut self) {
         let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (&(package, name), &id) in &self.types.names {
+        for (package, names) in &self.types.names {
             let Some(&group) = self.groups.get(package) else { continue };
             let version = package.rsplit('.').next().unwrap_or_default();
-            let fields = self.types.get(id).as_struct().map(Struct::fields).unwrap_or_default();
-            if matches!(fields, [first, second, ..] if first.name == "kind" && second.name == "apiVersion") {
-                kinds.entry(name).or_default().push((group, version, id));
+            for (&name, &id) in names {
+                let fields = self.types.get(id).as_struct().map(Struct::fields).unwrap_or_default();
+                if matches!(fields, [first, second, ..] if first.name == "kind" && second.name == "apiVersion") {
+                    kinds.entry(name).or_default().push((group, version, id));
+                }
             }
         }
         self.types.kinds = kinds;
     }
+}
 
-    fn collect(&self, id: TypeId, into: &mut Vec<Field>, depth: usize) -> Result<(), ParseError> {
-        // An embedded struct that contains itself has no finite form.
-        if depth > 8 {
-            return self.error(format!("{} embeds itself", self.types.get(id).go));
+/// Adds the fields of a struct to those of one that it is embedded in.
+///
+/// # Errors
+/// The struct, if it embeds itself and so has no finite form.
+fn collect(members: &[Vec<Member>], of: TypeId, into: &mut Vec<Field>, depth: usize) -> Result<(), TypeId> {
+    if depth > 8 {
+        return Err(of);
+    }
+    for Member { field, embedded, .. } in members.get(usize::from(of.0)).into_iter().flatten() {
+        if *embedded {
+            collect(members, field.ty, into, depth + 1)?;
+        } else {
+            into.push(field.clone());
         }
-        for member in self.members.get(&id).into_iter().flatten() {
-            if member.embedded {
-                self.collect(member.field.ty, into, depth + 1)?;
-            } else {
-                into.push(member.field.clone());
-            }
+    }
+    Ok(())
+}
+
+/// The words of a line. They are short, so that a search byte by byte is the fastest.
+struct Words(&'static str);
+
+impl Iterator for Words {
+    type Item = &'static str;
+
+    fn next(&mut self) -> Option<&'static str> {
+        if self.0.is_empty() {
+            return None;
         }
-        Ok(())
+        let end = self.0.bytes().position(|byte| byte == b' ').unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
+        self.0 = rest.get(1..).unwrap_or_default();
+        Some(word)
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
             wanted.insert(SCALE.into());
         }
         for (group, version, kind) in entry.subresources.iter().map(|sub| sub.kind) {
-            wanted.extend(types().kind(group, version, kind).map(|ty| types().get(ty).name().to_owned()));
+            wanted.extend(types().kind(group, version, kind).and_then(|ty| types().get(ty).name()));
         }
     }
     while let Some(name) = wanted.pop_first() {

@@ -1,9 +1,12 @@
 //! The selection of controllers.
 
+use std::time::Duration;
+
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{Namespace, Pod, ServiceAccount},
+        rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -51,6 +54,28 @@ async fn an_api_server_alone_leaves_objects_as_they_are() {
     cluster.expect::<ReplicaSet>(|all| all.len() == 1).await.expect("none of the Deployment");
     cluster.expect::<Pod>(|all| all.is_empty()).await.expect("no pod");
     cluster.expect::<ServiceAccount>(|all| all.is_empty()).await.expect("no account");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_cluster_has_all_rules_of_its_aggregated_roles() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let roles = Api::<ClusterRole>::all(cluster.client());
+    let versions = async || {
+        let mut versions = Vec::new();
+        for name in ["admin", "edit", "view"] {
+            let role = roles.get(name).await.expect("found");
+            let rules = role.rules.as_deref().unwrap_or_default();
+            let metrics =
+                rules.iter().filter(|rule| rule.api_groups.as_deref() == Some(&["metrics.k8s.io".to_owned()]));
+            assert_eq!(metrics.count(), 1, "{name}");
+            versions.push(role.metadata.resource_version);
+        }
+        versions
+    };
+    let before = versions().await;
+    // The controllers have done what they have to do when the clock goes on.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(versions().await, before, "the controller has nothing to write");
 }
 
 #[tokio::test]

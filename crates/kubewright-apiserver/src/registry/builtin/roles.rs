@@ -27,6 +27,11 @@ use crate::{
 
 const TABLE: &str = include_str!("../../../data/default-roles.txt");
 
+/// What the role that reads resource metrics adds to others. Its object has other labels, and is [stored](super::resource_metrics::reader_role) before.
+const METRICS_READER: &str = "\
+ClusterRole system:aggregated-metrics-reader part-of=admin part-of=edit part-of=view
+get,list,watch metrics.k8s.io pods,nodes";
+
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 /// The label of all these objects, and its value.
@@ -44,7 +49,8 @@ const KINDS: [(&str, &str); 4] = [
     ("RoleBinding", "rolebindings"),
 ];
 
-/// Adds the default roles and bindings that don't exist to a store and to the index of an authorizer.
+/// Adds the default roles and bindings that don't exist to a store and to the index of an authorizer. With resource metrics, the role that reads
+/// them exists, and those that aggregate it have its rules.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -52,9 +58,14 @@ pub(crate) fn add_roles(
     store: &Store,
     authorizer: &Authorizer,
     random: &Random,
-    now: Timestamp,
+    (now, has_metrics): (Timestamp, bool),
 ) -> Result<(), WriteError> {
-    let (entries, now) = (parse(TABLE), meta::time(now));
+    let (mut entries, now) = (parse(TABLE), meta::time(now));
+    if has_metrics {
+        entries.extend(parse(METRICS_READER));
+        // The rules of an aggregated role are in the order of the names of its parts.
+        entries.sort_by_key(|entry| (entry.namespace, entry.name));
+    }
     let now = now.as_str().unwrap_or_default();
     for (_, plural) in KINDS {
         let storage = format!("{GROUP}/{plural}").into();

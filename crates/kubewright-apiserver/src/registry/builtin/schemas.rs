@@ -27,7 +27,7 @@ use crate::object_type::types;
 /// 5 MB; a server needs few.
 pub fn definitions() -> Arc<Definitions> {
     static TABLE: LazyLock<Arc<Definitions>> =
-        LazyLock::new(|| Arc::new(Definitions::lazy(types().named().map(|(_, ty)| ty.name()), build)));
+        LazyLock::new(|| Arc::new(Definitions::lazy(types().named().filter_map(|(_, ty)| ty.name()), build)));
     TABLE.clone()
 }
 
@@ -162,8 +162,7 @@ impl Builder {
             Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Float64 | Shape::Bytes => {
                 self.simple(ty)
             }
-            _ if ty.name().is_empty() => self.simple(ty),
-            _ => reference(ty.name()),
+            _ => ty.name().map_or_else(|| self.simple(ty), |name| reference(&name)),
         }
     }
 
@@ -199,7 +198,9 @@ impl Builder {
             Shape::Time | Shape::MicroTime => of(Kind::String, Some("date-time")),
             Shape::Quantity => Schema { quantity: true, ..of(Kind::String, None) },
             Shape::IntOrString => Schema { int_or_string: true, ..Schema::default() },
-            Shape::Any if ty.name().starts_with("io.k8s.apimachinery.") => free(Some(Kind::Object)),
+            Shape::Any if ty.name().is_some_and(|name| name.starts_with("io.k8s.apimachinery.")) => {
+                free(Some(Kind::Object))
+            }
             _ => free(None),
         }
     }
