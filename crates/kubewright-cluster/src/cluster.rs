@@ -533,6 +533,9 @@ impl Cluster {
     /// # cluster.shutdown().await; Ok(()) }
     /// ```
     pub async fn run_controllers(&self, client: impl Fn(&str) -> kube::Client + Send + Sync, random: Random) {
+        if let Err(error) = self.create_storage_class().await {
+            tracing::error!(%error, "failed to create the storage class");
+        }
         let tasks = Mutex::new(JoinSet::new());
         let spawn = |task| drop(tasks.lock().spawn(task));
         let (informer, selected) = (Informer::new(self.api.clone()), Controllers::all());
@@ -547,20 +550,27 @@ impl Cluster {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// Starts the controller of persistent volumes, and creates the class of those that are folders of the node.
+    /// Starts the controller of persistent volumes.
     async fn bind_volumes(&self, selected: &Controllers) -> Result<(), StartError> {
-        if self.volumes.is_some() && selected.contains(VOLUMES) {
-            let class = volume_binder::provision::class();
-            let client = self.component_client("kube-addon-manager");
-            match client.create(&volume_binder::CLASS.address("", ""), "", &class).await {
-                // It is there since an earlier start.
-                Err(error) if is_conflict(&error) => {}
-                created => drop(created.map_err(StartError::StorageClass)?),
-            }
+        if selected.contains(VOLUMES) {
+            self.create_storage_class().await.map_err(StartError::StorageClass)?;
         }
         let volumes = Volumes::new(self.volumes.clone());
         self.controller_manager(&self.random).control(selected, VOLUMES, volumes, &|task| self.spawn(task));
         Ok(())
+    }
+
+    /// Creates the class of the volumes that are folders of the node, if there are such volumes.
+    async fn create_storage_class(&self) -> Result<(), kube::Error> {
+        if self.volumes.is_none() {
+            return Ok(());
+        }
+        let client = self.component_client("kube-addon-manager");
+        match client.create(&volume_binder::CLASS.address("", ""), "", &volume_binder::provision::class()).await {
+            // It is there since an earlier start.
+            Err(error) if is_conflict(&error) => Ok(()),
+            created => created.map(drop),
+        }
     }
 
     /// Creates the directory of the node, with the folder for persistent volumes.

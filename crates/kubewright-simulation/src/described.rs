@@ -59,6 +59,24 @@ impl Described {
     }
 }
 
+/// Returns the groups and plurals of the kinds whose status the built-in controllers write.
+pub(crate) fn of_controllers() -> Own {
+    let kinds = [
+        ("", "persistentvolumeclaims"),
+        ("", "replicationcontrollers"),
+        ("", "resourcequotas"),
+        ("apps", "daemonsets"),
+        ("apps", "deployments"),
+        ("apps", "replicasets"),
+        ("apps", "statefulsets"),
+        ("autoscaling", "horizontalpodautoscalers"),
+        ("batch", "cronjobs"),
+        ("batch", "jobs"),
+        ("policy", "poddisruptionbudgets"),
+    ];
+    kinds.map(|(group, plural)| (group.to_owned(), plural.to_owned())).into()
+}
+
 /// An error of describing an operator.
 #[derive(Debug)]
 pub(crate) enum DescribeError {

@@ -10,11 +10,11 @@ use kube::{
     core::GroupVersionKind,
 };
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
-use kubewright_cluster::{Checkpoint, Cluster, ClusterBuilder};
+use kubewright_cluster::{Checkpoint, Cluster, ClusterBuilder, Controllers};
 use tokio::runtime::Runtime;
 
 use crate::{
-    described::{DescribeError, Described},
+    described::{self, DescribeError, Described},
     error::SimulationError,
     scenario::{Options, Scenario},
     webhooks::Webhooks,
@@ -49,12 +49,15 @@ impl Prepared {
         let cluster = builder.random(Random::seeded(0)).start().await.map_err(SimulationError::Cluster)?;
         let client = cluster.client();
         let described = Described::of(scenario.register, client.clone(), scenario.options.webhooks);
-        let described = described.map_err(|error| match error {
+        let mut described = described.map_err(|error| match error {
             DescribeError::Document(error) => SimulationError::Describe(error),
             DescribeError::Rights(error) => SimulationError::Rights(error),
             DescribeError::Versions(error) => SimulationError::Versions(error),
             DescribeError::Conversions(error) => SimulationError::Conversions(error),
         })?;
+        if scenario.options.controllers {
+            described.own = Arc::new(described::of_controllers());
+        }
         cluster.install(described.kinds.clone()).await.map_err(SimulationError::Install)?;
         install(&described.webhooks, &client).await.map_err(SimulationError::Webhooks)?;
         // Until the controllers have created what each namespace has.
@@ -67,7 +70,10 @@ impl Prepared {
 
 /// Returns the builder of a cluster, without its random source.
 pub(crate) fn builder(options: &Options, clock: &Arc<VirtualClock>, webhooks: &Arc<Webhooks>) -> ClusterBuilder {
-    let builder = Cluster::builder().pods(options.pods).clock(clock.clone());
+    let mut builder = Cluster::builder().pods(options.pods).clock(clock.clone());
+    if options.controllers {
+        builder = builder.controllers(Controllers::none()).service_account_admission(true);
+    }
     builder.webhook_transport(webhooks.clone()).bookmark_interval(BOOKMARKS)
 }
 

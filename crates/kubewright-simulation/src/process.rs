@@ -54,6 +54,8 @@ pub(crate) struct Launcher {
     pub(crate) is_sharded: bool,
     /// The groups and plurals of the kinds that the operator declares.
     pub(crate) own: Arc<Own>,
+    /// Whether the built-in controllers take the place of the operator.
+    pub(crate) controllers: bool,
     /// The webhooks that the API server calls, if the operator has any.
     pub(crate) webhooks: Option<Arc<Webhooks>>,
 }
@@ -244,6 +246,9 @@ impl Launcher {
             listed: Arc::new(Mutex::default()),
         };
         let random = Random::seeded(self.seed.wrapping_mul(31).wrapping_add(number));
+        if self.controllers {
+            return self.start_controllers(number, connection, random, tasks);
+        }
         let register = self.old.filter(|_| !self.state.has_upgraded()).unwrap_or(self.register);
         let traces = Traces::with_versions(Limits::default());
         self.state.trace(number, traces.clone());
@@ -263,6 +268,25 @@ impl Launcher {
         self.state.record(Entry::Process { process: number, what: "starts".into() });
         let task = tasks.spawn(async move {
             manager.run_until(std::future::pending::<()>()).await.map_err(|error| error.to_string())
+        });
+        Process { number, is_dead, task }
+    }
+
+    /// Starts the built-in controllers in place of the operator.
+    fn start_controllers(
+        &self,
+        number: u64,
+        connection: Connection,
+        random: Random,
+        tasks: &mut JoinSet<Result<(), String>>,
+    ) -> Process {
+        let (cluster, is_dead) = (self.outside.cluster.clone(), connection.is_dead.clone());
+        self.state.record(Entry::Process { process: number, what: "starts".into() });
+        let task = tasks.spawn(async move {
+            let server = |component: &str| cluster.api().client_as(component);
+            let client = |component: &str| Connection { server: server(component), ..connection.clone() }.client();
+            cluster.run_controllers(client, random).await;
+            Ok(())
         });
         Process { number, is_dead, task }
     }

@@ -97,6 +97,7 @@ async fn execute(
         replicas: options.replicas,
         is_sharded: options.sharded,
         own,
+        controllers: options.controllers,
         webhooks: has_webhooks.then_some(webhooks),
     };
     let operator = tokio::spawn(supervise(launcher, controlled));

@@ -50,6 +50,8 @@ pub struct Options {
     pub webhooks: bool,
     /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
     pub unconditional: bool,
+    /// Whether the built-in controllers of the cluster take the place of the operator. Defaults to false.
+    pub controllers: bool,
     /// Whether a search tries faults. Defaults to true.
     pub faults: bool,
     /// The real time in which a test searches if no settings limit it. Defaults to ten seconds.
@@ -66,6 +68,7 @@ impl Default for Options {
             old: None,
             webhooks: true,
             unconditional: false,
+            controllers: false,
             faults: true,
             time: DEFAULT_TIME,
         }
@@ -88,6 +91,15 @@ impl Scenario {
             Box::pin(async move { user(sim).await })
         });
         Self { name: name.into(), register: operator, user, options: Options::default(), prepared: Arc::default() }
+    }
+
+    /// Creates a scenario of the built-in controllers, which [`kubewright_cluster::Controllers`] names, in place of an operator: the faults are those of
+    /// their requests and of the process that they run in. They get the changes of objects from the server's [feed](kubewright_apiserver::Feed) and not
+    /// by watches, so no fault of events happens to them.
+    pub fn of_controllers(name: &str, user: impl AsyncFn(&Sim) + Send + Sync + 'static) -> Self {
+        let mut scenario = Self::new(name, |manager| manager, user);
+        scenario.options.controllers = true;
+        scenario.omit("rights", "the built-in controllers act as administrators")
     }
 
     /// Sets how the node runs pods: [`Pods::Simulate`] or [`Pods::None`].

@@ -158,8 +158,10 @@ fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
         ProcessFault::Killed => !is_write,
         ProcessFault::Paused => true,
         // Two at each write are enough: what is only read, the other process reads too.
-        ProcessFault::Overlapped => is_write && options.replicas == 1 && !options.sharded,
-        ProcessFault::Displaced => !is_write && options.unconditional && options.replicas == 1 && !options.sharded,
+        ProcessFault::Overlapped => is_write && options.replicas == 1 && !options.sharded && !options.controllers,
+        ProcessFault::Displaced => {
+            !is_write && options.unconditional && options.replicas == 1 && !options.sharded && !options.controllers
+        }
         ProcessFault::ServerUnavailable => is_write,
         ProcessFault::TakenOver => options.replicas > 1 && !options.sharded,
         ProcessFault::MemberLeft | ProcessFault::MemberJoined => is_write && options.sharded,

@@ -2,6 +2,7 @@
 
 mod browser;
 mod conformance;
+mod controllers;
 mod determinism;
 mod machine;
 mod outside;
