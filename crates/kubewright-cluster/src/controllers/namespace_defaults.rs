@@ -13,7 +13,7 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::object_client::{ObjectClient, ObjectPath, is_conflict, is_gone};
+use crate::object_client::{ObjectClient, ObjectPath, is_gone};
 
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
@@ -157,13 +157,13 @@ impl NamespaceDefaults {
         }
     }
 
-    /// Creates or updates the objects that a namespace lacks. If another writer was faster, the feed delivers its
-    /// object.
+    /// Creates or updates the objects that a namespace lacks. If another writer was faster, this fails, and the feed has delivered
+    /// its object when it is tried again.
     async fn complete(&self, namespace: &str) -> Result<(), kube::Error> {
         let certificate = self.certificate.borrow().clone();
         let missing = self.state.missing(namespace, &certificate);
         let forgive = |result: Result<Value, kube::Error>| match result {
-            Err(error) if !is_conflict(&error) && !is_gone(&error) => Err(error),
+            Err(error) if !is_gone(&error) => Err(error),
             _ => Ok(()),
         };
         if missing.account {

@@ -423,6 +423,7 @@ impl Worker {
             let deleted = forgive(self.client.delete(&address, &how).await);
             match &deleted {
                 Ok(()) => self.record(regarding, false, "SuccessfulDelete", format!("Deleted pod: {name}")),
+                Err(error) if is_conflict(error) => {}
                 Err(error) => {
                     self.record(regarding, true, "FailedDelete", format!("Error deleting: {}", error_message(error)))
                 }
@@ -473,11 +474,11 @@ async fn remove(folder: PathBuf) -> Result<(), kube::Error> {
     }
 }
 
-/// Converts the errors "not found" and "conflict" to success: the object is gone, or was replaced by another one of
-/// that name.
+/// Converts the error "not found" to success. After a conflict the object may have been replaced by another one of that name, or
+/// not: the next decision, which follows soon, knows.
 fn forgive(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
-        Err(error) if is_gone(&error) || is_conflict(&error) => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
         other => other,
     }
 }

@@ -142,7 +142,8 @@ impl Terminator {
         };
         match result {
             Ok(true) if failures.is_empty() => self.retries.forget(&scope),
-            Err(error) if is_gone(&error) || is_conflict(&error) => self.retries.forget(&scope),
+            Err(error) if is_gone(&error) => self.retries.forget(&scope),
+            Err(error) if is_conflict(&error) => self.retries.failed(scope, now),
             Ok(true) => self.retries.failed(scope, now),
             Ok(false) => self.retries.later(scope, now + REPORT_EVERY),
             Err(error) => {

@@ -162,6 +162,12 @@ impl Collector {
                 }
                 self.graph.touch(uid);
             }
+            // The state that the write conflicts with has arrived.
+            WorkResult::Failed(error)
+                if is_conflict(&error) && self.graph.get(&uid).is_some_and(|object| object.version != version) =>
+            {
+                self.graph.touch(uid);
+            }
             WorkResult::Failed(error) => {
                 tracing::debug!(%error, %uid, "failed to collect garbage; retrying later");
                 self.retries.failed(uid, self.clock.monotonic());
@@ -265,7 +271,7 @@ fn write(client: ObjectClient, object: Object, decision: Decision) -> BoxFuture<
         };
         match result {
             Ok(()) => WorkResult::Written,
-            Err(error) if is_gone(&error) || is_conflict(&error) => WorkResult::Written,
+            Err(error) if is_gone(&error) => WorkResult::Written,
             Err(error) => WorkResult::Failed(error),
         }
     })
