@@ -80,5 +80,5 @@ pub use self::{
     storage::{ChangeKind, Checkpoint, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},
     version::VERSION,
-    webhook_transport::WebhookTransport,
+    webhook_transport::{ServerTrust, WebhookTransport},
 };

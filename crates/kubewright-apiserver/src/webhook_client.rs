@@ -30,7 +30,10 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::{
-    certificate_verifier::CertificateVerifier, peer::PeerVerifier, storage::Store, webhook_transport::WebhookTransport,
+    certificate_verifier::CertificateVerifier,
+    peer::PeerVerifier,
+    storage::Store,
+    webhook_transport::{ServerTrust, WebhookTransport},
 };
 
 /// The maximum size of a webhook's response in bytes. A patch of the largest object fits in base64.
@@ -126,7 +129,9 @@ impl Endpoint {
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
             let response = match &webhooks.transport {
-                Some(transport) => transport.call(request).await.map_err(failed)?,
+                Some(transport) => {
+                    transport.call(request, self.trust(&webhooks.clock)).await.map_err(failed)?
+                }
                 None => self.send(webhooks, request).await?,
             };
             let (code, body) = (response.status(), response.into_body());
@@ -134,6 +139,12 @@ impl Endpoint {
         };
         let in_time = tokio::time::timeout(timeout, exchange).await;
         in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
+    }
+
+    /// Returns which servers are trusted as this endpoint.
+    pub(crate) fn trust(&self, clock: &SharedClock) -> ServerTrust {
+        let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+        ServerTrust::new(host.unwrap_or_default(), self.authority.clone(), clock)
     }
 
     /// Sends a review over a connection.

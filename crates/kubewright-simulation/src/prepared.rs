@@ -4,9 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject, ObjectMeta, PostParams},
     core::GroupVersionKind,
 };
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
@@ -17,7 +18,7 @@ use crate::{
     described::{self, DescribeError, Described},
     error::SimulationError,
     scenario::{Options, Scenario},
-    webhooks::Webhooks,
+    webhooks::{SERVICE_NAMESPACE, Webhooks},
 };
 
 /// The virtual time at which the cluster is made, some time before the [start](crate::run::START) of the runs.
@@ -60,6 +61,9 @@ impl Prepared {
         }
         cluster.install(described.kinds.clone()).await.map_err(SimulationError::Install)?;
         install(&described.webhooks, &client).await.map_err(SimulationError::Webhooks)?;
+        if scenario.options.certificates {
+            create_namespace(&client).await.map_err(SimulationError::Webhooks)?;
+        }
         // Until the controllers have created what each namespace has.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let checkpoint = cluster.checkpoint();
@@ -86,6 +90,13 @@ pub(crate) fn runtime() -> Result<Runtime, SimulationError> {
 /// Parses a virtual time.
 pub(crate) fn time(text: &str) -> Result<Timestamp, SimulationError> {
     text.parse().map_err(SimulationError::Clock)
+}
+
+/// Creates the namespace of the service of the webhooks, for the Secret with their certificate.
+async fn create_namespace(client: &Client) -> Result<(), kube::Error> {
+    let metadata = ObjectMeta { name: Some(SERVICE_NAMESPACE.into()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.map(drop)
 }
 
 /// Creates the configurations of webhooks.

@@ -15,6 +15,7 @@ use kubewright_runtime::{
     manager::Manager,
     shard::ShardOptions,
     trace::{Limits, Traces},
+    webhook::SimulatedRotation,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -32,7 +33,7 @@ use crate::{
     outside::Outside,
     scenario::Register,
     state::State,
-    webhooks::{Serving, Webhooks},
+    webhooks::{Serving, Webhooks, rotation_of},
 };
 
 /// How long a process takes to be started again.
@@ -58,6 +59,8 @@ pub(crate) struct Launcher {
     pub(crate) controllers: bool,
     /// The webhooks that the API server calls, if the operator has any.
     pub(crate) webhooks: Option<Arc<Webhooks>>,
+    /// Whether the processes rotate the certificates of their webhooks.
+    pub(crate) has_certificates: bool,
 }
 
 struct Process {
@@ -262,12 +265,21 @@ impl Launcher {
         }
         let manager = register(manager);
         // Paths that aren't valid end the process with an error.
+        let mut rotation = None;
         if let (Some(webhooks), Ok(Some(routes))) = (&self.webhooks, manager.webhook_routes()) {
-            webhooks.serve(Serving { process: number, routes, is_dead: is_dead.clone(), pause });
+            rotation = if self.has_certificates { rotation_of(&manager, (self.seed, number)) } else { None };
+            let certificate = rotation.as_ref().map(SimulatedRotation::served);
+            webhooks.serve(Serving { process: number, routes, certificate, is_dead: is_dead.clone(), pause });
         }
         self.state.record(Entry::Process { process: number, what: "starts".into() });
         let task = tasks.spawn(async move {
-            manager.run_until(std::future::pending::<()>()).await.map_err(|error| error.to_string())
+            let run = manager.run_until(std::future::pending::<()>());
+            let Some(rotation) = rotation else { return run.await.map_err(|error| error.to_string()) };
+            tokio::select! {
+                biased;
+                ended = run => ended.map_err(|error| error.to_string()),
+                () = rotation.run() => Ok(()),
+            }
         });
         Process { number, is_dead, task }
     }

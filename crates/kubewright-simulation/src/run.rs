@@ -3,7 +3,10 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kubewright_apimachinery::{clock::VirtualClock, random::Random};
+use kubewright_apimachinery::{
+    clock::{SharedClock, VirtualClock},
+    random::Random,
+};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -75,6 +78,7 @@ async fn execute(
         has_no_fault: schedule.injections.is_empty(),
         is_prompt: schedule.is_prompt(),
         has_orphans: schedule.has(|fault| fault == Fault::User(UserFault::ChildrenOrphaned)),
+        certificates: options.certificates.then(|| (webhooks.clone(), clock.clone() as SharedClock)),
         deletes_children: schedule.has(|fault| fault == Fault::User(UserFault::DeletedInForeground)),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
@@ -99,6 +103,7 @@ async fn execute(
         own,
         controllers: options.controllers,
         webhooks: has_webhooks.then_some(webhooks),
+        has_certificates: options.certificates,
     };
     let operator = tokio::spawn(supervise(launcher, controlled));
     if has_webhooks {

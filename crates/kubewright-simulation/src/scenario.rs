@@ -48,6 +48,8 @@ pub struct Options {
     pub old: Option<Register>,
     /// Whether the API server calls the operator's webhooks and conversions. Defaults to true.
     pub webhooks: bool,
+    /// Whether the processes rotate the certificates of their webhooks, and the API server verifies them. Defaults to false.
+    pub certificates: bool,
     /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
     pub unconditional: bool,
     /// Whether the built-in controllers of the cluster take the place of the operator. Defaults to false.
@@ -67,6 +69,7 @@ impl Default for Options {
             sharded: false,
             old: None,
             webhooks: true,
+            certificates: false,
             unconditional: false,
             controllers: false,
             faults: true,
@@ -146,6 +149,17 @@ impl Scenario {
     /// user repeats a step that is refused for this reason.
     pub fn without_webhooks(mut self) -> Self {
         self.options.webhooks = false;
+        self.prepared = Arc::default();
+        self
+    }
+
+    /// Lets each process make and renew the certificate of its webhooks and conversions, as in a cluster: through its connection, so that faults happen
+    /// to it, but every five minutes instead of ten seconds. The API server answers a call only if it trusts the certificate of the process that is
+    /// called. By default, webhooks are called without certificates.
+    ///
+    /// The keys are those of the seed, so they protect nothing. A year of certificates needs [`Sim::skip`].
+    pub fn certificates(mut self) -> Self {
+        self.options.certificates = true;
         self.prepared = Arc::default();
         self
     }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
@@ -129,6 +129,12 @@ impl Sim {
                 () = &mut deadline => break,
             }
         }
+    }
+
+    /// Moves the clock forward at once, as if the whole cluster was suspended for this time: nothing runs in it, and timers don't elapse. Days or
+    /// months cost no more than an hour; what happens after them is awaited with [`advance`](Self::advance) or [`until`](Self::until).
+    pub fn skip(&self, time: Duration) {
+        self.outside.clock.jump(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX));
     }
 
     /// Returns the virtual time.

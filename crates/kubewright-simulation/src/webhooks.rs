@@ -14,13 +14,25 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use kubewright_apiserver::WebhookTransport;
+use kubewright_apimachinery::random::Random;
+use kubewright_apiserver::{ServerTrust, WebhookTransport};
+use kubewright_runtime::{
+    manager::Manager,
+    webhook::{KeySource, ServedCertificate, SimulatedRotation, WebhookServer},
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::{history::Entry, network::LATENCY, state::State};
+
+/// The namespace of the service of the webhooks, as descriptions have it.
+pub(crate) const SERVICE_NAMESPACE: &str = "system";
+/// The interval at which a process checks its certificate. With the default one, these requests would be most of a run.
+const ROTATION: Duration = Duration::from_secs(300);
+/// What precedes the 32 bytes of an Ed25519 key in PKCS#8 (RFC 8410).
+const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
 /// What Go's client says if nothing listens.
 const REFUSED: &str = "dial tcp: connect: connection refused";
@@ -46,6 +58,8 @@ impl fmt::Debug for Webhooks {
 pub(crate) struct Serving {
     pub(crate) process: u64,
     pub(crate) routes: Router,
+    /// Absent if it is called without certificates.
+    pub(crate) certificate: Option<ServedCertificate>,
     pub(crate) is_dead: Arc<AtomicBool>,
     /// Until when the process is paused, as virtual time since the start.
     pub(crate) pause: Arc<Mutex<Option<Duration>>>,
@@ -63,17 +77,29 @@ impl Webhooks {
         self.serving.lock().push(serving);
     }
 
-    /// Returns the process that answers a review: the living ones take turns, as the endpoints of a service.
-    fn choose(&self, review: u64) -> Option<Serving> {
+    /// Returns the processes that are alive and have the certificate that they need, which makes them ready.
+    fn ready(&self) -> Vec<Serving> {
         let mut serving = self.serving.lock();
         serving.retain(|process| !process.is_dead.load(Ordering::Relaxed));
+        serving.iter().filter(|process| process.is_ready()).cloned().collect()
+    }
+
+    /// Returns the certificates of the processes that are ready, by their numbers.
+    pub(crate) fn certificates(&self) -> Vec<(u64, Vec<Vec<u8>>)> {
+        let ready = self.ready().into_iter();
+        ready.filter_map(|process| Some((process.process, process.certificate?.chain()))).collect()
+    }
+
+    /// Returns the process that answers a review: those that are ready take turns, as the endpoints of a service.
+    fn choose(&self, review: u64) -> Option<Serving> {
+        let serving = self.ready();
         let turn = review % u64::try_from(serving.len()).ok().filter(|count| *count > 0)?;
         serving.get(usize::try_from(turn).ok()?).cloned()
     }
 }
 
 impl WebhookTransport for Webhooks {
-    fn call(&self, review: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, String>> {
+    fn call(&self, review: Request<Bytes>, trust: ServerTrust) -> BoxFuture<'static, Result<Response<Bytes>, String>> {
         let Some(state) = self.state.get().and_then(Weak::upgrade) else {
             return Box::pin(async { Err(REFUSED.to_owned()) });
         };
@@ -85,7 +111,7 @@ impl WebhookTransport for Webhooks {
         Box::pin(async move {
             sleep(LATENCY).await;
             let response = match serving {
-                Some(serving) => serving.answer(&state, review).await,
+                Some(serving) => serving.answer(&state, review, &trust).await,
                 None => Err(REFUSED.to_owned()),
             };
             let result = match &response {
@@ -99,8 +125,20 @@ impl WebhookTransport for Webhooks {
 }
 
 impl Serving {
-    async fn answer(&self, state: &State, review: Request<Bytes>) -> Result<Response<Bytes>, String> {
+    fn is_ready(&self) -> bool {
+        self.certificate.as_ref().is_none_or(|certificate| !certificate.chain().is_empty())
+    }
+
+    async fn answer(
+        &self,
+        state: &State,
+        review: Request<Bytes>,
+        trust: &ServerTrust,
+    ) -> Result<Response<Bytes>, String> {
         self.alive(state).await?;
+        if let Some(certificate) = &self.certificate {
+            trust.verify(&certificate.chain())?;
+        }
         let response = self.routes.clone().oneshot(review.map(Body::from)).await;
         let (head, body) = response.unwrap_or_else(|never| match never {}).into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
@@ -116,6 +154,24 @@ impl Serving {
         }
         if self.is_dead.load(Ordering::Relaxed) { Err(RESET.to_owned()) } else { Ok(()) }
     }
+}
+
+/// The keys of a process, by the seed of the run.
+struct SeededKeys(Random);
+
+impl KeySource for SeededKeys {
+    fn next_key(&self) -> Vec<u8> {
+        let secret = (0..4).flat_map(|_| self.0.u64().to_be_bytes());
+        ED25519.into_iter().chain(secret).collect()
+    }
+}
+
+/// Returns the rotation of the certificate of a process, which has a seed and a number.
+pub(crate) fn rotation_of(manager: &Manager, (seed, process): (u64, u64)) -> Option<SimulatedRotation> {
+    let server = WebhookServer::local().name("").namespace(SERVICE_NAMESPACE).interval(ROTATION);
+    // Not the numbers of the manager, so that a run is the same with and without certificates but for these.
+    let keys = Random::seeded(!seed.wrapping_mul(31).wrapping_add(process));
+    manager.simulated_rotation(&server, Arc::new(SeededKeys(keys)))
 }
 
 /// Returns what a review is about.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use super::{Manager, ManagerError};
+use super::{Connection, Manager, ManagerError};
 use crate::{
     conversion::Hub,
     object::Object,
-    webhook::{self, AdmissionWebhook, Webhook, WebhookServer},
+    webhook::{self, AdmissionWebhook, KeySource, SimulatedRotation, Webhook, WebhookServer},
 };
 
 impl Manager {
@@ -44,5 +44,15 @@ impl Manager {
         self.check_webhook_paths()?;
         let is_empty = self.webhooks.is_empty();
         Ok((!is_empty).then(|| webhook::uncounted_router(&self.webhooks, &self.clock)))
+    }
+
+    /// Returns the rotation of the certificate with which `server` would serve the webhooks and conversions, with keys of a source of its own: for
+    /// a simulation, which calls the [routes](Self::webhook_routes) itself. `None` for a manager without webhooks, or with a client that flags
+    /// describe.
+    pub fn simulated_rotation(&self, server: &WebhookServer, keys: Arc<dyn KeySource>) -> Option<SimulatedRotation> {
+        let Connection::Client(client) = &self.connection else { return None };
+        let client = self.requests.client(client, &self.clock);
+        let is_empty = self.webhooks.is_empty();
+        (!is_empty).then(|| SimulatedRotation::new(&self.webhooks, server, (&client, &self.clock), keys))
     }
 }

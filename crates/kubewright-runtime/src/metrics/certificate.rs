@@ -12,7 +12,7 @@ pub(crate) struct CertificateMetrics {
 }
 
 impl CertificateMetrics {
-    pub(super) fn new(registry: &Registry) -> Self {
+    pub(crate) fn new(registry: &Registry) -> Self {
         let (total, errors) = ("certwatcher_read_certificate_total", "certwatcher_read_certificate_errors_total");
         Self {
             total: counter(registry, total, "Number of times a serving certificate was read."),

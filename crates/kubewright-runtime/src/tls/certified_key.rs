@@ -65,6 +65,11 @@ impl CertifiedKey {
         self.not_after
     }
 
+    /// Returns the chain, which begins with the leaf certificate.
+    pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.key.cert
+    }
+
     /// Returns the leaf certificate.
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()

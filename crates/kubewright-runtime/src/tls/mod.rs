@@ -13,6 +13,7 @@ mod options;
 use std::path::PathBuf;
 
 pub(crate) use self::certified_key::{CertResolver, CertifiedKey};
+pub use self::authority::KeySource;
 pub use self::options::{CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion};
 
 /// The source of a serving certificate.

@@ -40,7 +40,7 @@ use crate::{
     metrics::CertificateMetrics,
     tls::{
         CertResolver, CertifiedKey,
-        authority::{KeyMaterial, renewed},
+        authority::{KeyMaterial, Keys, renewed},
     },
 };
 
@@ -95,6 +95,7 @@ pub(super) struct CertRotator {
     /// The URL with which to install the configurations, and its host.
     pub(super) url: Option<(String, String)>,
     pub(super) resolver: CertResolver,
+    pub(super) keys: Keys,
     pub(super) known: RotationState,
 }
 
@@ -210,7 +211,8 @@ impl CertRotator {
         for _ in 0..TRIES {
             let secret = secrets.get_opt(&name).await.map_err(RotationError::request("get", &target))?;
             let found = secret.as_ref().map(read);
-            let wanted = renewed(found.as_ref(), self.known.material.as_ref(), &self.hosts(), self.clock.now())?;
+            let (known, hosts, now) = (self.known.material.as_ref(), self.hosts(), self.clock.now());
+            let wanted = renewed(&self.keys, found.as_ref(), known, &hosts, now)?;
             let Some(wanted) = wanted else {
                 return Ok(found.unwrap_or_default());
             };

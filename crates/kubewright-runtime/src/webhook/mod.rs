@@ -62,6 +62,7 @@ mod response;
 mod review;
 mod rule;
 mod server;
+mod simulated;
 mod standalone;
 mod validation;
 
@@ -77,6 +78,7 @@ pub use self::{
     policies::{FailurePolicy, Policies},
     request::Request,
     rule::AdmissionRule,
+    simulated::{ServedCertificate, SimulatedRotation},
     standalone::StandaloneWebhooks,
     validation::{Denied, ValidationErrors},
 };
@@ -85,7 +87,7 @@ pub(crate) use self::{
     server::{Dependencies, Running, uncounted_router},
 };
 pub use crate::tls::{
-    Certificates, CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion,
+    Certificates, CipherSuite, KeySource, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion,
 };
 use crate::{
     conversion::AnyHub,

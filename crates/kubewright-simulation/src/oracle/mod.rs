@@ -16,6 +16,7 @@
 //! | `created-twice` | more children at one time than in the run without faults, if it had any |
 //! | `orphaned` | more objects at the end than in the run without faults |
 //! | `missing` | fewer objects at the end than in the run without faults |
+//! | `untrusted` | a process that serves its webhooks with a certificate that a configuration doesn't trust, though the API server could call them before; only with [`Scenario::certificates`](crate::Scenario::certificates) |
 //! | `bounds` | a run that doesn't end: 30,000 requests of the operator, or 20,000 changes of the cluster within a second |
 //! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
@@ -39,17 +40,18 @@ mod quiet;
 mod rights;
 mod stale_write;
 mod status;
+mod untrusted;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-use kubewright_apimachinery::description::Rule;
+use kubewright_apimachinery::{clock::SharedClock, description::Rule};
 use kubewright_apiserver::Change;
 use kubewright_cluster::faults::ApiRequest;
 use kubewright_runtime::trace::Trace;
 use serde::Serialize;
 
 pub(crate) use self::objects::{Calm, Created};
-use crate::{history::Request, world::World};
+use crate::{history::Request, webhooks::Webhooks, world::World};
 
 /// The name of the comparison of two runs.
 pub(crate) const DETERMINISM: &str = "determinism";
@@ -159,11 +161,14 @@ pub(crate) struct Expected<'a> {
     pub(crate) has_orphans: bool,
     /// Whether the children of an object are deleted before it, also if it stays.
     pub(crate) deletes_children: bool,
+    /// What serves webhooks with certificates, and the clock by which these are valid.
+    pub(crate) certificates: Option<(Arc<Webhooks>, SharedClock)>,
 }
 
 /// Returns the oracles of a run.
 pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
-    let Expected { calm, is_comparable, own, rules, has_no_fault, is_prompt, has_orphans, deletes_children } = expected;
+    let Expected { calm, is_comparable, own, rules, has_no_fault, is_prompt, .. } = expected;
+    let Expected { has_orphans, deletes_children, certificates, .. } = expected;
     let mut oracles: Vec<Box<dyn Oracle>> = vec![
         Box::new(quiet::Quiet::new(!has_orphans)),
         Box::new(hot_loop::HotLoop::default()),
@@ -177,6 +182,9 @@ pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
     }
     if is_prompt {
         oracles.push(Box::new(deadline::Deadline));
+    }
+    if let Some((webhooks, clock)) = certificates {
+        oracles.push(Box::new(untrusted::Untrusted::new(webhooks, clock)));
     }
     if let Some(calm) = calm {
         if is_comparable {

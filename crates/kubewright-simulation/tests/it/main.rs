@@ -1,6 +1,7 @@
 //! Tests of the simulator: on a small operator with a bug, on the fixed one, and on PodSet.
 
 mod browser;
+mod certificates;
 mod conformance;
 mod controllers;
 mod determinism;

@@ -8,6 +8,8 @@
 //! Malformed, expired and foreign certificates are replaced at once. Known and valid authorities stay trusted, so that
 //! clients still trust replicas that serve older certificates.
 
+mod keys;
+
 use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
@@ -25,6 +27,8 @@ use rustls::{
 };
 use time::OffsetDateTime;
 
+pub use self::keys::KeySource;
+pub(crate) use self::keys::Keys;
 use super::{CertifiedKey, certificate};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -68,11 +72,12 @@ struct Authority {
 
 /// Returns the new content of the Secret; `None` if the present content is up to date.
 ///
-/// `known` is the last known content; `names` are the host names and addresses to serve.
+/// `known` is the last known content; `names` are the host names and addresses to serve; new keys are those of `keys`.
 ///
 /// # Errors
 /// If the system can't generate a key.
 pub(crate) fn renewed(
+    keys: &Keys,
     found: Option<&KeyMaterial>,
     known: Option<&KeyMaterial>,
     names: &[String],
@@ -86,7 +91,7 @@ pub(crate) fn renewed(
         served.as_ref().is_some_and(|served| names.iter().all(|name| served.names.contains(&plain(name))));
     let (signing, is_new) = match signing {
         Some(signing) if !is_due(signing.authority.not_before, AUTHORITY_LIFE, now) => (signing, false),
-        _ => (SigningAuthority::make(now)?, true),
+        _ => (SigningAuthority::make(keys, now)?, true),
     };
     let has_settled = now.duration_since(signing.authority.not_before) >= BACKDATED + SETTLING;
     let reissue = match &served {
@@ -101,7 +106,7 @@ pub(crate) fn renewed(
     trusted.truncate(MAX_AUTHORITIES);
     let (certificate, key) = match held.filter(|_| !reissue) {
         Some(held) => (held.certificate.clone(), held.key.clone()),
-        None => signing.issue(&all_names(names, served.map(|served| served.names).unwrap_or_default()), now)?,
+        None => signing.issue(keys, &all_names(names, served.map(|served| served.names).unwrap_or_default()), now)?,
     };
     let authorities = trusted.iter().map(|authority| authority.pem.as_str()).collect();
     Ok(Some(KeyMaterial { authorities, authority_key: signing.key.serialize_pem(), certificate, key }))
@@ -157,7 +162,7 @@ impl SigningAuthority {
         Some(Self { authority, subject, key })
     }
 
-    fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
+    fn make(keys: &Keys, now: Timestamp) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         // Each has a distinct name, so that clients can distinguish them.
         params.distinguished_name = common_name(&format!("kubewright webhook authority {}", now.as_second()));
@@ -165,7 +170,7 @@ impl SigningAuthority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let (not_before, not_after) = (now - BACKDATED, now + AUTHORITY_LIFE);
         (params.not_before, params.not_after) = (date(not_before), date(not_after));
-        let key = KeyPair::generate()?;
+        let key = keys.next()?;
         let certificate = params.self_signed(&key)?;
         let (pem, der) = (certificate.pem().replace("\r\n", "\n"), certificate.der().clone());
         Ok(Self {
@@ -176,7 +181,7 @@ impl SigningAuthority {
     }
 
     /// Issues a serving certificate and its key.
-    fn issue(&self, names: &[String], now: Timestamp) -> Result<(String, String), rcgen::Error> {
+    fn issue(&self, keys: &Keys, names: &[String], now: Timestamp) -> Result<(String, String), rcgen::Error> {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = common_name("kubewright server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -184,7 +189,7 @@ impl SigningAuthority {
         params.use_authority_key_identifier_extension = true;
         let end = (now + SERVING_LIFE).min(self.authority.not_after);
         (params.not_before, params.not_after) = (date(now - BACKDATED), date(end));
-        let key = KeyPair::generate()?;
+        let key = keys.next()?;
         let mut authority = CertificateParams::new(Vec::new())?;
         authority.distinguished_name = self.subject.clone();
         let issuer = Issuer::new(authority, &self.key);

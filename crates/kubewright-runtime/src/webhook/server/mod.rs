@@ -33,7 +33,7 @@ use crate::{
     metrics::{Metrics, PathMetrics, WebhookMetrics},
     panic,
     probe::Checks,
-    tls::{CertResolver, Certificates, files::Files},
+    tls::{CertResolver, Certificates, authority::Keys, files::Files},
 };
 
 /// The largest review in bytes, as in controller-runtime: two objects of the largest size with some reserve.
@@ -131,6 +131,7 @@ impl Running {
                     conversions: registrations.hubs.iter().map(|hub| hub.describe()).collect(),
                     url,
                     resolver,
+                    keys: Keys::System,
                     known: cert_rotator::RotationState::default(),
                 };
                 tokio::spawn(rotator.follow(options.interval, looked))
