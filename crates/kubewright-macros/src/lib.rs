@@ -96,6 +96,7 @@ pub fn apply_configuration(input: TokenStream) -> TokenStream {
 /// | `shards = 2` | the number of replicas, which divide the objects among themselves |
 /// | `upgrade = path` | the function that adds the version before: it runs until the first `until`, or a fault replaces it earlier |
 /// | `webhooks = none` | the operator's webhooks and conversions aren't called. By default, `call` |
+/// | `certificates` | each process makes and renews the certificate of its webhooks, and the API server verifies it |
 /// | `unconditional` | the conditions hold also if pods fail, the clock jumps, the user creates objects again or changes a status, or two processes work at the same time |
 /// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
 ///

@@ -13,6 +13,7 @@ pub(crate) struct Arguments {
     replicas: Option<(Ident, LitInt)>,
     upgrade: Option<Path>,
     has_no_webhooks: bool,
+    has_certificates: bool,
     is_unconditional: bool,
     /// The names of oracles, with reasons.
     omitted: Vec<(String, LitStr)>,
@@ -49,6 +50,10 @@ impl Arguments {
             self.has_no_webhooks = webhooks == "none";
             return Ok(());
         }
+        if meta.path.is_ident("certificates") {
+            self.has_certificates = true;
+            return Ok(());
+        }
         if meta.path.is_ident("unconditional") {
             self.is_unconditional = true;
             return Ok(());
@@ -66,7 +71,7 @@ impl Arguments {
         }
         Err(meta.error(
             "expected `operator = path`, `pods = simulate`, `pods = none`, `replicas = 2`, `shards = 2`, `upgrade = path`, \
-             `webhooks = none`, `unconditional` or `omit(oracle = \"reason\")`",
+             `webhooks = none`, `certificates`, `unconditional` or `omit(oracle = \"reason\")`",
         ))
     }
 
@@ -86,6 +91,7 @@ impl Arguments {
         let replicas = self.replicas.map(|(option, replicas)| quote!(.#option(#replicas)));
         let upgrade = self.upgrade.map(|old| quote!(.upgrade(#old)));
         let webhooks = self.has_no_webhooks.then(|| quote!(.without_webhooks()));
+        let certificates = self.has_certificates.then(|| quote!(.certificates()));
         let unconditional = self.is_unconditional.then(|| quote!(.unconditional()));
         let omitted = self.omitted.iter().map(|(oracle, reason)| quote!(.omit(#oracle, #reason)));
         Ok(quote! {
@@ -99,7 +105,7 @@ impl Arguments {
                 #[test]
                 fn simulation() {
                     ::kubewright::simulation::Scenario::new(#text, #operator, super::#name)
-                        #pods #replicas #upgrade #webhooks #unconditional #(#omitted)* .test();
+                        #pods #replicas #upgrade #webhooks #certificates #unconditional #(#omitted)* .test();
                 }
             }
         })
@@ -121,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_scenario_is_a_test() {
-        let arguments = r#"operator = crate::register, pods = none, replicas = 2, upgrade = crate::old, webhooks = none, unconditional, omit(hot_loop = "it polls")"#;
+        let arguments = r#"operator = crate::register, pods = none, replicas = 2, upgrade = crate::old, webhooks = none, certificates, unconditional, omit(hot_loop = "it polls")"#;
         let expanded = expand(arguments, "async fn scales(sim: &Sim) {}");
         for part in [
             "mod scales",
@@ -130,6 +136,7 @@ mod tests {
             "replicas (2)",
             "upgrade (crate :: old)",
             "without_webhooks ()",
+            "certificates ()",
             "unconditional ()",
             r#"omit ("hot-loop" , "it polls")"#,
         ] {

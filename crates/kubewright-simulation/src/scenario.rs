@@ -154,7 +154,7 @@ impl Scenario {
     }
 
     /// Lets each process make and renew the certificate of its webhooks and conversions, as in a cluster: through its connection, so that faults happen
-    /// to it, but every five minutes instead of ten seconds. The API server answers a call only if it trusts the certificate of the process that is
+    /// to it, but every ten minutes instead of ten seconds. The API server answers a call only if it trusts the certificate of the process that is
     /// called. By default, webhooks are called without certificates.
     ///
     /// The keys are those of the seed, so they protect nothing. A year of certificates needs [`Sim::skip`].

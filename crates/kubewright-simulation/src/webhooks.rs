@@ -30,7 +30,7 @@ use crate::{history::Entry, network::LATENCY, state::State};
 /// The namespace of the service of the webhooks, as descriptions have it.
 pub(crate) const SERVICE_NAMESPACE: &str = "system";
 /// The interval at which a process checks its certificate. With the default one, these requests would be most of a run.
-const ROTATION: Duration = Duration::from_secs(300);
+const ROTATION: Duration = Duration::from_secs(600);
 /// What precedes the 32 bytes of an Ed25519 key in PKCS#8 (RFC 8410).
 const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 

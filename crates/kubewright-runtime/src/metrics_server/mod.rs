@@ -165,7 +165,7 @@ async fn renew(resolver: CertResolver, mut held: Option<KeyMaterial>, clock: Sha
 /// Issues a certificate if there is none or it is due for renewal.
 fn make(resolver: &CertResolver, held: Option<KeyMaterial>, clock: &SharedClock) -> Option<KeyMaterial> {
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let material = match authority::renewed(&Keys::System, held.as_ref(), None, &names, clock.now()) {
+    let material = match authority::renewed(&Keys::System, held.as_ref(), None, "", &names, clock.now()) {
         Ok(Some(material)) => material,
         Ok(None) => return held,
         Err(error) => {

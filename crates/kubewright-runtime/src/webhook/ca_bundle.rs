@@ -32,6 +32,18 @@ pub(super) fn refers_to(object: &Value, namespace: &str, service: &str) -> bool 
         .any(|(_, client)| client["service"]["namespace"] == namespace && client["service"]["name"] == service)
 }
 
+/// Returns the authorities (PEM) of the client configurations of the object for which `is_ours` holds.
+pub(super) fn authorities(object: &Value, is_ours: impl Fn(&Value) -> bool) -> String {
+    let mut bundles: Vec<&str> = clients(object)
+        .into_iter()
+        .filter_map(|(_, client)| client["caBundle"].as_str().filter(|_| is_ours(client)))
+        .collect();
+    bundles.sort_unstable();
+    bundles.dedup();
+    let decoded = bundles.into_iter().filter_map(|bundle| STANDARD.decode(bundle).ok());
+    decoded.map(|bundle| String::from_utf8_lossy(&bundle).into_owned() + "\n").collect()
+}
+
 /// Returns the client configurations of an object, each with its path.
 fn clients(object: &Value) -> Vec<(String, &Value)> {
     let webhooks = object["webhooks"].as_array().into_iter().flatten().enumerate();
@@ -76,6 +88,8 @@ mod tests {
         let bundles: Vec<_> = (0..4).map(|at| &changed["webhooks"][at]["clientConfig"]["caBundle"]).collect();
         assert_eq!(bundles, [&Value::Null, &json!("UEVN"), &Value::Null, &Value::Null]);
         assert_eq!(patch(&changed, "ns", "ours", "PEM"), None);
+        assert_eq!(authorities(&changed, |client| client["service"]["name"] == "ours"), "PEM\n");
+        assert_eq!(authorities(&changed, |client| client["service"]["name"] == "other"), "");
         assert!(patch(&changed, "ns", "ours", "PEM2").is_some());
         // Someone else wrote in between.
         let mut newer = object.clone();

@@ -5,7 +5,7 @@
 //! certificates if they are due; writes the authorities where they are missing; and serves the certificate. The API server
 //! settles conflicts: one replica creates the Secret or updates the version that it read, and the others use the result.
 //! The order matters: configurations are read before the Secret and patched by version, so a replica never replaces newer
-//! authorities by older ones.
+//! authorities by older ones. A certificate is served only after the configurations contain its authority.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,7 +51,7 @@ const KEY: &str = "tls.key";
 /// Marks the Secret as managed by us.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
 /// The number of immediate retries of a write that conflicts.
-const TRIES: usize = 5;
+const TRIES: u32 = 5;
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
 /// A failed rotation. It is retried.
@@ -105,6 +105,8 @@ pub(super) struct RotationState {
     material: Option<KeyMaterial>,
     /// The certificate that is served, in PEM.
     served: String,
+    /// The number of rotations that have failed since the last one that succeeded.
+    failures: u32,
     /// The last error that was logged.
     error: String,
     missing: BTreeSet<String>,
@@ -126,18 +128,18 @@ impl CertRotator {
     /// succeeded or not.
     pub(super) async fn follow(mut self, interval: Duration, looked: impl FnOnce()) {
         const SOON: Duration = Duration::from_millis(500);
-        let (mut looked, mut failures) = (Some(looked), 0u32);
+        let mut looked = Some(looked);
         loop {
             match self.rotate().await {
                 Ok(()) => {
-                    failures = 0;
+                    self.known.failures = 0;
                     self.known.error.clear();
                 }
                 Err(error) => {
-                    failures = failures.saturating_add(1);
+                    self.known.failures = self.known.failures.saturating_add(1);
                     match error {
                         // Replicas that start together conflict at first.
-                        RotationError::Busy(_) if failures < 3 => tracing::debug!(%error, "retrying after a conflict"),
+                        RotationError::Busy(_) if self.known.failures < 3 => tracing::debug!(%error, "retrying after a conflict"),
                         error => self.report(&error.to_string()),
                     }
                 }
@@ -145,7 +147,7 @@ impl CertRotator {
             if let Some(looked) = looked.take() {
                 looked();
             }
-            let wait = match failures {
+            let wait = match self.known.failures {
                 0 => interval,
                 failures => interval.min(SOON.saturating_mul(1 << failures.min(8))),
             };
@@ -163,21 +165,47 @@ impl CertRotator {
 
     /// Checks the Secret and all configurations once, and corrects them.
     async fn rotate(&mut self) -> Result<(), RotationError> {
-        let mut configurations = self.read_configurations().await?;
-        let material = self.material().await?;
-        if self.resolver.get().is_none_or(|served| !served.is_valid_at(self.clock.now())) {
+        let configurations = self.read_configurations().await?;
+        let material = self.material(&self.configured(&configurations)).await?;
+        let has_changed = self.update_all(configurations, &material.authorities).await;
+        let has_certificate = self.resolver.get().is_some_and(|served| served.is_valid_at(self.clock.now()));
+        let is_ready = match has_changed {
+            // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
+            Ok(has_changed) => !has_changed || !has_certificate,
+            // Another process may have written authorities that aren't ours. If it isn't that, one of several configurations may have ours.
+            Err(RotationError::Busy(_)) => !has_certificate && self.known.failures >= TRIES,
+            Err(_) => !has_certificate,
+        };
+        if is_ready {
             self.serve(&material)?;
         }
-        let mut has_changed = false;
-        for configuration in &mut configurations {
-            has_changed |= self.update(configuration, &material.authorities).await?;
-        }
-        // API servers may take a moment to see a changed configuration.
-        if !has_changed {
-            self.serve(&material)?;
-        }
+        has_changed?;
         self.known.material = Some(material);
         Ok(())
+    }
+
+    /// Returns the authorities by which the configurations trust us now, in PEM.
+    fn configured(&self, configurations: &[Configuration]) -> String {
+        let service = self.names.service();
+        let is_ours = |client: &Value| match &self.url {
+            Some((url, _)) => client["url"].as_str().is_some_and(|target| target.starts_with(url)),
+            None => client["service"]["namespace"] == *self.namespace && client["service"]["name"] == *service,
+        };
+        let found = configurations.iter().filter_map(|configuration| configuration.found.as_ref());
+        found.map(|found| ca_bundle::authorities(found, is_ours)).collect()
+    }
+
+    /// Writes these authorities into all configurations. Returns whether one was changed.
+    async fn update_all(
+        &mut self,
+        configurations: Vec<Configuration>,
+        authorities: &str,
+    ) -> Result<bool, RotationError> {
+        let mut has_changed = false;
+        for mut configuration in configurations {
+            has_changed |= self.update(&mut configuration, authorities).await?;
+        }
+        Ok(has_changed)
     }
 
     fn serve(&mut self, material: &KeyMaterial) -> Result<(), RotationError> {
@@ -203,8 +231,9 @@ impl CertRotator {
         hosts
     }
 
-    /// Returns the content of the Secret, after creating or renewing it if needed.
-    async fn material(&self) -> Result<KeyMaterial, RotationError> {
+    /// Returns the content of the Secret, after creating or renewing it if needed. `configured` are the authorities that the configurations
+    /// contain.
+    async fn material(&self, configured: &str) -> Result<KeyMaterial, RotationError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = self.names.secret();
         let target = format!("secret {}/{name}", self.namespace);
@@ -212,7 +241,7 @@ impl CertRotator {
             let secret = secrets.get_opt(&name).await.map_err(RotationError::request("get", &target))?;
             let found = secret.as_ref().map(read);
             let (known, hosts, now) = (self.known.material.as_ref(), self.hosts(), self.clock.now());
-            let wanted = renewed(&self.keys, found.as_ref(), known, &hosts, now)?;
+            let wanted = renewed(&self.keys, found.as_ref(), known, configured, &hosts, now)?;
             let Some(wanted) = wanted else {
                 return Ok(found.unwrap_or_default());
             };

@@ -11,15 +11,24 @@ use k8s_openapi::{
         core::v1::Secret,
     },
 };
-use kube::{Api, CustomResource, api::PostParams};
+use kube::{
+    Api, CustomResource,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
 use kubewright::{
     prelude::*,
     webhook::{Denied, Request, ValidationErrors},
 };
-use kubewright_simulation::{Budget, Outcome, Scenario, Schedule, Sim, Span, World, story};
+use kubewright_apimachinery::random::Random;
+use kubewright_simulation::{
+    Budget, Fault, Outcome, Point, Scenario, Schedule, Search, Sim, Span, World,
+    fault::{ProcessFault, UserFault, WorldFault, WriteFault},
+    history::Entry,
+    story,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "simulation.kubewright.dev", version = "v1", kind = "Permit", namespaced)]
@@ -51,9 +60,6 @@ fn register(manager: Manager) -> Manager {
 }
 
 const PERMIT: &str = "{apiVersion: simulation.kubewright.dev/v1, kind: Permit, metadata: {name: ada}, spec: {}}";
-/// After this time, a certificate of a server is due, at the next rotation.
-const SERVED: Duration = Duration::from_secs(60 * 24 * 3600);
-
 /// Returns whether there is one Secret, and each configuration has its authorities.
 fn agree(world: &World) -> bool {
     let mutating = world.list::<MutatingWebhookConfiguration>().into_iter().flat_map(|it| it.webhooks);
@@ -85,41 +91,243 @@ async fn is_denied(sim: &Sim) {
     panic!("no process answers");
 }
 
-/// Waits for the first certificate, and until it was replaced by others, and the authority too.
-async fn serves(sim: &Sim, renewals: u32) {
+/// Lets days pass in which nothing happens, and then minutes in which the certificate is renewed if it is due. Then the webhook answers.
+async fn after(sim: &Sim, days: u64, minutes: u64) {
+    sim.skip(Duration::from_secs(days * 24 * 3600));
+    sim.advance(minutes.minutes()).await;
+    is_denied(sim).await;
+}
+
+/// Begins with the first certificate, and ends with a request that the webhook allows.
+async fn serves(sim: &Sim, renewals: impl AsyncFn()) {
     sim.finally("the configurations have the authorities of the Secret", agree);
     sim.apply(PERMIT).await;
-    for _ in 0..renewals {
-        sim.skip(SERVED);
-        sim.advance(40.minutes()).await;
-        is_denied(sim).await;
-    }
+    renewals().await;
     sim.edit::<Permit>("ada", json!({"spec": {"days": 4}})).await;
 }
 
-fn first_renewal() -> Scenario {
-    Scenario::new("first renewal", register, async |sim: &Sim| serves(sim, 1).await).certificates()
+/// The certificate is due after sixty days.
+async fn renews_a_certificate(sim: &Sim) {
+    serves(sim, async || after(sim, 60, 40).await).await;
 }
 
-fn two_years() -> Scenario {
-    Scenario::new("two years", register, async |sim: &Sim| serves(sim, 13).await).certificates()
+/// The authority is due after 487 days, here at the same time as a certificate. It signs an hour later; the one before expires after two years.
+async fn renews_an_authority(sim: &Sim) {
+    serves(sim, async || {
+        for _ in 0..8 {
+            after(sim, 60, 40).await;
+        }
+        after(sim, 60, 100).await;
+        for _ in 0..4 {
+            after(sim, 60, 40).await;
+        }
+    })
+    .await;
+}
+
+/// The user loses the Secret, which the process restores.
+async fn loses_the_secret(sim: &Sim) {
+    serves(sim, async || {
+        let lost = secrets(sim).delete("webhook-server-cert", &DeleteParams::default()).await;
+        lost.expect("the Secret is there");
+        sim.advance(40.minutes()).await;
+        is_denied(sim).await;
+    })
+    .await;
+}
+
+/// The user replaces the Secret by this one, with another authority.
+async fn replaces_the_secret(sim: &Sim, by: &Value) {
+    serves(sim, async || {
+        let patch = Patch::Merge(json!({"data": by["data"]}));
+        let replaced = secrets(sim).patch("webhook-server-cert", &PatchParams::default(), &patch).await;
+        replaced.expect("the Secret is there");
+        sim.advance(40.minutes()).await;
+        is_denied(sim).await;
+    })
+    .await;
+}
+
+fn secrets(sim: &Sim) -> Api<Secret> {
+    Api::namespaced(sim.client(), "system")
+}
+
+fn certificate() -> Scenario {
+    Scenario::new("certificate", register, renews_a_certificate).certificates().unconditional()
+}
+
+fn authority() -> Scenario {
+    Scenario::new("authority", register, renews_an_authority).certificates().unconditional()
+}
+
+/// Returns a number of runs. `cargo xtask test --all` sets the variable.
+fn runs(few: usize, many: usize) -> usize {
+    let is_exhaustive = std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty());
+    if is_exhaustive { many } else { few }
+}
+
+/// Returns a schedule with two to four faults at points of a run.
+fn schedule(seed: u64, calm: &Outcome, replicas: usize) -> Schedule {
+    let random = Random::seeded(seed);
+    let below = |limit: usize| usize::try_from(random.u64()).unwrap() % limit;
+    let mut processes =
+        vec![ProcessFault::Killed, ProcessFault::Paused, ProcessFault::Displaced, ProcessFault::ServerUnavailable];
+    processes.push(if replicas > 1 { ProcessFault::TakenOver } else { ProcessFault::Overlapped });
+    let world = [WorldFault::ClockAhead, WorldFault::ClockBack, WorldFault::WebhookUnavailable];
+    let requests = calm.history.records().iter().filter_map(|record| match &record.entry {
+        Entry::Request(request) if request.resource != "leases" => Some(request.number),
+        _ => None,
+    });
+    let (requests, count) = (requests.collect::<Vec<_>>(), 2 + below(3));
+    (0..count).fold(Schedule::calm(seed), |schedule, _| match below(4) {
+        0 => schedule.with(Point::Step(below(2)), Fault::World(world[below(world.len())])),
+        1 => schedule.with(Point::Step(below(2)), Fault::User(UserFault::OperatorDown)),
+        2 => {
+            let fault = WriteFault::ALL[below(WriteFault::ALL.len())];
+            schedule.with(Point::Write(below(calm.writes)), Fault::Write(fault))
+        }
+        _ => {
+            let fault = processes[below(processes.len())];
+            schedule.with(Point::Request(requests[below(requests.len())]), Fault::Process(fault))
+        }
+    })
 }
 
 fn findings(outcome: &Outcome) -> Vec<String> {
     outcome.findings.iter().map(ToString::to_string).collect()
 }
 
-#[test]
-fn a_certificate_is_made_and_renewed_for_two_years() {
-    let start = std::time::Instant::now();
-    let outcome = two_years().run(&Schedule::calm(0)).unwrap();
-    println!("{:?}", start.elapsed());
-    let start = std::time::Instant::now();
-    two_years().run(&Schedule::calm(0)).unwrap();
-    println!("{:?} {}", start.elapsed(), outcome.history.records().len());
-    for record in outcome.history.records() {
-        let text = record.to_string();
-        println!("{}", text.chars().take(260).collect::<String>());
+/// Tries each fault alone at each point, or as many as this number of runs.
+fn singles(scenario: &Scenario, runs: Option<usize>) -> Search {
+    let budget = runs.map_or_else(Budget::default, |runs| Budget::default().runs(runs));
+    let search = scenario.search(&budget).unwrap();
+    let story = search.failures.first().map(|failure| story::text(scenario.name(), failure));
+    assert_eq!(story, None);
+    search
+}
+
+/// Runs schedules of several faults, other ones for each seed.
+fn several(scenario: &Scenario, replicas: usize, seeds: usize) {
+    let scenario = scenario.clone().replicas(replicas);
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
+    for seed in 0..seeds {
+        let schedule = schedule(seed as u64, &calm, replicas);
+        let outcome = scenario.run(&schedule).unwrap();
+        assert_eq!(findings(&outcome), [""; 0], "{schedule}");
     }
+}
+
+#[test]
+fn a_certificate_and_its_authority_are_renewed() {
+    let outcome = authority().run(&Schedule::calm(0)).unwrap();
     assert_eq!(findings(&outcome), [""; 0]);
+    let count = |what: &str| outcome.history.records().iter().filter(|it| it.to_string().contains(what)).count();
+    println!("{}", count(""));
+    assert_eq!(count("renewed the webhooks' certificate"), 15, "thirteen certificates and the second authority");
+}
+
+#[test]
+fn one_seed_makes_the_same_certificates() {
+    let digests = [7, 7, 8].map(|seed| certificate().run(&Schedule::calm(seed)).unwrap().history.digest());
+    assert_eq!(digests[0], digests[1]);
+    assert_ne!(digests[0], digests[2]);
+}
+
+#[test]
+fn no_single_fault_makes_a_call_fail() {
+    let start = std::time::Instant::now();
+    let search = singles(&certificate(), None);
+    assert!(search.is_complete && search.runs > 100, "{} runs", search.runs);
+    println!("{} runs {:?}", search.runs, start.elapsed());
+}
+
+#[test]
+fn no_single_fault_makes_a_call_of_a_replica_fail() {
+    let start = std::time::Instant::now();
+    let search = singles(&certificate().replicas(2), None);
+    println!("{} runs {:?} {}", search.runs, start.elapsed(), search.is_complete);
+}
+
+#[test]
+fn no_single_fault_at_a_new_authority_makes_a_call_fail() {
+    let start = std::time::Instant::now();
+    let search = singles(&authority(), Some(runs(60, usize::MAX)));
+    println!("{} runs {:?} {:?}", search.runs, start.elapsed(), search.singles);
+}
+
+#[test]
+fn no_faults_together_make_a_call_fail() {
+    let start = std::time::Instant::now();
+    several(&certificate(), 1, runs(40, 4000));
+    println!("{:?}", start.elapsed());
+    several(&certificate(), 2, runs(20, 3000));
+    println!("{:?}", start.elapsed());
+    several(&authority(), 1, runs(20, 2000));
+    println!("{:?}", start.elapsed());
+    several(&authority(), 2, runs(5, 1000));
+    println!("{:?}", start.elapsed());
+}
+
+fn lost() -> Scenario {
+    Scenario::new("lost", register, loses_the_secret).certificates().unconditional()
+}
+
+/// A user who replaces the Secret by that of another cluster.
+fn replaced() -> Scenario {
+    let outcome = certificate().run(&Schedule::calm(1)).unwrap();
+    let other = outcome.history.records().iter().find_map(|record| match &record.entry {
+        Entry::Change { kind, object, .. } if kind == "Secret" && object["type"] == "kubernetes.io/tls" => Some(object.clone()),
+        _ => None,
+    });
+    let other = other.expect("there is a Secret");
+    let user = async move |sim: &Sim| replaces_the_secret(sim, &other).await;
+    Scenario::new("replaced", register, user).certificates().unconditional()
+}
+
+#[test]
+fn a_lost_secret_makes_no_call_fail() {
+    let start = std::time::Instant::now();
+    let search = singles(&lost(), None);
+    println!("{} runs {:?}", search.runs, start.elapsed());
+}
+
+#[test]
+fn a_replaced_secret_makes_no_call_fail() {
+    let start = std::time::Instant::now();
+    let search = singles(&replaced(), None);
+    println!("{} runs {:?}", search.runs, start.elapsed());
+}
+
+#[test]
+fn by_hand() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let (Some(from), Some(to), Some(replicas)) = (number("FROM"), number("TO"), number("REPLICAS")) else { return };
+    let scenario = match std::env::var("SCENARIO").as_deref() {
+        Ok("authority") => authority(),
+        Ok("lost") => lost(),
+        Ok("replaced") => replaced(),
+        _ => certificate(),
+    };
+    let scenario = scenario.replicas(replicas);
+    if from == to {
+        let search = scenario.search(&Budget::default().failures(20)).unwrap();
+        println!("{:?} complete {}", search.singles, search.is_complete);
+        for failure in &search.failures {
+            println!("FOUND {} {}", failure.schedule, findings(&failure.outcome).join(" | "));
+        }
+        return;
+    }
+    let calm = scenario.run(&Schedule::calm(0)).unwrap();
+    let start = std::time::Instant::now();
+    for seed in from..to {
+        let schedule = schedule(seed as u64, &calm, replicas);
+        let outcome = scenario.run(&schedule).unwrap();
+        if !outcome.findings.is_empty() {
+            println!("FOUND {schedule} {}", findings(&outcome).join(" | "));
+        }
+        if seed % 500 == 499 {
+            println!("{seed} {:?}", start.elapsed());
+        }
+    }
+    println!("done {:?}", start.elapsed());
 }

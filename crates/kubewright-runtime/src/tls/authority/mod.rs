@@ -6,7 +6,8 @@
 //! has been replaced.
 //!
 //! Malformed, expired and foreign certificates are replaced at once. Known and valid authorities stay trusted, so that
-//! clients still trust replicas that serve older certificates.
+//! clients still trust replicas that serve older certificates: those that this process has read, and those of ours that clients trust
+//! now, also if the Secret was lost or replaced.
 
 mod keys;
 
@@ -16,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::certificate::Certificate;
 use kubewright_connect::crypto_provider;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
@@ -38,6 +39,8 @@ const SERVING_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 const BACKDATED: SignedDuration = HOUR;
 /// The time for which a new authority is trusted before it signs.
 const SETTLING: SignedDuration = HOUR;
+/// What the names of authorities begin with.
+const AUTHORITY_NAME: &str = "kubewright webhook authority";
 /// The maximum number of trusted authorities. Usually there are two.
 const MAX_AUTHORITIES: usize = 8;
 /// The maximum number of names in a certificate. The names accumulate when replicas with different names alternate.
@@ -72,7 +75,8 @@ struct Authority {
 
 /// Returns the new content of the Secret; `None` if the present content is up to date.
 ///
-/// `known` is the last known content; `names` are the host names and addresses to serve; new keys are those of `keys`.
+/// `known` is the last known content; `configured` are the authorities that clients trust now, in PEM; `names` are the host names and addresses
+/// to serve; new keys are those of `keys`.
 ///
 /// # Errors
 /// If the system can't generate a key.
@@ -80,11 +84,13 @@ pub(crate) fn renewed(
     keys: &Keys,
     found: Option<&KeyMaterial>,
     known: Option<&KeyMaterial>,
+    configured: &str,
     names: &[String],
     now: Timestamp,
 ) -> Result<Option<KeyMaterial>, rcgen::Error> {
-    let mut trusted = trusted(found, known, now);
+    let mut trusted = trusted(found, known, configured, now);
     let held = found.or(known);
+    let is_forgotten = trusted.len().min(MAX_AUTHORITIES) > self::trusted(held, None, "", now).len();
     let signing = held.and_then(|held| SigningAuthority::read(held, now));
     let served = held.and_then(|held| ServingCertificate::read(held, &trusted, now));
     let is_complete =
@@ -98,7 +104,7 @@ pub(crate) fn renewed(
         Some(served) if is_complete => is_due(served.not_before, SERVING_LIFE, now) && has_settled,
         _ => true,
     };
-    if !is_new && !reissue {
+    if !is_new && !reissue && !is_forgotten {
         return Ok(found.is_none().then(|| held.cloned()).flatten());
     }
     trusted.retain(|authority| *authority != signing.authority);
@@ -113,14 +119,27 @@ pub(crate) fn renewed(
 }
 
 /// Returns the valid authorities, with those in the Secret first.
-fn trusted(found: Option<&KeyMaterial>, known: Option<&KeyMaterial>, now: Timestamp) -> Vec<Authority> {
+fn trusted(
+    found: Option<&KeyMaterial>,
+    known: Option<&KeyMaterial>,
+    configured: &str,
+    now: Timestamp,
+) -> Vec<Authority> {
     let mut trusted = Vec::new();
-    for authority in [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities)) {
+    let held = [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities));
+    for authority in held.chain(authorities(configured).into_iter().filter(is_ours)) {
         if !trusted.contains(&authority) && authority.not_after > now {
             trusted.push(authority);
         }
     }
     trusted
+}
+
+/// Returns whether an authority was made here. Clients may have trusted others, such as those of another issuer before.
+fn is_ours(authority: &Authority) -> bool {
+    let subject = Certificate::parse(&authority.der).and_then(|certificate| certificate::subject(&certificate));
+    let name = subject.as_ref().and_then(|subject| subject.get(&DnType::CommonName));
+    matches!(name, Some(DnValue::Utf8String(name)) if name.starts_with(AUTHORITY_NAME))
 }
 
 /// Parses the authorities in a bundle, and skips malformed ones.
@@ -165,7 +184,7 @@ impl SigningAuthority {
     fn make(keys: &Keys, now: Timestamp) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         // Each has a distinct name, so that clients can distinguish them.
-        params.distinguished_name = common_name(&format!("kubewright webhook authority {}", now.as_second()));
+        params.distinguished_name = common_name(&format!("{AUTHORITY_NAME} {}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let (not_before, not_after) = (now - BACKDATED, now + AUTHORITY_LIFE);

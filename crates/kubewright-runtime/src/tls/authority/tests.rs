@@ -22,11 +22,11 @@ fn names() -> Vec<String> {
 
 /// Returns the key material after one check of `found`.
 fn look(found: &KeyMaterial, now: Timestamp) -> KeyMaterial {
-    renewed(&Keys::System, Some(found), None, &names(), now).unwrap().unwrap_or_else(|| found.clone())
+    renewed(&Keys::System, Some(found), None, "", &names(), now).unwrap().unwrap_or_else(|| found.clone())
 }
 
 fn fresh(now: Timestamp) -> KeyMaterial {
-    renewed(&Keys::System, None, None, &names(), now).unwrap().expect("there was nothing")
+    renewed(&Keys::System, None, None, "", &names(), now).unwrap().expect("there was nothing")
 }
 
 /// Returns whether a client that trusts these authorities accepts this certificate at this time.
@@ -56,8 +56,8 @@ fn valid_certificates_are_kept() {
     let made = fresh(start());
     assert_sound(&made, start());
     assert!(!is_believed(&made.authorities, &made.certificate, "other.default.svc", start()));
-    assert_eq!(renewed(&Keys::System, Some(&made), None, &names(), start()).unwrap(), None);
-    assert_eq!(renewed(&Keys::System, Some(&made), Some(&made), &names(), start() + 59 * DAY).unwrap(), None);
+    assert_eq!(renewed(&Keys::System, Some(&made), None, "", &names(), start()).unwrap(), None);
+    assert_eq!(renewed(&Keys::System, Some(&made), Some(&made), "", &names(), start() + 59 * DAY).unwrap(), None);
 }
 
 /// Checked each week for six years: the certificate served a week ago is accepted by clients that trust today's
@@ -122,20 +122,51 @@ fn changed_certificates_are_replaced_and_others_stay_trusted() {
     };
     let tampered = foreign(&other).into_iter().chain(foreign(&garbage)).chain([garbage, KeyMaterial::default()]);
     for (number, tampered) in tampered.enumerate() {
-        let healed = renewed(&Keys::System, Some(&tampered), Some(&good), &names(), now).unwrap();
+        let healed = renewed(&Keys::System, Some(&tampered), Some(&good), "", &names(), now).unwrap();
         let healed = healed.unwrap_or_else(|| panic!("case {number} is not healed"));
         assert_sound(&healed, now);
         for name in names() {
             assert!(is_believed(&healed.authorities, &good.certificate, &name, now), "case {number}");
         }
-        assert_eq!(renewed(&Keys::System, Some(&healed), Some(&good), &names(), now).unwrap(), None, "case {number} is healed once");
+        assert_eq!(renewed(&Keys::System, Some(&healed), Some(&good), "", &names(), now).unwrap(), None, "case {number} is healed once");
     }
 }
 
 #[test]
 fn deleted_key_material_is_restored() {
     let good = fresh(start());
-    assert_eq!(renewed(&Keys::System, None, Some(&good), &names(), start() + DAY).unwrap(), Some(good));
+    assert_eq!(renewed(&Keys::System, None, Some(&good), "", &names(), start() + DAY).unwrap(), Some(good));
+}
+
+#[test]
+fn another_authority_does_not_replace_those_that_are_trusted() {
+    let (old, new, now) = (fresh(start()), fresh(start() + HOUR), start() + DAY);
+    for (known, configured) in [(Some(&old), ""), (None, &*old.authorities)] {
+        let both = renewed(&Keys::System, Some(&new), known, configured, &names(), now).unwrap();
+        let both = both.expect("an authority is forgotten");
+        assert_eq!((&both.certificate, &both.authority_key), (&new.certificate, &new.authority_key));
+        for material in [&old, &new] {
+            assert!(is_believed(&both.authorities, &material.certificate, "127.0.0.1", now));
+        }
+        assert_eq!(renewed(&Keys::System, Some(&both), known, configured, &names(), now).unwrap(), None);
+        let later = start() + 731 * DAY;
+        let renewed = renewed(&Keys::System, Some(&both), known, configured, &names(), later).unwrap().unwrap();
+        assert!(!is_believed(&renewed.authorities, &old.certificate, "127.0.0.1", now), "it has expired");
+    }
+    let lost = renewed(&Keys::System, None, None, &old.authorities, &names(), now).unwrap().unwrap();
+    assert_sound(&lost, now);
+    assert!(is_believed(&lost.authorities, &old.certificate, "127.0.0.1", now));
+}
+
+#[test]
+fn what_clients_trust_of_others_is_not_kept() {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = common_name("another issuer");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let other = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let good = fresh(start());
+    assert_eq!(renewed(&Keys::System, Some(&good), None, &other, &names(), start()).unwrap(), None);
+    assert_eq!(renewed(&Keys::System, Some(&good), None, "garbage", &names(), start()).unwrap(), None);
 }
 
 #[test]
@@ -149,10 +180,10 @@ fn a_clock_that_was_wrong_does_not_stop_it() {
 #[test]
 fn names_are_added_and_those_of_others_kept() {
     let good = fresh(start());
-    let more = renewed(&Keys::System, Some(&good), None, &["::1".into(), "127.0.0.1".into()], start() + DAY).unwrap().unwrap();
+    let more = renewed(&Keys::System, Some(&good), None, "", &["::1".into(), "127.0.0.1".into()], start() + DAY).unwrap().unwrap();
     assert_sound(&more, start() + DAY);
     assert!(is_believed(&good.authorities, &more.certificate, "::1", start() + DAY));
-    assert_eq!(renewed(&Keys::System, Some(&more), None, &names(), start() + DAY).unwrap(), None);
+    assert_eq!(renewed(&Keys::System, Some(&more), None, "", &names(), start() + DAY).unwrap(), None);
 }
 
 #[test]
