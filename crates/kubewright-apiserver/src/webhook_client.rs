@@ -129,9 +129,7 @@ impl Endpoint {
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
             let response = match &webhooks.transport {
-                Some(transport) => {
-                    transport.call(request, self.trust(&webhooks.clock)).await.map_err(failed)?
-                }
+                Some(transport) => transport.call(request, self.trust(&webhooks.clock)).await.map_err(failed)?,
                 None => self.send(webhooks, request).await?,
             };
             let (code, body) = (response.status(), response.into_body());

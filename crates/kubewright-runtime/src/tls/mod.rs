@@ -12,8 +12,8 @@ mod options;
 
 use std::path::PathBuf;
 
-pub(crate) use self::certified_key::{CertResolver, CertifiedKey};
 pub use self::authority::KeySource;
+pub(crate) use self::certified_key::{CertResolver, CertifiedKey};
 pub use self::options::{CipherSuite, TlsArgs, TlsOptions, TlsVersion, UnknownCipherSuite, UnknownTlsVersion};
 
 /// The source of a serving certificate.

@@ -50,7 +50,7 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Marks the Secret as managed by us.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
-/// The number of immediate retries of a write that conflicts.
+/// The number of immediate retries of a write that conflicts, and of rotations that fail until a first certificate is served anyway.
 const TRIES: u32 = 5;
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
@@ -139,7 +139,9 @@ impl CertRotator {
                     self.known.failures = self.known.failures.saturating_add(1);
                     match error {
                         // Replicas that start together conflict at first.
-                        RotationError::Busy(_) if self.known.failures < 3 => tracing::debug!(%error, "retrying after a conflict"),
+                        RotationError::Busy(_) if self.known.failures < 3 => {
+                            tracing::debug!(%error, "retrying after a conflict")
+                        }
                         error => self.report(&error.to_string()),
                     }
                 }
@@ -172,9 +174,8 @@ impl CertRotator {
         let is_ready = match has_changed {
             // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
             Ok(has_changed) => !has_changed || !has_certificate,
-            // Another process may have written authorities that aren't ours. If it isn't that, one of several configurations may have ours.
-            Err(RotationError::Busy(_)) => !has_certificate && self.known.failures >= TRIES,
-            Err(_) => !has_certificate,
+            // They may lack our authority. If that doesn't change, one of several may have it.
+            Err(_) => !has_certificate && self.known.failures >= TRIES,
         };
         if is_ready {
             self.serve(&material)?;

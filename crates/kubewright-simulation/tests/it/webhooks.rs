@@ -241,6 +241,14 @@ fn versions_are_converted() {
 }
 
 #[test]
+fn the_definitions_of_converted_kinds_have_authorities() {
+    let scenario = Scenario::new("versions", register_versions, uses_an_earlier_version).certificates();
+    let outcome = scenario.run(&Schedule::calm(0)).unwrap();
+    assert_eq!(findings(&outcome), [""; 0]);
+    assert!(reviews(&outcome).iter().any(|text| text.starts_with("converts")), "{:#?}", reviews(&outcome));
+}
+
+#[test]
 fn no_single_fault_is_a_finding() {
     for (name, register) in [("strict", register as fn(Manager) -> Manager), ("versions", register_versions)] {
         let scenario = match name {

@@ -17,8 +17,8 @@ use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::certificate::Certificate;
 use kubewright_connect::crypto_provider;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
     RootCertStore,

@@ -128,7 +128,11 @@ fn changed_certificates_are_replaced_and_others_stay_trusted() {
         for name in names() {
             assert!(is_believed(&healed.authorities, &good.certificate, &name, now), "case {number}");
         }
-        assert_eq!(renewed(&Keys::System, Some(&healed), Some(&good), "", &names(), now).unwrap(), None, "case {number} is healed once");
+        assert_eq!(
+            renewed(&Keys::System, Some(&healed), Some(&good), "", &names(), now).unwrap(),
+            None,
+            "case {number} is healed once"
+        );
     }
 }
 
@@ -180,7 +184,9 @@ fn a_clock_that_was_wrong_does_not_stop_it() {
 #[test]
 fn names_are_added_and_those_of_others_kept() {
     let good = fresh(start());
-    let more = renewed(&Keys::System, Some(&good), None, "", &["::1".into(), "127.0.0.1".into()], start() + DAY).unwrap().unwrap();
+    let more = renewed(&Keys::System, Some(&good), None, "", &["::1".into(), "127.0.0.1".into()], start() + DAY)
+        .unwrap()
+        .unwrap();
     assert_sound(&more, start() + DAY);
     assert!(is_believed(&good.authorities, &more.certificate, "::1", start() + DAY));
     assert_eq!(renewed(&Keys::System, Some(&more), None, "", &names(), start() + DAY).unwrap(), None);
