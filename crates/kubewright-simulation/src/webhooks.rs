@@ -39,6 +39,9 @@ const REFUSED: &str = "dial tcp: connect: connection refused";
 /// What it says if the process ends before the response.
 const RESET: &str = "EOF";
 
+/// The certificates of processes, each in DER and from that of the server on, by the numbers of the processes.
+pub(crate) type Certificates = Vec<(u64, Vec<Vec<u8>>)>;
+
 /// The webhooks of a run: the processes that serve them.
 #[derive(Default)]
 pub(crate) struct Webhooks {
@@ -85,7 +88,7 @@ impl Webhooks {
     }
 
     /// Returns the certificates of the processes that are ready, by their numbers.
-    pub(crate) fn certificates(&self) -> Vec<(u64, Vec<Vec<u8>>)> {
+    pub(crate) fn certificates(&self) -> Certificates {
         let ready = self.ready().into_iter();
         ready.filter_map(|process| Some((process.process, process.certificate?.chain()))).collect()
     }

@@ -12,7 +12,11 @@ use kubewright_cluster::faults::ApiRequest;
 use serde_json::Value;
 
 use super::{Answer, Oracle, Seen};
-use crate::{history::Request, webhooks::Webhooks, world::text};
+use crate::{
+    history::Request,
+    webhooks::{Certificates, Webhooks},
+    world::text,
+};
 
 /// The kinds whose objects have client configurations.
 const KINDS: [&str; 3] = ["CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
@@ -33,8 +37,8 @@ pub(super) struct Untrusted {
     clock: SharedClock,
     configured: BTreeMap<Place, ServerTrust>,
     trusting: BTreeSet<Place>,
-    /// What was verified last: the certificates by process, and when.
-    verified: (Vec<(u64, Vec<Vec<u8>>)>, Timestamp),
+    /// What was verified last, and when.
+    verified: (Certificates, Timestamp),
 }
 
 impl Untrusted {

@@ -128,7 +128,8 @@ fn trusted(
     let mut trusted = Vec::new();
     let held = [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities));
     for authority in held.chain(authorities(configured).into_iter().filter(is_ours)) {
-        if !trusted.contains(&authority) && authority.not_after > now {
+        let is_new = trusted.iter().all(|other: &Authority| other.der != authority.der);
+        if is_new && authority.not_after > now {
             trusted.push(authority);
         }
     }
