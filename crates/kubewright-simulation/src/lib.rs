@@ -38,6 +38,7 @@
 //! * `process`: the operator's processes, which die and are started again, also in another version.
 //! * `outside`: what happens to pods, to the clock, and by the user between the steps of the scenario.
 //! * `webhooks`: the operator's webhooks, which the API server calls within the process.
+//! * `certificates`: how processes make and renew the certificates of these webhooks.
 //! * `control`: what these tell each other.
 //! * `reconciles`: the reconciles that have ended, from their traces.
 //! * `logs`: what the operator logs.
@@ -49,6 +50,7 @@
 //! * `shrink`: the smallest schedule that still fails.
 //! * [`story`]: the account of a run that failed.
 
+mod certificates;
 pub mod conformance;
 mod control;
 mod coverage;

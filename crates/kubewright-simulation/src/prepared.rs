@@ -15,10 +15,11 @@ use kubewright_cluster::{Checkpoint, Cluster, ClusterBuilder, Controllers};
 use tokio::runtime::Runtime;
 
 use crate::{
+    certificates::SERVICE_NAMESPACE,
     described::{self, DescribeError, Described},
     error::SimulationError,
     scenario::{Options, Scenario},
-    webhooks::{SERVICE_NAMESPACE, Webhooks},
+    webhooks::Webhooks,
 };
 
 /// The virtual time at which the cluster is made, some time before the [start](crate::run::START) of the runs.

@@ -25,6 +25,7 @@ use tokio::{
 };
 
 use crate::{
+    certificates::rotation_of,
     control::{Behind, Control},
     fault::MEMBERSHIP,
     history::Entry,
@@ -33,7 +34,7 @@ use crate::{
     outside::Outside,
     scenario::Register,
     state::State,
-    webhooks::{Serving, Webhooks, rotation_of},
+    webhooks::{Serving, Webhooks},
 };
 
 /// How long a process takes to be started again.

@@ -10,6 +10,7 @@ use kubewright_apimachinery::{
 use tokio::sync::mpsc;
 
 use crate::{
+    certificates::Served,
     error::SimulationError,
     fault::{Fault, UserFault},
     logs,
@@ -78,7 +79,7 @@ async fn execute(
         has_no_fault: schedule.injections.is_empty(),
         is_prompt: schedule.is_prompt(),
         has_orphans: schedule.has(|fault| fault == Fault::User(UserFault::ChildrenOrphaned)),
-        certificates: options.certificates.then(|| (webhooks.clone(), clock.clone() as SharedClock)),
+        certificates: options.certificates.then(|| (served(&webhooks), clock.clone() as SharedClock)),
         deletes_children: schedule.has(|fault| fault == Fault::User(UserFault::DeletedInForeground)),
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
@@ -127,6 +128,12 @@ async fn execute(
         outcome.findings.retain(|finding| finding.oracle != "hot-loop");
     }
     Ok(outcome)
+}
+
+/// Returns what the processes serve webhooks with.
+fn served(webhooks: &Arc<Webhooks>) -> Served {
+    let webhooks = webhooks.clone();
+    Arc::new(move || webhooks.certificates())
 }
 
 /// Plays the user, and then waits for what must hold at the end.

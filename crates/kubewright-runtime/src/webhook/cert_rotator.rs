@@ -50,7 +50,7 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Marks the Secret as managed by us.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
-/// The number of immediate retries of a write that conflicts, and of rotations that fail until a first certificate is served anyway.
+/// The number of immediate retries of a write that conflicts, and of writes of configurations until a first certificate is served anyway.
 const TRIES: u32 = 5;
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
@@ -105,8 +105,8 @@ pub(super) struct RotationState {
     material: Option<KeyMaterial>,
     /// The certificate that is served, in PEM.
     served: String,
-    /// The number of rotations that have failed since the last one that succeeded.
-    failures: u32,
+    /// How often in a row a configuration couldn't be written.
+    unwritten: u32,
     /// The last error that was logged.
     error: String,
     missing: BTreeSet<String>,
@@ -128,20 +128,18 @@ impl CertRotator {
     /// succeeded or not.
     pub(super) async fn follow(mut self, interval: Duration, looked: impl FnOnce()) {
         const SOON: Duration = Duration::from_millis(500);
-        let mut looked = Some(looked);
+        let (mut looked, mut failures) = (Some(looked), 0u32);
         loop {
             match self.rotate().await {
                 Ok(()) => {
-                    self.known.failures = 0;
+                    failures = 0;
                     self.known.error.clear();
                 }
                 Err(error) => {
-                    self.known.failures = self.known.failures.saturating_add(1);
+                    failures = failures.saturating_add(1);
                     match error {
                         // Replicas that start together conflict at first.
-                        RotationError::Busy(_) if self.known.failures < 3 => {
-                            tracing::debug!(%error, "retrying after a conflict")
-                        }
+                        RotationError::Busy(_) if failures < 3 => tracing::debug!(%error, "retrying after a conflict"),
                         error => self.report(&error.to_string()),
                     }
                 }
@@ -149,7 +147,7 @@ impl CertRotator {
             if let Some(looked) = looked.take() {
                 looked();
             }
-            let wait = match self.known.failures {
+            let wait = match failures {
                 0 => interval,
                 failures => interval.min(SOON.saturating_mul(1 << failures.min(8))),
             };
@@ -170,12 +168,13 @@ impl CertRotator {
         let configurations = self.read_configurations().await?;
         let material = self.material(&self.configured(&configurations)).await?;
         let has_changed = self.update_all(configurations, &material.authorities).await;
+        self.known.unwritten = if has_changed.is_ok() { 0 } else { self.known.unwritten.saturating_add(1) };
         let has_certificate = self.resolver.get().is_some_and(|served| served.is_valid_at(self.clock.now()));
         let is_ready = match has_changed {
             // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
             Ok(has_changed) => !has_changed || !has_certificate,
             // They may lack our authority. If that doesn't change, one of several may have it.
-            Err(_) => !has_certificate && self.known.failures >= TRIES,
+            Err(_) => !has_certificate && self.known.unwritten > TRIES,
         };
         if is_ready {
             self.serve(&material)?;

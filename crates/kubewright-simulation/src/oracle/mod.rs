@@ -51,7 +51,7 @@ use kubewright_runtime::trace::Trace;
 use serde::Serialize;
 
 pub(crate) use self::objects::{Calm, Created};
-use crate::{history::Request, webhooks::Webhooks, world::World};
+use crate::{certificates::Served, history::Request, world::World};
 
 /// The name of the comparison of two runs.
 pub(crate) const DETERMINISM: &str = "determinism";
@@ -161,8 +161,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) has_orphans: bool,
     /// Whether the children of an object are deleted before it, also if it stays.
     pub(crate) deletes_children: bool,
-    /// What serves webhooks with certificates, and the clock by which these are valid.
-    pub(crate) certificates: Option<(Arc<Webhooks>, SharedClock)>,
+    /// The certificates of webhooks, if there are any, and the clock by which these are valid.
+    pub(crate) certificates: Option<(Served, SharedClock)>,
 }
 
 /// Returns the oracles of a run.
@@ -183,8 +183,8 @@ pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
     if is_prompt {
         oracles.push(Box::new(deadline::Deadline));
     }
-    if let Some((webhooks, clock)) = certificates {
-        oracles.push(Box::new(untrusted::Untrusted::new(webhooks, clock)));
+    if let Some((served, clock)) = certificates {
+        oracles.push(Box::new(untrusted::Untrusted::new(served, clock)));
     }
     if let Some(calm) = calm {
         if is_comparable {

@@ -1,9 +1,6 @@
 //! Certificates of webhooks that aren't trusted.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
@@ -13,8 +10,8 @@ use serde_json::Value;
 
 use super::{Answer, Oracle, Seen};
 use crate::{
+    certificates::{Certificates, Served},
     history::Request,
-    webhooks::{Certificates, Webhooks},
     world::text,
 };
 
@@ -33,7 +30,7 @@ type Place = (String, String, usize);
 /// A certificate that isn't valid yet doesn't count, since only a clock that goes back makes it so. What happens until there is a trusted certificate again
 /// doesn't count either.
 pub(super) struct Untrusted {
-    webhooks: Arc<Webhooks>,
+    served: Served,
     clock: SharedClock,
     configured: BTreeMap<Place, ServerTrust>,
     trusting: BTreeSet<Place>,
@@ -42,14 +39,14 @@ pub(super) struct Untrusted {
 }
 
 impl Untrusted {
-    pub(super) fn new(webhooks: Arc<Webhooks>, clock: SharedClock) -> Self {
+    pub(super) fn new(served: Served, clock: SharedClock) -> Self {
         let (configured, trusting) = (BTreeMap::new(), BTreeSet::new());
-        Self { webhooks, clock, configured, trusting, verified: (Vec::new(), Timestamp::UNIX_EPOCH) }
+        Self { served, clock, configured, trusting, verified: (Vec::new(), Timestamp::UNIX_EPOCH) }
     }
 
     /// Verifies the certificates if there are others, or if time has passed.
     fn look(&mut self) -> Vec<String> {
-        let (served, now) = (self.webhooks.certificates(), self.clock.now());
+        let (served, now) = ((self.served)(), self.clock.now());
         if served == self.verified.0 && (now.as_second() - self.verified.1.as_second()).abs() < AGAIN {
             return Vec::new();
         }

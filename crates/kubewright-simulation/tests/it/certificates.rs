@@ -298,10 +298,15 @@ fn no_single_fault_makes_a_call_fail_when_the_secret_is_lost_or_replaced() {
 /// read are older.
 #[test]
 fn a_process_that_has_read_older_configurations_serves_nothing() {
-    let displaced = Fault::Process(ProcessFault::Displaced);
-    for scenario in [lost(), replaced()] {
-        let outcome = scenario.run(&Schedule::calm(0).with(Point::Request(1), displaced)).unwrap();
-        assert_eq!((findings(&outcome), outcome.unreached.len()), (vec![], 0));
+    let [displaced, away] = [ProcessFault::Displaced, ProcessFault::ServerUnavailable].map(Fault::Process);
+    let schedules = [
+        Schedule::calm(0).with(Point::Request(1), displaced),
+        // The rotations that fail before don't count.
+        Schedule::calm(0).with(Point::Request(0), away).with(Point::Request(11), displaced),
+    ];
+    for (scenario, schedule) in [lost(), replaced()].iter().flat_map(|it| schedules.iter().map(move |at| (it, at))) {
+        let outcome = scenario.run(schedule).unwrap();
+        assert_eq!((findings(&outcome), outcome.unreached.len()), (vec![], 0), "{schedule}");
     }
 }
 
