@@ -526,7 +526,7 @@ impl Cluster {
     ///     }
     ///     Ok::<(), kube::Error>(())
     /// };
-    /// tokio::select! {
+    /// tokio::select! { biased;
     ///     () = cluster.run_controllers(client, Random::seeded(1)) => {}
     ///     created = wait => created?,
     /// }
