@@ -144,6 +144,8 @@ impl Connection {
         if about.verb == Verb::Watch {
             sleep(LAG).await;
         } else if about.verb == Verb::List
+            // A list of one object by its name is a read that asks for the newest state.
+            && about.name.is_none()
             && let Some(older) = older(request.uri(), behind.version)
             && self.listed.lock().insert(request.uri().path().to_owned())
         {

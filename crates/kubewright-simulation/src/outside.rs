@@ -334,6 +334,7 @@ impl Outside {
             if api.delete(&target.name, &DeleteParams::default()).await.is_err() {
                 continue;
             }
+            let state = self.state.clone();
             self.spawn(async move {
                 let gone = async {
                     while api.get_opt(&target.name).await.is_ok_and(|it| it.is_some_and(|it| it.uid() == object.uid()))
@@ -341,7 +342,8 @@ impl Outside {
                         sleep(LOOK).await;
                     }
                 };
-                if timeout(GONE, gone).await.is_ok() {
+                // A namespace that is being deleted takes no new objects.
+                if timeout(GONE, gone).await.is_ok() && !state.has_no_namespace() {
                     // Somebody else may have created it meanwhile.
                     let _ = api.create(&PostParams::default(), &anew(object)).await;
                 }
