@@ -313,8 +313,8 @@ impl ApiServerBuilder {
                 settle_restored(&state);
                 let mut objects = builtin::bootstrap_objects(has_metrics).into_iter();
                 objects.try_for_each(|object| seed(&state, object)).and_then(|()| {
-                    let at = (state.clock.now(), has_metrics);
-                    builtin::add_roles(&state.store, &authorizer, &state.random, at)
+                    let now = state.clock.now();
+                    builtin::add_roles(&state.store, &authorizer, &state.random, now, has_metrics)
                 })
             }
         };

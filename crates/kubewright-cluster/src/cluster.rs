@@ -471,7 +471,7 @@ impl Cluster {
     }
 
     fn recorder(&self, component: &'static str, host: &'static str) -> Recorder {
-        self.controller_manager(&self.random).recorder(component, host, &|task| self.spawn(task))
+        self.controller_manager().recorder(component, host, &|task| self.spawn(task))
     }
 
     /// Starts what is a part of every API server, and the selected controllers.
@@ -490,16 +490,16 @@ impl Cluster {
             clock.clone(),
             self.endpoints.address(),
         ));
-        self.controller_manager(&self.random).start(selected, &|task| self.spawn(task));
+        self.controller_manager().start(selected, &|task| self.spawn(task));
     }
 
     /// Returns what starts the controllers of the cluster.
-    fn controller_manager(&self, random: &Random) -> ControllerManager<'_> {
+    fn controller_manager(&self) -> ControllerManager<'_> {
         ControllerManager {
             api: &self.api,
             informer: self.informer.clone(),
             clock: &self.clock,
-            random: random.clone(),
+            random: self.random.clone(),
             metrics: self.metrics.clone(),
             certificate: self.endpoints.certificate(),
             clients: Box::new(|component| self.api.client_as(component)),
@@ -539,7 +539,7 @@ impl Cluster {
         let tasks = Mutex::new(JoinSet::new());
         let spawn = |task| drop(tasks.lock().spawn(task));
         let (informer, selected) = (Informer::new(self.api.clone()), Controllers::all());
-        let manager = ControllerManager { informer, clients: Box::new(client), ..self.controller_manager(&random) };
+        let manager = ControllerManager { informer, random, clients: Box::new(client), ..self.controller_manager() };
         let terminator = ObjectClient::new((manager.clients)(COMPONENT));
         spawn(deletion::run(self.api.clone(), terminator, self.clock.clone(), true).boxed());
         manager.start(&selected, &spawn);
@@ -556,7 +556,7 @@ impl Cluster {
             self.create_storage_class().await.map_err(StartError::StorageClass)?;
         }
         let volumes = Volumes::new(self.volumes.clone());
-        self.controller_manager(&self.random).control(selected, VOLUMES, volumes, &|task| self.spawn(task));
+        self.controller_manager().control(selected, VOLUMES, volumes, &|task| self.spawn(task));
         Ok(())
     }
 

@@ -77,7 +77,7 @@ async fn take(time: Duration) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
     let start = || ProfilerGuardBuilder::default().frequency(FREQUENCY).blocklist(&BLOCKLIST).build();
     let guard = tokio::task::spawn_blocking(start).await??;
     tokio::time::sleep(time).await;
-    // So do the names of the functions.
+    // The names of the functions are read from it, too.
     Ok(tokio::task::spawn_blocking(move || encode(&guard)).await??)
 }
 

@@ -98,7 +98,7 @@ impl Scenario {
 
     /// Creates a scenario of the built-in controllers, which [`kubewright_cluster::Controllers`] names, in place of an operator: the faults are those of
     /// their requests and of the process that they run in. They get the changes of objects from the server's [feed](kubewright_apiserver::Feed) and not
-    /// by watches, so no fault of events happens to them.
+    /// by watches, so no fault of events happens to them, and two processes of them never work at the same time.
     pub fn of_controllers(name: &str, user: impl AsyncFn(&Sim) + Send + Sync + 'static) -> Self {
         let mut scenario = Self::new(name, |manager| manager, user);
         scenario.options.controllers = true;

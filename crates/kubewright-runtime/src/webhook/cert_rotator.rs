@@ -50,8 +50,10 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Marks the Secret as managed by us.
 const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
-/// The number of immediate retries of a write that conflicts, and of writes of configurations until a first certificate is served anyway.
-const TRIES: u32 = 5;
+/// The number of immediate retries of a write that conflicts.
+const TRIES: usize = 5;
+/// How often in a row the configurations may not be writable until a first certificate is served without them.
+const UNWRITTEN: u32 = 5;
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
 /// A failed rotation. It is retried.
@@ -174,7 +176,7 @@ impl CertRotator {
             // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
             Ok(has_changed) => !has_changed || !has_certificate,
             // They may lack our authority. If that doesn't change, one of several may have it.
-            Err(_) => !has_certificate && self.known.unwritten > TRIES,
+            Err(_) => !has_certificate && self.known.unwritten > UNWRITTEN,
         };
         if is_ready {
             self.serve(&material)?;

@@ -153,15 +153,14 @@ fn at_write(has_pods: bool) -> Vec<Fault> {
 }
 
 fn at_request(is_write: bool, options: &Options) -> Vec<Fault> {
+    let may_be_two = options.replicas == 1 && !options.sharded && !options.controllers;
     let is_possible = |fault: &ProcessFault| match fault {
         // The process is killed before each write anyway, by a fault of writes.
         ProcessFault::Killed => !is_write,
         ProcessFault::Paused => true,
         // Two at each write are enough: what is only read, the other process reads too.
-        ProcessFault::Overlapped => is_write && options.replicas == 1 && !options.sharded && !options.controllers,
-        ProcessFault::Displaced => {
-            !is_write && options.unconditional && options.replicas == 1 && !options.sharded && !options.controllers
-        }
+        ProcessFault::Overlapped => is_write && may_be_two,
+        ProcessFault::Displaced => !is_write && options.unconditional && may_be_two,
         ProcessFault::ServerUnavailable => is_write,
         ProcessFault::TakenOver => options.replicas > 1 && !options.sharded,
         ProcessFault::MemberLeft | ProcessFault::MemberJoined => is_write && options.sharded,

@@ -58,7 +58,8 @@ pub(crate) fn add_roles(
     store: &Store,
     authorizer: &Authorizer,
     random: &Random,
-    (now, has_metrics): (Timestamp, bool),
+    now: Timestamp,
+    has_metrics: bool,
 ) -> Result<(), WriteError> {
     let (mut entries, now) = (parse(TABLE), meta::time(now));
     if has_metrics {
