@@ -33,6 +33,8 @@ const REPEAT_DELAY: Duration = Duration::from_secs(5);
 const LATER: Duration = Duration::from_secs(300);
 /// The shortest time that the user lets pass in which such faults may happen.
 const LONG: Duration = Duration::from_secs(1800);
+/// The time after which a status that didn't change is what the operator writes.
+const REST: Duration = Duration::from_secs(600);
 
 /// Spans of time, as in `2.hours()`.
 pub trait Span {
@@ -218,12 +220,27 @@ impl Sim {
     }
 
     /// Writes a wrong status of an object of the namespace `default`, and then removes the status; each time, the operator has to write the
-    /// right one again, apart from the times of transitions. `wrong` is merged into the status, which has to be complete before.
+    /// right one again, apart from the times of transitions. The right one is what it has written before, once it has not changed it for ten
+    /// minutes. `wrong` is merged into it.
     pub async fn spoil_status<K: Object>(&self, name: &str, wrong: Value) {
-        let right = self.read(|world| status::<K>(world, name));
+        let right = self.status_at_rest::<K>(name).await;
         for status_to_write in [wrong, Value::Null] {
             self.edit_status::<K>(name, status_to_write).await;
             self.until("the status is right again", |world| status::<K>(world, name) == right).await;
+        }
+    }
+
+    /// Waits until a status doesn't change any more, or as long as a condition is waited for.
+    async fn status_at_rest<K: Object>(&self, name: &str) -> Value {
+        let end = self.state.elapsed() + PATIENCE;
+        let mut before = self.read(|world| status::<K>(world, name));
+        loop {
+            self.pass(REST).await;
+            let now = self.read(|world| status::<K>(world, name));
+            if now == before || self.state.elapsed() >= end {
+                return now;
+            }
+            before = now;
         }
     }
 
