@@ -1,6 +1,7 @@
 //! The conformance tests, and further tests of the same faults that are specific to this operator.
 
 use cronjob_operator::api::v1::CronJob;
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kubewright::{
     prelude::*,
@@ -44,8 +45,12 @@ impl Subject for Lunch {
     }
 
     fn is_settled(world: &World) -> bool {
-        let status = world.get::<CronJob>(Self::NAME).and_then(|lunch| lunch.status);
-        status.is_some_and(|status| status.last_schedule_time.is_some())
+        world.get::<CronJob>(Self::NAME).is_some_and(|lunch| {
+            let time: Timestamp = "2020-01-30T10:30:00Z".parse().unwrap();
+            // The user may create it again once its time is over: the next one is a day later.
+            let is_late = lunch.metadata.creation_timestamp.as_ref().is_some_and(|created| created.0 >= time);
+            lunch.status.is_some_and(|status| is_late || status.last_schedule_time.is_some())
+        })
     }
 }
 

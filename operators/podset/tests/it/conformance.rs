@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::{
+    condition,
     prelude::*,
     simulation::{
         Span, World,
@@ -37,10 +38,9 @@ impl Subject for Five {
     }
 
     fn is_settled(world: &World) -> bool {
-        world.get::<Second>(Self::NAME).is_some_and(|set| {
-            let (names, ready, _) = set.reported();
-            names.len() == 5 && ready == "True"
-        })
+        let status = world.get::<Second>(Self::NAME).and_then(|set| set.status).unwrap_or_default();
+        let is_ready = condition::get(&status.conditions, "Ready").is_some_and(|ready| ready.status == "True");
+        is_ready && status.available_replicas == 5 && status.pod_names.len() == 5
     }
 }
 
