@@ -44,10 +44,11 @@ impl Reconciler<User> for Operator {
     type Error = Error;
 
     async fn reconcile(&self, user: &User, ctx: &Context<User>) -> Result<Action, Error> {
-        if self.credentials(user, ctx).await.is_ok() {
-            ctx.apply_child(config_map(named(&user.name_any()), "secret", &user.spec.secret)).await?;
+        if self.credentials(user, ctx).await.is_err() {
+            return Ok(Action::requeue_after(Duration::from_secs(300)));
         }
-        Ok(Action::requeue_after(Duration::from_secs(300)))
+        ctx.apply_child(config_map(named(&user.name_any()), "secret", &user.spec.secret)).await?;
+        Ok(Action::await_change())
     }
 
     async fn cleanup(&self, user: &User, ctx: &Context<User>) -> Result<Action, Error> {
