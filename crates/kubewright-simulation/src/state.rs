@@ -249,6 +249,7 @@ impl State {
             return None;
         }
         inner.history.push(at, Entry::Step(what));
+        inner.created.step(at);
         Some((inner.take(at, &Point::Step(nth)), inner.version))
     }
 
@@ -494,9 +495,10 @@ impl State {
     pub(crate) fn finish(&self) -> Outcome {
         self.follow_reconciles();
         let mut inner = self.inner.lock();
-        inner.follow(self.clock.monotonic());
+        let at = self.clock.monotonic();
+        inner.follow(at);
         Outcome {
-            calm: inner.created.calm(),
+            calm: inner.created.calm(at),
             findings: std::mem::take(&mut inner.findings),
             history: std::mem::take(&mut inner.history),
             writes: inner.writes,

@@ -9,12 +9,18 @@ use std::{
 use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::Value;
 
+use super::Seen;
 use crate::world::text;
 
 /// The time in which creations are counted.
 const WINDOW: Duration = Duration::from_secs(600);
 /// The number of creations in this time that is too many, if there are few objects at a time.
 const MOST: usize = 100;
+
+/// The time after a step of the user after which only a timer makes an operator create something, if there are no faults.
+const PAUSE: Duration = Duration::from_secs(30);
+/// The delay of a step that counts.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// What an object is, apart from its name: its resource, namespace and controller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,15 +50,53 @@ pub(crate) struct Created {
     most: BTreeMap<Role, usize>,
     /// When objects were created in the last ten minutes.
     recent: BTreeMap<Role, VecDeque<Duration>>,
+    /// When the steps of the user began.
+    steps: Vec<Duration>,
+    /// What was created long after a step.
+    timed: BTreeSet<Role>,
 }
 
 /// The objects in a run without faults.
 #[derive(Debug, Default)]
 pub(crate) struct Calm {
     /// How many there were at most at one time.
-    pub(crate) most: BTreeMap<Role, usize>,
+    most: BTreeMap<Role, usize>,
     /// How many there were at the end.
-    pub(crate) last: BTreeMap<Role, usize>,
+    last: BTreeMap<Role, usize>,
+    /// When the steps of the user began, and when the run ended.
+    steps: Vec<Duration>,
+    /// What was created at a time, and not because of a step.
+    timed: BTreeSet<Role>,
+}
+
+impl Calm {
+    /// Returns what there is more of than in this run, with both numbers: than at most, or than at its end.
+    pub(crate) fn more<'a>(
+        &'a self,
+        seen: &'a Seen<'_>,
+        is_at_end: bool,
+    ) -> impl Iterator<Item = (&'a Role, usize, usize)> {
+        let known = if is_at_end { &self.last } else { &self.most };
+        let alive = seen.created.alive.iter().filter(|(role, _)| self.is_comparable(role, seen));
+        let both = alive.filter_map(move |(role, alive)| {
+            let none = is_at_end.then_some(&0);
+            Some((role, *alive, *known.get(role).or(none)?))
+        });
+        both.filter(|(_, alive, known)| alive > known)
+    }
+
+    /// Returns what there is less of than at the end of this run, with both numbers.
+    pub(crate) fn fewer<'a>(&'a self, seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a Role, usize, usize)> {
+        let known = self.last.iter().filter(|(role, _)| self.is_comparable(role, seen));
+        let both = known.map(|(role, known)| (role, seen.created.alive.get(role).copied().unwrap_or_default(), *known));
+        both.filter(|(_, alive, known)| alive < known)
+    }
+
+    /// Returns whether a number can be compared: if a fault delays the user, an operator creates more objects by its timers before the next step.
+    fn is_comparable(&self, role: &Role, seen: &Seen<'_>) -> bool {
+        let next = self.steps.get(seen.created.steps.len()).or(self.steps.last());
+        !self.timed.contains(role) || next.is_none_or(|next| seen.at <= *next + DELAY)
+    }
 }
 
 impl Created {
@@ -68,6 +112,9 @@ impl Created {
         let owner = controller.map(|_| format!("{} {}", part("kind"), part("name"))).unwrap_or_default();
         let role = Role { resource: resource.into(), namespace: text(object, "namespace").into(), owner };
         self.roles.insert(uid.clone(), role.clone());
+        if self.steps.last().is_some_and(|step| at.saturating_sub(*step) >= PAUSE) {
+            self.timed.insert(role.clone());
+        }
         let recent = self.recent.entry(role.clone()).or_default();
         recent.push_back(at);
         while recent.front().is_some_and(|first| at.saturating_sub(*first) > WINDOW) {
@@ -105,12 +152,50 @@ impl Created {
         self.recent.iter().find(|(role, recent)| recent.len() > MOST + 10 * most(role)).map(|(role, _)| role)
     }
 
-    /// Returns the number of objects that exist.
-    pub(crate) fn alive(&self) -> &BTreeMap<Role, usize> {
-        &self.alive
+    /// Follows the user, who begins a step.
+    pub(crate) fn step(&mut self, at: Duration) {
+        self.steps.push(at);
     }
 
-    pub(crate) fn calm(&self) -> Calm {
-        Calm { most: self.most.clone(), last: self.alive.clone() }
+    /// Returns what later runs are compared with, if this one has no faults and ends now.
+    pub(crate) fn calm(&self, at: Duration) -> Calm {
+        let steps = self.steps.iter().copied().chain([at]).collect();
+        Calm { most: self.most.clone(), last: self.alive.clone(), steps, timed: self.timed.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::world::World;
+
+    /// Returns what a run has created whose user takes two steps, and the operator one object soon after the first and more of them later.
+    fn created(second: u64, times: &[u64]) -> Created {
+        let mut created = Created::default();
+        created.step(Duration::from_secs(1));
+        created.add(Duration::from_secs(2), "pods", &json!({"metadata": {"uid": "p"}}));
+        for time in times {
+            created.add(Duration::from_secs(*time), "jobs", &json!({"metadata": {"uid": format!("{time}")}}));
+        }
+        created.step(Duration::from_secs(second));
+        created
+    }
+
+    #[test]
+    fn what_timers_create_is_not_compared_once_the_user_is_late() {
+        let calm = created(65, &[60]).calm(Duration::from_secs(7200));
+        let more = |second, times: &[u64], at| {
+            let (mut created, world) = (created(second, times), World::default());
+            created.add(Duration::from_secs(at), "pods", &json!({"metadata": {"uid": "another"}}));
+            // The second step hasn't begun, or it has.
+            created.steps.retain(|step| step.as_secs() <= at);
+            let seen = Seen { at: Duration::from_secs(at), created: &created, world: &world, is_unavailable: false };
+            calm.more(&seen, false).map(|(role, ..)| role.resource.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(more(65, &[60, 63], 64), ["jobs", "pods"]);
+        assert_eq!(more(65, &[60, 120], 120), ["jobs", "pods"]);
+        assert_eq!(more(365, &[60, 120], 120), ["pods"]);
     }
 }

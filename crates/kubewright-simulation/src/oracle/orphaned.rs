@@ -19,9 +19,8 @@ impl Oracle for Orphaned {
     }
 
     fn at_rest(&mut self, seen: &Seen<'_>) -> Vec<String> {
-        let expected = |role| self.0.last.get(role).copied().unwrap_or_default();
-        let more = seen.created.alive().iter().filter(|(role, alive)| **alive > expected(role));
-        more.map(|(role, alive)| format!("{alive} {role} are left; without faults {}", expected(role))).collect()
+        let more = self.0.more(seen, true);
+        more.map(|(role, alive, expected)| format!("{alive} {role} are left; without faults {expected}")).collect()
     }
 }
 
@@ -40,8 +39,7 @@ impl Oracle for Missing {
     }
 
     fn at_rest(&mut self, seen: &Seen<'_>) -> Vec<String> {
-        let alive = |role| seen.created.alive().get(role).copied().unwrap_or_default();
-        let fewer = self.0.last.iter().filter(|(role, expected)| alive(role) < **expected);
-        fewer.map(|(role, expected)| format!("there are {} {role}; without faults {expected}", alive(role))).collect()
+        let fewer = self.0.fewer(seen);
+        fewer.map(|(role, alive, expected)| format!("there are {alive} {role}; without faults {expected}")).collect()
     }
 }
