@@ -17,13 +17,16 @@ const MOST: usize = 200;
 /// The number of equal requests in an outage of the API server, of five minutes, that is too many. Four children at a time with this back-off are 64.
 const MOST_IN_OUTAGE: usize = 100;
 
-/// Finds more than 200 requests with the same verb for the same object within a minute. Creations with generated names are not
+/// What requests of one process have in common that are counted together: the process, the verb, the resource and the object.
+type Key = (u64, String, String, String);
+
+/// Finds more than 200 requests of one process with the same verb for the same object within a minute. Creations with generated names are not
 /// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
 /// ten minutes, they are replaced as fast as they go. In an outage of the API server, of five minutes, more than 100 equal requests of any kind are found.
 #[derive(Default)]
 pub(super) struct HotLoop {
-    recent: BTreeMap<(String, String, String), VecDeque<Duration>>,
-    in_outage: BTreeMap<(String, String, String), usize>,
+    recent: BTreeMap<Key, VecDeque<Duration>>,
+    in_outage: BTreeMap<Key, usize>,
     has_found: bool,
 }
 
@@ -37,7 +40,7 @@ impl Oracle for HotLoop {
     }
 
     fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
-        let key = (request.verb.clone(), request.resource.clone(), request.object.clone());
+        let key = (request.process, request.verb.clone(), request.resource.clone(), request.object.clone());
         if seen.is_unavailable && request.resource != "leases" && !self.has_found {
             let count = self.in_outage.entry(key.clone()).or_default();
             *count += 1;
