@@ -27,8 +27,8 @@ use crate::{
     world::{NAMESPACE, World, text},
 };
 
-/// How long an object may take to be gone until it is created again.
-const GONE: Duration = Duration::from_secs(600);
+/// How long an object may take to be gone until it is created again. Another client may hold it for ten minutes.
+const GONE: Duration = Duration::from_secs(1200);
 /// The interval at which pods and objects are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long pods fail as soon as they run: long enough to tell who replaces them without a delay.
