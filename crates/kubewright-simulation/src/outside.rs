@@ -23,6 +23,7 @@ use crate::{
     control::{Behind, Control, Target},
     fault::{FAILING, FINALIZER, FULL, Fault, HELD, NODELESS, RestartFault, UNREADY, UserFault, WorldFault},
     oracle::Own,
+    sim::{PATIENCE, REPEAT_DELAY, is_unanswered},
     state::State,
     world::{NAMESPACE, World, text},
 };
@@ -342,11 +343,20 @@ impl Outside {
                         sleep(LOOK).await;
                     }
                 };
-                // A namespace that is being deleted takes no new objects.
-                if timeout(GONE, gone).await.is_ok() && !state.has_no_namespace() {
-                    // Somebody else may have created it meanwhile.
-                    let _ = api.create(&PostParams::default(), &anew(object)).await;
+                if timeout(GONE, gone).await.is_err() {
+                    return;
                 }
+                let create = async {
+                    // A namespace that is being deleted takes no new objects.
+                    while !state.has_no_namespace() {
+                        match api.create(&PostParams::default(), &anew(object.clone())).await {
+                            Err(error) if is_unanswered(&error.to_string()) => sleep(REPEAT_DELAY).await,
+                            // Somebody else may have created it meanwhile.
+                            _ => return,
+                        }
+                    }
+                };
+                let _ = timeout(PATIENCE, create).await;
             });
         }
     }

@@ -113,7 +113,8 @@ impl Schedule {
 
     /// Returns whether the operator may act again and again on an older state, which it can't know to be one: it is served an object from before
     /// its deletion after a restart with an older state, or if the user creates the object again while events are late; or one of two processes
-    /// applies what its events don't show yet, and the other one what they show.
+    /// applies what its events don't show yet, and the other one what they show; or a write of one is refused for another reason than the other's,
+    /// and each of them reports its own.
     pub(crate) fn is_behind(&self) -> bool {
         let is_late = self.has(|fault| match fault {
             // After a watch has ended, the operator waits for a moment before it lists or watches again.
@@ -124,7 +125,9 @@ impl Schedule {
         let can_conflict = self
             .has(|fault| matches!(fault, Fault::User(UserFault::Recreated) | Fault::Process(ProcessFault::Overlapped)));
         let is_older = |fault| matches!(fault, Fault::Restart(_) | Fault::Process(ProcessFault::Displaced));
-        self.has(is_older) || (is_late && can_conflict)
+        let is_refused = self.has(|fault| matches!(fault, Fault::Write(_)))
+            && self.has(|fault| matches!(fault, Fault::Process(ProcessFault::Overlapped)));
+        self.has(is_older) || (is_late && can_conflict) || is_refused
     }
 
     /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn late_events_excuse_a_loop_with_two_processes_or_an_object_created_again() {
+    fn late_events_and_refused_writes_excuse_a_loop_with_two_processes_or_an_object_created_again() {
         let [overlapped, late, twice] = [
             (Point::Request(3), Fault::Process(ProcessFault::Overlapped)),
             (Point::Event(5), Fault::Event(EventFault::Delayed)),
@@ -195,10 +198,11 @@ mod tests {
         ];
         let expired = (Point::Event(5), Fault::Event(EventFault::Expired));
         let recreated = (Point::Step(1), Fault::User(UserFault::Recreated));
+        let refused = (Point::Write(1), Fault::Write(WriteFault::AdmissionRefuses));
         let is_behind = |faults: &[(Point, Fault)]| {
             faults.iter().fold(Schedule::calm(0), |schedule, (point, fault)| schedule.with(*point, *fault)).is_behind()
         };
-        for faults in [[overlapped, late], [recreated, late], [recreated, expired]] {
+        for faults in [[overlapped, late], [overlapped, refused], [recreated, late], [recreated, expired]] {
             assert!(is_behind(&faults), "{faults:?}");
         }
         for faults in [&[][..], &[overlapped], &[late], &[recreated], &[overlapped, twice], &[overlapped, recreated]] {

@@ -24,10 +24,10 @@ use crate::{
 };
 
 /// How long [`Sim::until`] waits, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(3600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// The time until the user repeats a step that was refused because a webhook didn't answer.
-const REPEAT_DELAY: Duration = Duration::from_secs(5);
+pub(crate) const REPEAT_DELAY: Duration = Duration::from_secs(5);
 
 /// A time in which everything that a step causes has happened, so that faults that belong some time after it happen now.
 const LATER: Duration = Duration::from_secs(300);
@@ -358,7 +358,7 @@ fn target<K: Object>(meta: &ObjectMeta) -> Target {
 }
 
 /// Returns whether the API server refuses a step because a webhook doesn't answer.
-fn is_unanswered(error: &str) -> bool {
+pub(crate) fn is_unanswered(error: &str) -> bool {
     ["failed calling webhook", "conversion webhook for"].iter().any(|text| error.contains(text))
 }
 
