@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -24,6 +24,8 @@ use crate::{
     queue::{KeyState, LOW_PRIORITY, Now, Taken},
 };
 
+/// The number of keys for which memory is kept while none waits.
+const FEW_WAITING: usize = 256;
 /// The maximum number of waiting keys for which triggers are kept. Further keys run as usual, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
 
@@ -71,7 +73,7 @@ struct State {
     runs: u64,
     failures: u64,
     /// The waiting and running keys, usually few.
-    keys: BTreeMap<ObjectKey, Live>,
+    keys: HashMap<ObjectKey, Live>,
     /// True if triggers were dropped because of the limit, so that a key without triggers need not come from the first
     /// list.
     overflowed: bool,
@@ -117,7 +119,7 @@ impl Tracer {
             phase: Phase::Standby,
             runs: 0,
             failures: 0,
-            keys: BTreeMap::new(),
+            keys: HashMap::new(),
             overflowed: false,
             ring: Ring::new(limits),
         };
@@ -311,6 +313,10 @@ impl State {
     fn clean(&mut self, key: &ObjectKey) {
         if self.keys.get(key).is_some_and(Live::is_empty) {
             self.keys.remove(key);
+            // What a burst of keys has taken is given back.
+            if self.keys.is_empty() && self.keys.capacity() > FEW_WAITING {
+                self.keys = HashMap::new();
+            }
         }
         self.overflowed &= !self.keys.is_empty();
     }
