@@ -81,6 +81,7 @@ async fn execute(
         has_orphans: schedule.has(|fault| fault == Fault::User(UserFault::ChildrenOrphaned)),
         certificates: options.certificates.then(|| (served(&webhooks), clock.clone() as SharedClock)),
         deletes_children: schedule.has(|fault| fault == Fault::User(UserFault::DeletedInForeground)),
+        reads_feed: options.controllers,
     });
     oracles.retain(|oracle| !options.omitted.contains_key(oracle.name()));
     let has_webhooks = !described.webhooks.is_empty() || described.has_conversions;

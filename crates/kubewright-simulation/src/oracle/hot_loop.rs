@@ -23,11 +23,20 @@ type Key = (u64, String, String, String);
 /// Finds more than 200 requests of one process with the same verb for the same object within a minute. Creations with generated names are not
 /// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
 /// ten minutes, they are replaced as fast as they go. In an outage of the API server, of five minutes, more than 100 equal requests of any kind are found.
-#[derive(Default)]
+///
+/// Who is told of changes in an outage may try again with each of them, so that isn't counted.
 pub(super) struct HotLoop {
+    counts_outage: bool,
     recent: BTreeMap<Key, VecDeque<Duration>>,
     in_outage: BTreeMap<Key, usize>,
     has_found: bool,
+}
+
+impl HotLoop {
+    /// Creates the oracle. `counts_outage` tells whether requests in an outage are counted.
+    pub(super) fn new(counts_outage: bool) -> Self {
+        Self { counts_outage, recent: BTreeMap::new(), in_outage: BTreeMap::new(), has_found: false }
+    }
 }
 
 impl Oracle for HotLoop {
@@ -41,7 +50,7 @@ impl Oracle for HotLoop {
 
     fn request(&mut self, request: &Request, seen: &Seen<'_>) -> Vec<String> {
         let key = (request.process, request.verb.clone(), request.resource.clone(), request.object.clone());
-        if seen.is_unavailable && request.resource != "leases" && !self.has_found {
+        if self.counts_outage && seen.is_unavailable && request.resource != "leases" && !self.has_found {
             let count = self.in_outage.entry(key.clone()).or_default();
             *count += 1;
             if *count > MOST_IN_OUTAGE {

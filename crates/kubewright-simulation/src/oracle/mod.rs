@@ -161,6 +161,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) has_orphans: bool,
     /// Whether the children of an object are deleted before it, also if it stays.
     pub(crate) deletes_children: bool,
+    /// Whether changes reach the operator while the API server answers no request, as they do the built-in controllers.
+    pub(crate) reads_feed: bool,
     /// The certificates of webhooks, if there are any, and the clock by which these are valid.
     pub(crate) certificates: Option<(Served, SharedClock)>,
 }
@@ -168,10 +170,10 @@ pub(crate) struct Expected<'a> {
 /// Returns the oracles of a run.
 pub(crate) fn all(expected: Expected<'_>) -> Vec<Box<dyn Oracle>> {
     let Expected { calm, is_comparable, own, rules, has_no_fault, is_prompt, .. } = expected;
-    let Expected { has_orphans, deletes_children, certificates, .. } = expected;
+    let Expected { has_orphans, deletes_children, reads_feed, certificates, .. } = expected;
     let mut oracles: Vec<Box<dyn Oracle>> = vec![
         Box::new(quiet::Quiet::new(!has_orphans)),
-        Box::new(hot_loop::HotLoop::default()),
+        Box::new(hot_loop::HotLoop::new(!reads_feed)),
         Box::new(rights::Rights::new(rules)),
         Box::new(deleted_others::DeletedOthers::new(own.clone())),
         Box::new(stale_write::StaleWrite::default()),
