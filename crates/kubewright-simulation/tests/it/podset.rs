@@ -1,7 +1,7 @@
 //! The PodSet operator.
 
 use k8s_openapi::api::core::v1::Pod;
-use kubewright_simulation::{Budget, Scenario, Sim};
+use kubewright_simulation::{Budget, Scenario, Search, Sim, story};
 use podset_operator::api::k8stest::v1alpha1::PodSet;
 use serde_json::json;
 
@@ -35,10 +35,28 @@ fn podset_withstands_each_fault_at_each_write() {
     // `cargo xtask test --all` sets the variable.
     let is_exhaustive = std::env::var_os("KUBEWRIGHT_EXHAUSTIVE").is_some_and(|value| !value.is_empty());
     let budget = if is_exhaustive { Budget::default() } else { Budget::default().runs(40) };
-    let search = scenario().search(&budget).unwrap();
-    let story = search.failures.first().map(|failure| kubewright_simulation::story::text("scales", failure));
-    assert_eq!(story, None, "{}", story.as_deref().unwrap_or_default());
+    let search = search(&scenario(), &budget);
     assert!(search.is_complete == is_exhaustive && search.writes >= 6, "{} writes", search.writes);
+}
+
+/// Two replicas elect a leader, and two members of a group share the keys. With settings in the environment, as many runs as these say.
+#[test]
+fn podset_withstands_faults_with_an_election_and_with_shards() {
+    for scenario in [scenario().replicas(2), scenario().shards(2)] {
+        if std::env::var_os("KUBEWRIGHT_SIMULATION").is_some() {
+            scenario.test();
+        } else {
+            search(&scenario, &Budget::default().runs(8));
+        }
+    }
+}
+
+/// Searches a scenario, which has to find nothing.
+fn search(scenario: &Scenario, budget: &Budget) -> Search {
+    let search = scenario.search(budget).unwrap();
+    let story = search.failures.first().map(|failure| story::text("scales", failure));
+    assert!(story.is_none(), "{}", story.unwrap_or_default());
+    search
 }
 
 pub(crate) fn scenario() -> Scenario {
