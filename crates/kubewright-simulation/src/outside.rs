@@ -346,10 +346,11 @@ impl Outside {
                 if timeout(GONE, gone).await.is_err() {
                     return;
                 }
+                let object = as_user_wrote(object);
                 let create = async {
                     // A namespace that is being deleted takes no new objects.
                     while !state.has_no_namespace() {
-                        match api.create(&PostParams::default(), &anew(object.clone())).await {
+                        match api.create(&PostParams::default(), &object).await {
                             Err(error) if is_unanswered(&error.to_string()) => sleep(REPEAT_DELAY).await,
                             // Somebody else may have created it meanwhile.
                             _ => return,
@@ -411,8 +412,8 @@ fn wrong(status: Value) -> Value {
     }
 }
 
-/// Returns the object as its user has written it.
-fn anew(object: DynamicObject) -> DynamicObject {
+/// Returns the object as its user wrote it, without what the API server and controllers have added.
+fn as_user_wrote(object: DynamicObject) -> DynamicObject {
     let ObjectMeta { name, namespace, labels, annotations, .. } = object.metadata;
     let mut data = object.data;
     if let Some(fields) = data.as_object_mut() {

@@ -33,7 +33,7 @@ pub(crate) const REPEAT_DELAY: Duration = Duration::from_secs(5);
 const LATER: Duration = Duration::from_secs(300);
 /// The shortest time that the user lets pass in which such faults may happen.
 const LONG: Duration = Duration::from_secs(1800);
-/// The time after which a status that didn't change is what the operator writes.
+/// The time without a change after which a status is at rest.
 const REST: Duration = Duration::from_secs(600);
 
 /// Spans of time, as in `2.hours()`.

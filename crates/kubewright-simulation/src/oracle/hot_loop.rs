@@ -17,14 +17,14 @@ const MOST: usize = 200;
 /// The number of equal requests in an outage of the API server, of five minutes, that is too many. Four children at a time with this back-off are 64.
 const MOST_IN_OUTAGE: usize = 100;
 
-/// What requests of one process have in common that are counted together: the process, the verb, the resource and the object.
+/// The process, verb, resource and object of a request. Requests with the same key are counted together.
 type Key = (u64, String, String, String);
 
 /// Finds more than 200 requests of one process with the same verb for the same object within a minute. Creations with generated names are not
 /// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
 /// ten minutes, they are replaced as fast as they go. In an outage of the API server, of five minutes, more than 100 equal requests of any kind are found.
 ///
-/// Who is told of changes in an outage may try again with each of them, so that isn't counted.
+/// Requests in an outage aren't counted if the operator receives changes meanwhile, as the built-in controllers do: each change is a reason for another try.
 pub(super) struct HotLoop {
     counts_outage: bool,
     recent: BTreeMap<Key, VecDeque<Duration>>,

@@ -17,9 +17,9 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// The number of creations in this time that is too many, if there are few objects at a time.
 const MOST: usize = 100;
 
-/// The time after a step of the user after which only a timer makes an operator create something, if there are no faults.
-const PAUSE: Duration = Duration::from_secs(30);
-/// The delay of a step that counts.
+/// The least time between a step of the user and a creation that is due to a timer, in a run without faults.
+const TIMER: Duration = Duration::from_secs(30);
+/// The delay from which on the user is late, compared with the run without faults.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// What an object is, apart from its name: its resource, namespace and controller.
@@ -112,7 +112,7 @@ impl Created {
         let owner = controller.map(|_| format!("{} {}", part("kind"), part("name"))).unwrap_or_default();
         let role = Role { resource: resource.into(), namespace: text(object, "namespace").into(), owner };
         self.roles.insert(uid.clone(), role.clone());
-        if self.steps.last().is_some_and(|step| at.saturating_sub(*step) >= PAUSE) {
+        if self.steps.last().is_some_and(|step| at.saturating_sub(*step) >= TIMER) {
             self.timed.insert(role.clone());
         }
         let recent = self.recent.entry(role.clone()).or_default();

@@ -24,7 +24,7 @@ use crate::{
     queue::{KeyState, LOW_PRIORITY, Now, Taken},
 };
 
-/// The number of keys for which memory is kept while none waits.
+/// The greatest capacity that the table of waiting and running keys keeps when it is empty.
 const FEW_WAITING: usize = 256;
 /// The maximum number of waiting keys for which triggers are kept. Further keys run as usual, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
@@ -313,7 +313,7 @@ impl State {
     fn clean(&mut self, key: &ObjectKey) {
         if self.keys.get(key).is_some_and(Live::is_empty) {
             self.keys.remove(key);
-            // What a burst of keys has taken is given back.
+            // The memory of many keys is given back.
             if self.keys.is_empty() && self.keys.capacity() > FEW_WAITING {
                 self.keys = HashMap::new();
             }
