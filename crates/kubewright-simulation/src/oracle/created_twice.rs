@@ -28,7 +28,7 @@ impl Oracle for CreatedTwice {
         if answer.code != 201 {
             return Vec::new();
         }
-        let more = self.calm.more(seen, false).filter(|(role, ..)| self.found.insert((*role).clone()));
+        let more = self.calm.more_than_most(seen).filter(|(role, ..)| self.found.insert((*role).clone()));
         more.map(|(role, alive, most)| format!("there are {alive} {role}; without faults at most {most}")).collect()
     }
 }

@@ -70,19 +70,23 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Returns what there is more of than in this run, with both numbers: than at most, or than at its end.
-    pub(crate) fn more<'a>(
-        &'a self,
-        seen: &'a Seen<'_>,
-        is_at_end: bool,
-    ) -> impl Iterator<Item = (&'a Role, usize, usize)> {
-        let known = if is_at_end { &self.last } else { &self.most };
-        let alive = seen.created.alive.iter().filter(|(role, _)| self.is_comparable(role, seen));
-        let both = alive.filter_map(move |(role, alive)| {
-            let none = is_at_end.then_some(&0);
-            Some((role, *alive, *known.get(role).or(none)?))
-        });
-        both.filter(|(_, alive, known)| alive > known)
+    /// Returns what there is more of than at any time of this run, with both numbers. What this run has never created is left out.
+    pub(crate) fn more_than_most<'a>(&'a self, seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a Role, usize, usize)> {
+        let both = self.alive(seen).filter_map(|(role, alive)| Some((role, alive, *self.most.get(role)?)));
+        both.filter(|(_, alive, most)| alive > most)
+    }
+
+    /// Returns what there is more of than at the end of this run, with both numbers.
+    pub(crate) fn more_than_last<'a>(&'a self, seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a Role, usize, usize)> {
+        let last = |role| self.last.get(role).copied().unwrap_or_default();
+        let both = self.alive(seen).map(move |(role, alive)| (role, alive, last(role)));
+        both.filter(|(_, alive, last)| alive > last)
+    }
+
+    /// Returns the numbers of objects that can be compared.
+    fn alive<'a>(&'a self, seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a Role, usize)> {
+        let alive = seen.created.alive.iter().map(|(role, alive)| (role, *alive));
+        alive.filter(|(role, _)| self.is_comparable(role, seen))
     }
 
     /// Returns what there is less of than at the end of this run, with both numbers.
@@ -192,7 +196,7 @@ mod tests {
             // The second step hasn't begun, or it has.
             created.steps.retain(|step| step.as_secs() <= at);
             let seen = Seen { at: Duration::from_secs(at), created: &created, world: &world, is_unavailable: false };
-            calm.more(&seen, false).map(|(role, ..)| role.resource.clone()).collect::<Vec<_>>()
+            calm.more_than_most(&seen).map(|(role, ..)| role.resource.clone()).collect::<Vec<_>>()
         };
         assert_eq!(more(65, &[60, 63], 64), ["jobs", "pods"]);
         assert_eq!(more(65, &[60, 120], 120), ["jobs", "pods"]);

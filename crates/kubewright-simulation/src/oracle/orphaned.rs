@@ -19,7 +19,7 @@ impl Oracle for Orphaned {
     }
 
     fn at_rest(&mut self, seen: &Seen<'_>) -> Vec<String> {
-        let more = self.0.more(seen, true);
+        let more = self.0.more_than_last(seen);
         more.map(|(role, alive, expected)| format!("{alive} {role} are left; without faults {expected}")).collect()
     }
 }
