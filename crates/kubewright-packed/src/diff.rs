@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    dictionary::{Dictionary, Strings},
+    dictionary::{Dictionary, Shared},
     token::{Token, Tokens, show_time},
 };
 
@@ -15,10 +15,10 @@ const PATHS: usize = 8;
 ///
 /// Both must be packed with this dictionary. It costs one pass over the bytes; equal subtrees are compared bytewise.
 pub fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<String> {
-    let strings = dictionary.strings();
+    let shared = dictionary.shared();
     let mut paths = Vec::new();
     let (mut known, mut told) = (Tokens::new(old), Tokens::new(new));
-    let mut comparison = Comparison { strings: &strings, path: "metadata".into(), paths: &mut paths };
+    let mut comparison = Comparison { shared: &shared, path: "metadata".into(), paths: &mut paths };
     let metadata = known.value();
     comparison.compare(metadata, told.value_like(metadata));
     comparison.path.clear();
@@ -29,7 +29,7 @@ pub fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<St
 }
 
 struct Comparison<'a> {
-    strings: &'a Strings,
+    shared: &'a Shared,
     path: String,
     paths: &'a mut Vec<String>,
 }
@@ -40,12 +40,21 @@ impl<'a> Comparison<'a> {
         if old == new || self.paths.len() >= PATHS {
             return;
         }
-        let (old, new) = (Tokens::new(old), Tokens::new(new));
+        let (old, new) = (self.entered(old), self.entered(new));
         match (old.peek(), new.peek()) {
             (Some(Token::Map), Some(Token::Map)) => self.compare_maps(old, new),
             (Some(Token::List), Some(Token::List)) => self.compare_lists(&elements(old), &elements(new)),
             (Some(old), Some(new)) if old == new || self.is_same_text(old, new) => {}
             _ => self.push(),
+        }
+    }
+
+    /// Returns the tokens of a value, those of the dictionary if it is shared.
+    fn entered(&self, value: &'a [u8]) -> Tokens<'a> {
+        let tokens = Tokens::new(value);
+        match tokens.peek() {
+            Some(Token::SharedValue(number)) => Tokens::new(self.shared.value(number).unwrap_or_default()),
+            _ => tokens,
         }
     }
 
@@ -121,7 +130,7 @@ impl<'a> Comparison<'a> {
     fn text(&self, token: Token<'a>) -> Option<Cow<'a, str>> {
         match token {
             Token::Text(text) => Some(text.into()),
-            Token::Shared(number) => self.strings.get(number).map(Into::into),
+            Token::Shared(number) => self.shared.string(number).map(Into::into),
             Token::Uuid(uuid) => Some(uuid.to_string().into()),
             Token::Time(seconds) => show_time(seconds).map(Into::into),
             _ => None,

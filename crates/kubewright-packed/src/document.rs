@@ -107,9 +107,9 @@ impl<'a> Document<'a> {
                 marks.set(middle);
             }
         }
-        let strings = dictionary.strings();
+        let shared = dictionary.shared();
         let tokens = Tokens::joined(head, pieces);
-        T::deserialize(&mut Reader { tokens, strings: &strings, marks, unmarked: pieces.len() })
+        T::deserialize(&mut Reader { tokens, shared: &shared, outer: Vec::new(), marks, unmarked: pieces.len() })
     }
 }
 

@@ -44,6 +44,8 @@ fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Erro
 
 fn read<T: DeserializeOwned>(tokens: &[u8]) -> Result<T, serde_json::Error> {
     let nothing = Dictionary::default();
-    let mut reader = Reader { tokens: Tokens::new(tokens), strings: &nothing.strings(), marks: None, unmarked: 0 };
+    let shared = nothing.shared();
+    let mut reader =
+        Reader { tokens: Tokens::new(tokens), shared: &shared, outer: Vec::new(), marks: None, unmarked: 0 };
     T::deserialize(&mut reader).map_err(Error::custom)
 }

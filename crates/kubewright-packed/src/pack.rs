@@ -1,7 +1,7 @@
 //! Packing of the marked values of an object.
 
 use super::{
-    dictionary::{Dictionary, Strings},
+    dictionary::{Dictionary, Shared, Unknown},
     marks::ReadMarks,
     raw::RawObject,
     token::{Token, Tokens, write_text},
@@ -9,40 +9,57 @@ use super::{
 
 /// Returns the packed form of the values that are marked as read.
 ///
-/// `name` identifies the object within its kind: the dictionary shares a string that occurred in several objects, not in
-/// several states of one object. An object that was not read at all packs to an empty map.
+/// `name` identifies the object within its kind: the dictionary shares what occurred in several objects, not in several states of one
+/// object. An object that was not read at all packs to an empty map.
 pub fn pack(object: &RawObject, marks: &ReadMarks, name: &str, dictionary: &Dictionary) -> Vec<u8> {
-    let mut unknown = Vec::new();
+    let mut unknown = Unknown::default();
     let bytes = {
-        let strings = dictionary.strings();
+        let shared = dictionary.shared();
         let mut packer = Packer {
             tokens: Tokens::new(object.bytes()),
             marks,
-            strings: &strings,
+            shared: &shared,
             unknown: &mut unknown,
             out: Vec::with_capacity(object.bytes().len()),
         };
-        // The metadata, and the other fields.
-        packer.value();
-        packer.value();
+        // The metadata, and the other fields. Readers enter these maps without the dictionary.
+        packer.in_place();
+        packer.in_place();
         packer.out
     };
-    dictionary.learn(name, unknown);
+    dictionary.learn(name, &bytes, &unknown);
     bytes
 }
 
 struct Packer<'a, 'd> {
     tokens: Tokens<'d>,
     marks: &'a ReadMarks,
-    strings: &'a Strings,
-    /// The strings that the dictionary doesn't have.
-    unknown: &'a mut Vec<&'d [u8]>,
+    shared: &'a Shared,
+    unknown: &'a mut Unknown<'d>,
     out: Vec<u8>,
 }
 
 impl<'d> Packer<'_, 'd> {
-    /// Packs a value, or a placeholder if it isn't marked.
+    /// Packs a value as its number in the dictionary if it is a list or map that is shared, otherwise in place.
     fn value(&mut self) {
+        let is_nested = self.tokens.is_at_list() || self.tokens.is_at_map();
+        let (start, known) = (self.out.len(), self.unknown.values.len());
+        self.in_place();
+        if !is_nested {
+            return;
+        }
+        match self.shared.value_number(self.out.get(start..).unwrap_or_default()) {
+            Some(number) => {
+                self.out.truncate(start);
+                self.unknown.values.truncate(known);
+                Token::SharedValue(number).write(&mut self.out);
+            }
+            None => self.unknown.values.push(start..self.out.len()),
+        }
+    }
+
+    /// Packs a value, or a placeholder if it isn't marked.
+    fn in_place(&mut self) {
         if !self.marks.get(self.tokens.at()) {
             // An empty map can still be deserialized by types that require the field.
             let place = if self.tokens.is_at_map() { &[Token::Map, Token::End][..] } else { &[Token::Null] };
@@ -99,10 +116,10 @@ impl<'d> Packer<'_, 'd> {
     fn text(&mut self, text: &'d [u8]) {
         if let Some(short) = Token::short(text) {
             short.write(&mut self.out);
-        } else if let Some(number) = self.strings.number(text) {
+        } else if let Some(number) = self.shared.string_number(text) {
             Token::Shared(number).write(&mut self.out);
         } else {
-            self.unknown.push(text);
+            self.unknown.strings.push(text);
             write_text(text, &mut self.out);
         }
     }

@@ -1,6 +1,6 @@
 //! A serde [`Deserializer`] of tokens.
 
-use std::{borrow::Cow, str};
+use std::{borrow::Cow, mem, str};
 
 use serde::{
     Deserializer,
@@ -13,7 +13,7 @@ use serde::{
 use thiserror::Error;
 
 use super::{
-    dictionary::Strings,
+    dictionary::Shared,
     marks::ReadMarks,
     token::{Token, Tokens, show_time},
 };
@@ -39,7 +39,9 @@ impl de::Error for ReadError {
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     pub(super) tokens: Tokens<'a>,
-    pub(super) strings: &'a Strings,
+    pub(super) shared: &'a Shared,
+    /// The tokens that follow the shared lists and maps that were entered, the last entered last.
+    pub(super) outer: Vec<Tokens<'a>>,
     /// The set in which values are marked as read.
     pub(super) marks: Option<&'a ReadMarks>,
     /// Nothing is marked while this many pieces of the tokens remain.
@@ -61,11 +63,31 @@ impl<'a> Reader<'a> {
             self.tokens.pass();
         }
         self.tokens.next();
+        if self.tokens.is_empty()
+            && let Some(outer) = self.outer.pop()
+        {
+            self.tokens = outer;
+        }
     }
 
     /// Returns the next token and marks it as read.
     fn take(&mut self) -> Result<Token<'a>, ReadError> {
         self.mark();
+        self.next()
+    }
+
+    /// Returns the next token. A shared list or map is entered: the token is its first.
+    fn next(&mut self) -> Result<Token<'a>, ReadError> {
+        match self.tokens.next().ok_or_else(ReadError::cut_off)? {
+            Token::SharedValue(number) => self.enter(number),
+            token => Ok(token),
+        }
+    }
+
+    #[cold]
+    fn enter(&mut self, number: u64) -> Result<Token<'a>, ReadError> {
+        let inner = Tokens::new(self.shared.value(number).ok_or_else(ReadError::cut_off)?);
+        self.outer.push(mem::replace(&mut self.tokens, inner));
         self.tokens.next().ok_or_else(ReadError::cut_off)
     }
 
@@ -91,7 +113,7 @@ impl<'a> Reader<'a> {
     fn shown(&self, token: Token<'a>) -> Result<Option<Cow<'a, str>>, ReadError> {
         Ok(Some(match token {
             Token::Text(text) => text.into(),
-            Token::Shared(number) => self.strings.get(number).ok_or_else(ReadError::cut_off)?.into(),
+            Token::Shared(number) => self.shared.string(number).ok_or_else(ReadError::cut_off)?.into(),
             Token::Uuid(uuid) => uuid.to_string().into(),
             Token::Time(seconds) => show_time(seconds).ok_or_else(ReadError::cut_off)?.into(),
             _ => return Ok(None),
@@ -122,7 +144,7 @@ impl<'a> Reader<'a> {
             Token::Float(value) => Unexpected::Float(value),
             Token::List => Unexpected::Seq,
             Token::Map => Unexpected::Map,
-            Token::End => return ReadError::cut_off(),
+            Token::End | Token::SharedValue(_) => return ReadError::cut_off(),
             Token::Text(_) | Token::Shared(_) | Token::Uuid(_) | Token::Time(_) => Unexpected::Str(&text),
         };
         de::Error::invalid_type(found, expected)
@@ -153,7 +175,7 @@ macro_rules! texts {
             if let Some(text) = self.plain_text()? {
                 return visitor.visit_str(text);
             }
-            let token = self.tokens.next().ok_or_else(ReadError::cut_off)?;
+            let token = self.next()?;
             match self.shown(token)? {
                 Some(text) => visitor.visit_str(&text),
                 None => Err(self.unexpected(token, &visitor)),

@@ -66,7 +66,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_object_comes_back(spec in any_json(), extra in any_json(), rounds in 1..12usize) {
+    fn any_object_comes_back(spec in any_json(), extra in any_json(), rounds in 1..24usize) {
         let dictionary = Dictionary::default();
         let object = |name: usize| json!({
             "apiVersion": "v1", "kind": "Thing",
@@ -86,6 +86,7 @@ proptest! {
     #[test]
     fn malformed_bytes_are_an_error(bytes in collection::vec(any::<u8>(), 0..60)) {
         let dictionary = Dictionary::default();
+        (0..20).for_each(|name| drop(packed::<Value>(&json!({"metadata": {"name": name.to_string()}, "a": {"b": ["cde"]}}), &dictionary)));
         let _ = Document::packed(&bytes, Identity::default()).read::<Value>(&dictionary);
         let _ = changed_fields(&bytes, &[], &dictionary);
     }
@@ -202,6 +203,54 @@ fn strings_are_shared_once_several_objects_have_them() {
     assert_eq!(packed::<Value>(&object("0"), &dictionary).len(), first);
     (1..10).for_each(|name| drop(packed::<Value>(&object(&name.to_string()), &dictionary)));
     assert!(packed::<Value>(&object("10"), &dictionary).len() < first - 40);
+}
+
+#[test]
+fn lists_and_maps_are_shared_once_several_objects_have_them() {
+    let dictionary = Dictionary::default();
+    let object = |name: usize, port: u64| {
+        let container =
+            json!({"name": name.to_string(), "ports": [{"containerPort": port, "hostPorts": [1, 2, 3]}], "env": []});
+        json!({"metadata": {"name": name.to_string()}, "spec": {"containers": [container], "limits": {"cpu": 1, "gpu": 2}}})
+    };
+    let first = packed::<Value>(&object(0, 80), &dictionary);
+    // Their strings are shared before them.
+    (1..30).for_each(|name| drop(packed::<Value>(&object(name, 80), &dictionary)));
+    let shared = packed::<Value>(&object(0, 80), &dictionary);
+    // `ports` and `limits` take two bytes each.
+    assert!(shared.len() < 30 && shared.len() < first.len() - 60, "{} and {} bytes", shared.len(), first.len());
+    // One value that differs is written in place, with those around it.
+    let other = packed::<Value>(&object(0, 81), &dictionary);
+    assert_eq!(changed_fields(&first, &shared, &dictionary), Vec::<String>::new());
+    assert_eq!(changed_fields(&shared, &other, &dictionary), ["spec.containers[0].ports[0].containerPort"]);
+    let identity = Identity { api_version: "v1", kind: "Thing", name: Some("0"), ..Identity::default() };
+    for (bytes, port) in [(&first, 80), (&shared, 80), (&other, 81)] {
+        let mut expected = object(0, port);
+        (expected["apiVersion"], expected["kind"]) = ("v1".into(), "Thing".into());
+        assert_eq!(Document::packed(bytes, identity).read::<Value>(&dictionary), Ok(expected));
+    }
+    // A shared value may have the wrong shape for a type, or be skipped by one.
+    #[derive(Debug, Deserialize)]
+    struct Limits {
+        #[serde(rename = "limits")]
+        _limits: String,
+    }
+    #[derive(Debug, Deserialize)]
+    struct Spec<T> {
+        spec: T,
+    }
+    let error = Document::packed(&shared, identity).read::<Spec<Limits>>(&dictionary).unwrap_err();
+    assert_eq!(error.to_string(), "invalid type: map, expected a string");
+    #[derive(Debug, Deserialize)]
+    struct Named {
+        name: String,
+    }
+    #[derive(Debug, Deserialize)]
+    struct Containers {
+        containers: Vec<Named>,
+    }
+    let read = Document::packed(&shared, identity).read::<Spec<Containers>>(&dictionary).unwrap();
+    assert_eq!(read.spec.containers[0].name, "0");
 }
 
 #[test]

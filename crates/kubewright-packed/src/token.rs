@@ -57,6 +57,8 @@ pub(super) enum Token<'a> {
     Text(&'a str),
     /// A string of the dictionary.
     Shared(u64),
+    /// A list or map of the dictionary, with everything inside of it.
+    SharedValue(u64),
     /// A string that is a UUID.
     Uuid(Uuid),
     /// A string that is a time in whole seconds, `2026-01-01T00:00:00Z`, as seconds since 1970.
@@ -73,6 +75,7 @@ const NEGATIVE: u8 = 2;
 const TEXT: u8 = 3;
 const SHARED: u8 = 4;
 const TIME: u8 = 5;
+const SHARED_VALUE: u8 = 6;
 
 // The values of `SIMPLE`.
 const NULL: u64 = 0;
@@ -101,6 +104,7 @@ impl Token<'_> {
             }
             Self::Text(text) => write_text(text.as_bytes(), out),
             Self::Shared(number) => head(out, SHARED, number),
+            Self::SharedValue(number) => head(out, SHARED_VALUE, number),
             Self::Uuid(Uuid(bytes)) => {
                 head(out, SIMPLE, UUID);
                 out.extend(bytes);
@@ -196,6 +200,11 @@ impl<'a> Tokens<'a> {
     /// Whether the entered list or map ends here.
     pub(super) fn is_at_end(&self) -> bool {
         self.bytes.get(self.at).is_none_or(|head| *head == simple(END))
+    }
+
+    /// Whether no token is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at >= self.bytes.len()
     }
 
     pub(super) fn is_at_null(&self) -> bool {
@@ -350,6 +359,7 @@ impl<'a> Iterator for Tokens<'a> {
             NEGATIVE => Token::Negative(value),
             TEXT => Token::Text(str::from_utf8(self.take(usize::try_from(value).ok()?)?).ok()?),
             SHARED => Token::Shared(value),
+            SHARED_VALUE => Token::SharedValue(value),
             TIME => Token::Time(value),
             _ => return None,
         })
