@@ -8,7 +8,7 @@
 //!   `kubectl`; it must not hold secrets;
 //! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so neither
 //!   [`Context::children`] nor `owns` includes it;
-//! * it is created only if a live read still finds the object;
+//! * it is created only if a live read still finds the object, and finds it not being deleted;
 //! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and a config
 //!   map that isn't a workspace is never changed;
 //! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead, one gets a
@@ -180,7 +180,7 @@ where
     }
 
     /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first write for an object costs another
-    /// request, which confirms that the object still exists.
+    /// request, which confirms that the object still exists and isn't being deleted.
     ///
     /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is left to the
     /// next reconcile.
@@ -270,14 +270,16 @@ where
         self.context.patch(&self.key, &Patch::Merge(patch)).await
     }
 
-    /// Reads the object live, and fails if it is gone: an operator that stood still would store a new value for an object whose workspace was
-    /// deleted with it, or replace the workspace of a later one.
+    /// Reads the object live, and fails if it is gone or being deleted: an operator that stood still would store a new value for an object whose
+    /// workspace was deleted with it, or before it (a deletion in the foreground), or replace the workspace of a later one.
     async fn confirm_owner(&self) -> Result<(), ClientError> {
+        let uid = uid(self.context, &self.key)?;
         let live = self.context.client().kind_with::<K>(self.context.of.clone()).get(self.context.key()).await?;
-        if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {
-            return Err(gone(self.context, &self.key));
-        }
-        Ok(())
+        let stays = live
+            .as_ref()
+            .map(K::meta)
+            .is_some_and(|live| live.uid.as_deref() == Some(uid) && live.deletion_timestamp.is_none());
+        if stays { Ok(()) } else { Err(gone(self.context, &self.key)) }
     }
 }
 

@@ -244,6 +244,24 @@ async fn a_stale_replica_does_not_delete_the_workspace_of_a_recreated_object() {
     manager.stop().await;
 }
 
+/// A replica whose cache doesn't know that the object is being deleted. In a deletion in the foreground, the workspace is gone before the object.
+#[tokio::test(start_paused = true)]
+async fn a_stale_replica_creates_no_workspace_for_an_object_that_is_being_deleted() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    world.create_fleet("a", 1).await;
+    let finalizers = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
+    world.fleets().patch("a", &PatchParams::default(), &finalizers).await.expect("patched");
+    let _hold = world.faults.on(&[Verb::Watch], "fleets").always().hold();
+    let slow = world.faults.on(&[Verb::Get], "configmaps").delay(Duration::from_secs(5));
+    let manager = launcher.start(&world);
+    until("the workspace is about to be read", || async { slow.hits() == 1 }).await;
+    world.fleets().delete("a", &DeleteParams::foreground()).await.expect("deleted");
+    launcher.until_told("Fleet default/a is being deleted").await;
+    assert_eq!(launcher.cloud.instances(), 0);
+    assert!(memory(&world).await.is_none());
+    manager.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_foreign_config_map_is_never_used_as_workspace() {
     let (world, launcher) = (World::new().await, Launcher::default());

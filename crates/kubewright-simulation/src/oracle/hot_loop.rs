@@ -86,3 +86,54 @@ impl Oracle for HotLoop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{oracle::Created, world::World};
+
+    /// Returns after how many of a number of requests, one a millisecond, something is found. `process` tells which process sends the nth.
+    fn found(mut oracle: HotLoop, verb: &str, requests: u64, outage: bool, process: fn(u64) -> u64) -> Option<u64> {
+        let (created, world) = (Created::default(), World::default());
+        (0..requests).find(|&number| {
+            let at = Duration::from_millis(number);
+            let seen = Seen { at, created: &created, world: &world, is_unavailable: outage };
+            let request = Request {
+                number,
+                process: process(number),
+                write: Some(0),
+                verb: verb.into(),
+                resource: "configmaps".into(),
+                object: "default/a".into(),
+                body: None,
+            };
+            !oracle.request(&request, &seen).is_empty()
+        })
+    }
+
+    #[test]
+    fn two_hundred_equal_requests_of_one_process_in_a_minute_are_allowed() {
+        assert_eq!(found(HotLoop::new(true), "patch", 1_000, false, |_| 0), Some(200));
+        assert_eq!(found(HotLoop::new(true), "watch", 1_000, false, |_| 0), None);
+    }
+
+    #[test]
+    fn requests_are_counted_by_process() {
+        let alternating = |number| number % 2;
+        assert_eq!(found(HotLoop::new(true), "patch", 400, false, alternating), None);
+        assert_eq!(found(HotLoop::new(true), "patch", 1_000, false, alternating), Some(400));
+    }
+
+    #[test]
+    fn a_hundred_equal_requests_of_one_process_in_an_outage_are_allowed() {
+        assert_eq!(found(HotLoop::new(true), "watch", 1_000, true, |_| 0), Some(100));
+        assert_eq!(found(HotLoop::new(true), "watch", 200, true, |number| number % 2), None);
+    }
+
+    /// The built-in controllers get changes in an outage. The limit of a minute holds.
+    #[test]
+    fn an_outage_is_not_counted_for_who_receives_changes() {
+        assert_eq!(found(HotLoop::new(false), "watch", 1_000, true, |_| 0), None);
+        assert_eq!(found(HotLoop::new(false), "patch", 1_000, true, |_| 0), Some(200));
+    }
+}

@@ -21,14 +21,15 @@ use kubewright::{
 };
 use kubewright_apimachinery::random::Random;
 use kubewright_simulation::{
-    Budget, Fault, Outcome, Point, Scenario, Schedule, Search, Sim, Span, World,
+    Budget, Fault, Outcome, Point, Scenario, Schedule, Sim, Span, World,
     fault::{ProcessFault, UserFault, WorldFault, WriteFault},
     history::Entry,
-    story,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::search;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "simulation.kubewright.dev", version = "v1", kind = "Permit", namespaced)]
@@ -194,18 +195,6 @@ fn findings(outcome: &Outcome) -> Vec<String> {
     outcome.findings.iter().map(ToString::to_string).collect()
 }
 
-/// Tries each fault alone at each point, or as many as this number of runs; with settings in the environment, what these say.
-fn singles(scenario: &Scenario, runs: Option<usize>) -> Search {
-    if std::env::var_os("KUBEWRIGHT_SIMULATION").is_some() {
-        scenario.test();
-    }
-    let budget = runs.map_or_else(Budget::default, |runs| Budget::default().runs(runs));
-    let search = scenario.search(&budget).unwrap();
-    let story = search.failures.first().map(|failure| story::text(scenario.name(), failure));
-    assert_eq!(story, None);
-    search
-}
-
 /// Runs schedules of several faults, other ones for each seed.
 fn several(scenario: &Scenario, replicas: usize, seeds: usize) {
     let scenario = scenario.clone().replicas(replicas);
@@ -274,24 +263,24 @@ fn a_call_fails_while_the_certificate_is_not_trusted() {
 
 #[test]
 fn no_single_fault_makes_a_call_fail() {
-    let search = singles(&certificate(), None);
+    let Some(search) = search(&certificate(), &Budget::default()) else { return };
     assert!(search.is_complete && search.runs > 100, "{} runs", search.runs);
 }
 
 #[test]
 fn no_single_fault_makes_a_call_of_a_replica_fail() {
-    singles(&certificate().replicas(2), Some(runs(5, 20)));
+    search(&certificate().replicas(2), &Budget::default().runs(runs(5, 20)));
 }
 
 #[test]
 fn no_single_fault_at_a_new_authority_makes_a_call_fail() {
-    singles(&authority(), Some(runs(10, 60)));
+    search(&authority(), &Budget::default().runs(runs(10, 60)));
 }
 
 #[test]
 fn no_single_fault_makes_a_call_fail_when_the_secret_is_lost_or_replaced() {
-    singles(&lost(), Some(runs(40, usize::MAX)));
-    singles(&replaced(), Some(runs(40, usize::MAX)));
+    search(&lost(), &Budget::default().runs(runs(40, usize::MAX)));
+    search(&replaced(), &Budget::default().runs(runs(40, usize::MAX)));
 }
 
 /// Between the reads of the configurations and the Secret, the Secret was made and lost: the process makes another, but the configurations that it has
