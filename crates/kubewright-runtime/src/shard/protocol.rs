@@ -13,7 +13,7 @@ use kube::api::Preconditions;
 use super::{
     GROUP_LABEL, ShardOptions, VIEW_ANNOTATION, WAKEUPS_ANNOTATION,
     claim::Claim,
-    view::{HashPosition, View},
+    view::{HashPosition, View, hash},
     wakeups::{Wakeup, Wakeups},
 };
 use crate::leader::candidate::{Action, Candidate, duration, holder};
@@ -62,6 +62,13 @@ impl Grant {
         !self.claims.is_empty()
             && self.claims.iter().all(|view| view.gives(position, &self.me))
             && self.others.as_ref().is_some_and(|others| !others.iter().any(is_claimed))
+    }
+
+    /// Returns the fraction of all keys that it gives, estimated from a sample.
+    pub(super) fn fraction(&self) -> f64 {
+        const SAMPLE: u64 = 1024;
+        let given = (0..SAMPLE).filter(|number| self.gives(HashPosition(hash(&number.to_le_bytes())))).count();
+        given as f64 / SAMPLE as f64
     }
 
     /// Returns whether both grants give the same keys.

@@ -44,6 +44,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     grant: Grant,
+    /// The fraction of all keys that the grant gives.
+    fraction: f64,
     /// The number of current runs at each position: each controller has keys of its own.
     work: BTreeMap<HashPosition, usize>,
     /// The time until which the list of members counts as current; `None` before this replica has joined.
@@ -198,9 +200,13 @@ impl Share {
         // No run begins between the listeners and the new grant.
         let mut state = shared.state.lock();
         let old = std::mem::replace(&mut state.grant, grant.clone());
+        let is_like = old.is_like(&grant);
+        if !is_like {
+            state.fraction = grant.fraction();
+        }
         // After the lease had expired, keys of this replica were dropped.
         let had_lapsed = old.fence.is_none_or(|fence| shared.clock.monotonic() >= fence);
-        if old.is_like(&grant) && !had_lapsed {
+        if is_like && !had_lapsed {
             return;
         }
         let acquired: Acquired = Arc::new(move |key| {
@@ -227,12 +233,7 @@ impl Share {
 
     /// Returns the fraction of all keys that this replica owns, estimated from a sample.
     pub(super) fn fraction(&self) -> f64 {
-        const SAMPLE: u64 = 1024;
-        let Some(shared) = &self.0 else { return 1.0 };
-        let grant = shared.state.lock().grant.clone();
-        let ours =
-            (0..SAMPLE).filter(|number| grant.gives(HashPosition(super::view::hash(&number.to_le_bytes())))).count();
-        ours as f64 / SAMPLE as f64
+        self.0.as_ref().map_or(1.0, |shared| shared.state.lock().fraction)
     }
 }
 
