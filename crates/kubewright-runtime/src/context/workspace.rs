@@ -8,7 +8,8 @@
 //!   `kubectl`; it must not hold secrets;
 //! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so neither
 //!   [`Context::children`] nor `owns` includes it;
-//! * it is created only if a live read still finds the object, and finds it not being deleted;
+//! * it is created only if live reads before and after it find the object, and find it not being deleted: so a process that was late never
+//!   replaces a workspace that was deleted with the object;
 //! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and a config
 //!   map that isn't a workspace is never changed;
 //! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead, one gets a
@@ -179,8 +180,8 @@ where
         Ok(workspace)
     }
 
-    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first write for an object costs another
-    /// request, which confirms that the object still exists and isn't being deleted.
+    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first write for an object costs two
+    /// more requests, which confirm before and after it that the object still exists and isn't being deleted.
     ///
     /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is left to the
     /// next reconcile.
@@ -204,13 +205,13 @@ where
             Stored::Ours { config, .. } => self.replace(config, &text).await?,
             Stored::Nothing => {
                 self.confirm_owner().await?;
-                self.create(&text).await?
+                self.create_confirmed(&text).await?
             }
             // That of an earlier object with the same name.
             Stored::Others(config) => {
                 self.confirm_owner().await?;
                 self.context.delete(config).await?;
-                self.create(&text).await?
+                self.create_confirmed(&text).await?
             }
         };
         self.stored = Stored::Ours { config, text };
@@ -237,6 +238,18 @@ where
             Stored::Ours { text, .. } if !text.is_empty() => serde_json::from_str(text),
             _ => Ok(T::default()),
         }
+    }
+
+    /// Creates the config map, and confirms afterwards that the object still exists: between an earlier confirmation and the creation, it may have
+    /// been deleted together with the config map of another process. If it exists now, there was none.
+    async fn create_confirmed(&self, text: &str) -> Result<ConfigMap, ClientError> {
+        let config = self.create(text).await?;
+        if let Err(error) = self.confirm_owner().await {
+            // Otherwise the garbage collector deletes it.
+            let _ = self.context.delete(&config).await;
+            return Err(error);
+        }
+        Ok(config)
     }
 
     async fn create(&self, text: &str) -> Result<ConfigMap, ClientError> {

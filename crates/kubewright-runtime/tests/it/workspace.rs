@@ -262,6 +262,22 @@ async fn a_stale_replica_creates_no_workspace_for_an_object_that_is_being_delete
     manager.stop().await;
 }
 
+/// The object is deleted between the read that confirms it and the creation.
+#[tokio::test(start_paused = true)]
+async fn a_workspace_that_is_created_during_a_deletion_is_deleted_again() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    world.create_fleet("a", 1).await;
+    let _hold = world.faults.on(&[Verb::Watch], "fleets").always().hold();
+    let slow = world.faults.on(&[Verb::Create], "configmaps").delay(Duration::from_secs(5));
+    let manager = launcher.start(&world);
+    until("the workspace is about to be created", || async { slow.hits() == 1 }).await;
+    world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
+    launcher.until_told("Fleet default/a is being deleted").await;
+    assert_eq!(launcher.cloud.instances(), 0);
+    assert!(memory(&world).await.is_none());
+    manager.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_foreign_config_map_is_never_used_as_workspace() {
     let (world, launcher) = (World::new().await, Launcher::default());
