@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    #[cold]
+    /// Continues with the tokens of a shared list or map, and returns the first.
     fn enter(&mut self, number: u64) -> Result<Token<'a>, ReadError> {
         let inner = Tokens::new(self.shared.value(number).ok_or_else(ReadError::cut_off)?);
         self.outer.push(mem::replace(&mut self.tokens, inner));

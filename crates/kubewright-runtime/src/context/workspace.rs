@@ -203,14 +203,11 @@ where
         let config = match &self.stored {
             Stored::Ours { text: known, .. } if *known == text => return Ok(()),
             Stored::Ours { config, .. } => self.replace(config, &text).await?,
-            Stored::Nothing => {
+            Stored::Nothing | Stored::Others(_) => {
                 self.confirm_owner().await?;
-                self.create_confirmed(&text).await?
-            }
-            // That of an earlier object with the same name.
-            Stored::Others(config) => {
-                self.confirm_owner().await?;
-                self.context.delete(config).await?;
+                if let Stored::Others(config) = &self.stored {
+                    self.context.delete(config).await?;
+                }
                 self.create_confirmed(&text).await?
             }
         };
@@ -240,12 +237,12 @@ where
         }
     }
 
-    /// Creates the config map, and confirms afterwards that the object still exists: between an earlier confirmation and the creation, it may have
-    /// been deleted together with the config map of another process. If it exists now, there was none.
+    /// Creates the config map, and deletes it again if the object no longer exists. Since an earlier confirmation, the object may have been deleted, and
+    /// with it a config map that another process had created. If the object exists after the creation, no config map of it has been collected.
     async fn create_confirmed(&self, text: &str) -> Result<ConfigMap, ClientError> {
         let config = self.create(text).await?;
         if let Err(error) = self.confirm_owner().await {
-            // Otherwise the garbage collector deletes it.
+            // If this fails, the garbage collector deletes it.
             let _ = self.context.delete(&config).await;
             return Err(error);
         }

@@ -92,7 +92,8 @@ mod tests {
     use super::*;
     use crate::{oracle::Created, world::World};
 
-    /// Returns after how many of a number of requests, one a millisecond, something is found. `process` tells which process sends the nth.
+    /// Sends equal requests, one a millisecond, and returns the number of the first with a finding, counted from 0. `process` returns the process that
+    /// sends the request with a number.
     fn found(mut oracle: HotLoop, verb: &str, requests: u64, outage: bool, process: fn(u64) -> u64) -> Option<u64> {
         let (created, world) = (Created::default(), World::default());
         (0..requests).find(|&number| {
@@ -132,7 +133,7 @@ mod tests {
 
     /// The built-in controllers get changes in an outage. The limit of a minute holds.
     #[test]
-    fn an_outage_is_not_counted_for_who_receives_changes() {
+    fn requests_in_an_outage_are_not_counted_for_operators_that_receive_changes() {
         assert_eq!(found(HotLoop::new(false), "watch", 1_000, true, |_| 0), None);
         assert_eq!(found(HotLoop::new(false), "patch", 1_000, true, |_| 0), Some(200));
     }

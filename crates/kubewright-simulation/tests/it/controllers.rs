@@ -268,7 +268,7 @@ fn scenarios() -> [Scenario; 6] {
     ]
 }
 
-/// Searches the nth scenario in sixty runs.
+/// Searches the scenario with an index, in sixty runs.
 fn search(nth: usize) {
     let scenario = scenarios().into_iter().nth(nth).unwrap();
     let Some(search) = crate::search(&scenario, &Budget::default().runs(60)) else { return };

@@ -15,7 +15,7 @@ mod workspace;
 
 use kubewright_simulation::{Budget, Scenario, Search, VARIABLE, story};
 
-/// Searches a scenario, which must have no findings. With settings in the environment, these are the search, and no result is returned.
+/// Searches a scenario, which must have no findings. Settings in the environment replace the budget; the result is `None` then.
 fn search(scenario: &Scenario, budget: &Budget) -> Option<Search> {
     if std::env::var_os(VARIABLE).is_some() {
         scenario.test();
