@@ -132,6 +132,7 @@ impl<'a> Comparison<'a> {
             Token::Text(text) => Some(text.into()),
             Token::Shared(number) => self.shared.string(number).map(Into::into),
             Token::Uuid(uuid) => Some(uuid.to_string().into()),
+            Token::Hash(hash) => Some(hash.to_string().into()),
             Token::Time(seconds) => show_time(seconds).map(Into::into),
             _ => None,
         }

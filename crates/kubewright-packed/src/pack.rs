@@ -4,7 +4,7 @@ use super::{
     dictionary::{Dictionary, Shared, Unknown},
     marks::ReadMarks,
     raw::RawObject,
-    token::{Token, Tokens, write_text},
+    token::{Token, Tokens, write_unknown},
 };
 
 /// Returns the packed form of the values that are marked as read.
@@ -120,7 +120,7 @@ impl<'d> Packer<'_, 'd> {
             Token::Shared(number).write(&mut self.out);
         } else {
             self.unknown.strings.push(text);
-            write_text(text, &mut self.out);
+            write_unknown(text, &mut self.out);
         }
     }
 }

@@ -115,6 +115,7 @@ impl<'a> Reader<'a> {
             Token::Text(text) => text.into(),
             Token::Shared(number) => self.shared.string(number).ok_or_else(ReadError::cut_off)?.into(),
             Token::Uuid(uuid) => uuid.to_string().into(),
+            Token::Hash(hash) => hash.to_string().into(),
             Token::Time(seconds) => show_time(seconds).ok_or_else(ReadError::cut_off)?.into(),
             _ => return Ok(None),
         }))
@@ -145,7 +146,9 @@ impl<'a> Reader<'a> {
             Token::List => Unexpected::Seq,
             Token::Map => Unexpected::Map,
             Token::End | Token::SharedValue(_) => return ReadError::cut_off(),
-            Token::Text(_) | Token::Shared(_) | Token::Uuid(_) | Token::Time(_) => Unexpected::Str(&text),
+            Token::Text(_) | Token::Shared(_) | Token::Uuid(_) | Token::Hash(_) | Token::Time(_) => {
+                Unexpected::Str(&text)
+            }
         };
         de::Error::invalid_type(found, expected)
     }

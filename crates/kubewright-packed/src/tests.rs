@@ -45,6 +45,8 @@ fn any_json() -> impl Strategy<Value = Value> {
         Just("2026-02-30T00:00:00Z".to_owned()),
         Just("0b7e9b7e-1111-4222-8333-a00000000001".to_owned()),
         Just("0B7E9B7E-1111-4222-8333-A00000000001".to_owned()),
+        "(|sha256:|containerd://|docker://)[0-9a-f]{30,34}",
+        "(|sha256:|cri-o://|other://)[0-9a-fA-F]{64}",
     ];
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -203,6 +205,21 @@ fn strings_are_shared_once_several_objects_have_them() {
     assert_eq!(packed::<Value>(&object("0"), &dictionary).len(), first);
     (1..10).for_each(|name| drop(packed::<Value>(&object(&name.to_string()), &dictionary)));
     assert!(packed::<Value>(&object("10"), &dictionary).len() < first - 40);
+}
+
+#[test]
+fn hashes_take_a_byte_for_two_digits() {
+    let dictionary = Dictionary::default();
+    let digits = "0123456789abcdef".repeat(4);
+    let length = |text: &str| packed::<Value>(&json!({"metadata": {}, "a": text}), &dictionary).len();
+    let empty = length("");
+    for prefix in ["", "sha256:", "containerd://", "cri-o://", "docker://"] {
+        assert_eq!(length(&format!("{prefix}{digits}")) - empty, 34, "{prefix}");
+    }
+    // Two bytes of the head and the text itself.
+    for text in [format!("image@{digits}"), digits.to_uppercase(), digits[1..].to_owned()] {
+        assert_eq!(length(&text) - empty, text.len() + 1, "{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The tokens of packed bytes. A head byte has three bits of class and five bits of size or value; content may follow.
 
-use std::{fmt, str};
+use std::{fmt, ops::RangeInclusive, str};
 
 use jiff::Timestamp;
 
@@ -21,14 +21,9 @@ impl Uuid {
         if HYPHENS.iter().any(|at| text[*at] != b'-') {
             return None;
         }
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
         let mut bytes = [0; 16];
         for (byte, at) in bytes.iter_mut().zip(PAIRS) {
-            *byte = digit(text[at])? << 4 | digit(text[at + 1])?;
+            *byte = hex_byte(text[at], text[at + 1])?;
         }
         Some(Self(bytes))
     }
@@ -37,12 +32,70 @@ impl Uuid {
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'-'; 36];
-        let digit = |digit: u8| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
         for (byte, at) in self.0.iter().zip(PAIRS) {
-            (text[at], text[at + 1]) = (digit(byte >> 4), digit(byte & 0xf));
+            [text[at], text[at + 1]] = hex_digits(*byte);
         }
         f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
+}
+
+/// A hash in hexadecimal, such as `containerd://9f2c…`, in one byte for two digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hash<'a> {
+    /// The position in [`PREFIXES`].
+    prefix: u8,
+    bytes: &'a [u8],
+}
+
+/// What precedes the digits: nothing, an algorithm (images), or a container runtime (containers).
+const PREFIXES: [&str; 5] = ["", "sha256:", "containerd://", "cri-o://", "docker://"];
+/// The lengths of hashes, in bytes. Shorter ones gain little.
+const HASHES: RangeInclusive<usize> = 16..=64;
+
+impl fmt::Display for Hash<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIXES.get(usize::from(self.prefix)).copied().unwrap_or_default())?;
+        self.bytes.iter().try_for_each(|byte| f.write_str(str::from_utf8(&hex_digits(*byte)).unwrap_or_default()))
+    }
+}
+
+/// Appends a string that the dictionary doesn't have.
+pub(super) fn write_unknown(text: &[u8], out: &mut Vec<u8>) {
+    let is_hash = (0..).zip(PREFIXES).any(|(number, prefix)| {
+        text.strip_prefix(prefix.as_bytes()).is_some_and(|digits| write_hash(number, digits, out))
+    });
+    if !is_hash {
+        write_text(text, out);
+    }
+}
+
+/// Appends a hash and returns `true` if these are its digits in the form in which it is displayed.
+fn write_hash(prefix: u8, digits: &[u8], out: &mut Vec<u8>) -> bool {
+    let (pairs, odd) = digits.as_chunks();
+    if !odd.is_empty() || !HASHES.contains(&pairs.len()) {
+        return false;
+    }
+    let mut bytes = [0; *HASHES.end()];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        let Some(parsed) = hex_byte(*high, *low) else { return false };
+        *byte = parsed;
+    }
+    Token::Hash(Hash { prefix, bytes: &bytes[..pairs.len()] }).write(out);
+    true
+}
+
+/// The byte of two lower-case hexadecimal digits.
+fn hex_byte(high: u8, low: u8) -> Option<u8> {
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+fn hex_digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 0xf].map(|digit| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })
 }
 
 /// One token. A list or map is its begin, its values (or its keys and values in turn), and [`Token::End`].
@@ -61,6 +114,8 @@ pub(super) enum Token<'a> {
     SharedValue(u64),
     /// A string that is a UUID.
     Uuid(Uuid),
+    /// A string that is a hash.
+    Hash(Hash<'a>),
     /// A string that is a time in whole seconds, `2026-01-01T00:00:00Z`, as seconds since 1970.
     Time(u64),
     List,
@@ -76,6 +131,7 @@ const TEXT: u8 = 3;
 const SHARED: u8 = 4;
 const TIME: u8 = 5;
 const SHARED_VALUE: u8 = 6;
+const HASH: u8 = 7;
 
 // The values of `SIMPLE`.
 const NULL: u64 = 0;
@@ -107,6 +163,11 @@ impl Token<'_> {
             Self::SharedValue(number) => head(out, SHARED_VALUE, number),
             Self::Uuid(Uuid(bytes)) => {
                 head(out, SIMPLE, UUID);
+                out.extend(bytes);
+            }
+            Self::Hash(Hash { prefix, bytes }) => {
+                head(out, HASH, bytes.len() as u64);
+                out.push(prefix);
                 out.extend(bytes);
             }
             Self::Time(seconds) => head(out, TIME, seconds),
@@ -256,6 +317,7 @@ impl<'a> Tokens<'a> {
             (SIMPLE, FLOAT) => (8, 0),
             (SIMPLE, UUID) => (16, 0),
             (TEXT, length) => (usize::try_from(length).ok()?, 0),
+            (HASH, length) => (usize::try_from(length).ok()?.checked_add(1)?, 0),
             _ => (0, 0),
         };
         if length > 0 {
@@ -361,6 +423,10 @@ impl<'a> Iterator for Tokens<'a> {
             SHARED => Token::Shared(value),
             SHARED_VALUE => Token::SharedValue(value),
             TIME => Token::Time(value),
+            HASH => {
+                let prefix = self.byte()?;
+                Token::Hash(Hash { prefix, bytes: self.take(usize::try_from(value).ok()?)? })
+            }
             _ => return None,
         })
     }
