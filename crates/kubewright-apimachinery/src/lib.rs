@@ -11,6 +11,7 @@
 //! * [`document_order`]: the order in which a JSON document has its fields
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs
+//! * [`cidr`]: address ranges
 //! * [`certificate`]: the fields of X.509 certificates
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors, in kube-apiserver's wording
@@ -26,6 +27,7 @@
 pub mod apply;
 pub mod cel;
 pub mod certificate;
+pub mod cidr;
 pub mod clock;
 pub mod decode;
 pub mod depth;

@@ -75,7 +75,10 @@ pub use self::{
     feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
-    registry::builtin::resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},
+    registry::builtin::{
+        SERVICE_RANGE,
+        resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},
+    },
     server::{ApiServer, ApiServerBuilder},
     storage::{ChangeKind, Checkpoint, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},

@@ -18,6 +18,11 @@ pub(crate) struct Kind {
 impl Kind {
     /// Persistent volume claims.
     pub(crate) const CLAIM: Self = Self { group: "", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };
+    /// Addresses of services, which have no namespace.
+    pub(crate) const IP_ADDRESS: Self = Self { group: "networking.k8s.io", kind: "IPAddress", plural: "ipaddresses" };
+    /// Ranges of addresses of services, which have no namespace.
+    pub(crate) const SERVICE_CIDR: Self =
+        Self { group: "networking.k8s.io", kind: "ServiceCIDR", plural: "servicecidrs" };
     /// Pods.
     pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
 

@@ -1,5 +1,5 @@
 //! The service `kubernetes`, by which programs find the API server. As in Kubernetes, it is recreated if it is deleted.
-//! Its endpoint is the address at which the server listens.
+//! Its endpoint is the address at which the server listens. The same loop maintains the objects of [`service_addresses`](super::service_addresses).
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,21 +12,40 @@ use super::{
     batch,
     kind::Kind,
     retry::{Retries, until},
+    service_addresses::ServiceAddresses,
     value::{is_deleting, list},
 };
 use crate::{
     api_endpoints::reachable,
-    object_client::{ObjectClient, is_conflict},
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
-const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
+/// Services.
+pub(super) const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
 const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plural: "endpointslices" };
 const ENDPOINTS: Kind = Kind { group: "", kind: "Endpoints", plural: "endpoints" };
 const KINDS: [Kind; 3] = [SERVICE, SLICE, ENDPOINTS];
 
-/// Maintains the service for as long as it is polled. `server` is the address at which the API server listens.
+/// A write that is required.
+#[derive(Debug, PartialEq)]
+pub(super) struct Write {
+    /// The object, or its collection for a creation.
+    pub(super) path: ObjectPath,
+    pub(super) operation: Operation,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Operation {
+    Create(Value),
+    /// Merge a patch into the object or a subresource of it.
+    Merge(&'static str, Value),
+    /// Delete the object of this UID.
+    Delete(String),
+}
+
+/// Maintains the service and the objects of addresses for as long as it is polled. `server` is the address at which the API server listens.
 pub(crate) async fn run(
     api: ApiServer,
     client: ObjectClient,
@@ -34,6 +53,7 @@ pub(crate) async fn run(
     mut server: watch::Receiver<Option<SocketAddr>>,
 ) {
     let mut kubernetes_service = KubernetesService::default();
+    let mut addresses = ServiceAddresses::default();
     let mut feed = api.feed();
     let mut retries = Retries::default();
     loop {
@@ -41,7 +61,9 @@ pub(crate) async fn run(
         let due = !retries.due(now).is_empty();
         if feed.is_synced() && (due || !retries.is_waiting(&())) {
             let address = *server.borrow_and_update();
-            match carry_out(&client, kubernetes_service.decide(address)).await {
+            let mut writes = kubernetes_service.decide(address);
+            writes.extend(addresses.decide(clock.now()));
+            match carry_out(&client, writes).await {
                 Ok(()) => retries.forget(&()),
                 Err(error) => {
                     tracing::debug!(%error, "failed to maintain the service kubernetes");
@@ -54,8 +76,12 @@ pub(crate) async fn run(
             batch = batch::next(&mut feed) => {
                 if batch.restarted {
                     kubernetes_service.forget();
+                    addresses = ServiceAddresses::default();
                 }
-                batch.changes.iter().for_each(|change| kubernetes_service.take(change));
+                for change in &batch.changes {
+                    kubernetes_service.take(change);
+                    addresses.take(change);
+                }
             }
             changed = server.changed() => if changed.is_err() { return },
             () = until(retries.next(), now) => {}
@@ -63,15 +89,18 @@ pub(crate) async fn run(
     }
 }
 
-async fn carry_out(client: &ObjectClient, steps: Vec<(Kind, bool, Value)>) -> Result<(), kube::Error> {
-    for (kind, present, content) in steps {
-        let result = match present {
-            true => client.merge(&kind.address(NAMESPACE, NAME), "", &content).await,
-            false => client.create(&kind.address(NAMESPACE, ""), "", &content).await,
+async fn carry_out(client: &ObjectClient, writes: Vec<Write>) -> Result<(), kube::Error> {
+    for Write { path, operation } in writes {
+        let result = match operation {
+            Operation::Create(body) => client.create(&path, "", &body).await.map(drop),
+            Operation::Merge(subresource, patch) => client.merge(&path, subresource, &patch).await.map(drop),
+            Operation::Delete(uid) => {
+                client.delete(&path, &DeleteOptions { uid: Some(&uid), ..Default::default() }).await
+            }
         };
         match result {
             // Another writer was faster. The feed delivers its object.
-            Err(error) if !is_conflict(&error) => return Err(error),
+            Err(error) if !is_conflict(&error) && !is_gone(&error) => return Err(error),
             _ => {}
         }
     }
@@ -105,10 +134,10 @@ impl KubernetesService {
         self.present[index] = present;
     }
 
-    /// Returns the required writes: the kind, whether the object exists, and its content.
-    fn decide(&self, server: Option<SocketAddr>) -> Vec<(Kind, bool, Value)> {
+    /// Returns the required writes.
+    fn decide(&self, server: Option<SocketAddr>) -> Vec<Write> {
         let wanted = [Some(self.service(server)), server.map(slice), server.map(endpoints)];
-        let mut steps = Vec::new();
+        let mut writes = Vec::new();
         for ((kind, present), wanted) in KINDS.into_iter().zip(&self.present).zip(wanted) {
             let Some(mut wanted) = wanted else { continue };
             match present {
@@ -116,7 +145,7 @@ impl KubernetesService {
                     wanted["apiVersion"] = kind.api_version().into();
                     wanted["kind"] = kind.kind.into();
                     wanted["metadata"]["name"] = NAME.into();
-                    steps.push((kind, false, wanted));
+                    writes.push(Write { path: kind.address(NAMESPACE, ""), operation: Operation::Create(wanted) });
                 }
                 Some(present) if is_deleting(present) => {}
                 Some(present) => {
@@ -124,12 +153,15 @@ impl KubernetesService {
                     let ports = !wanted["spec"].is_null()
                         && list(present, "/spec/ports").first() != list(&wanted, "/spec/ports").first();
                     if ports || ["endpoints", "ports", "subsets"].into_iter().any(differs) {
-                        steps.push((kind, true, wanted));
+                        writes.push(Write {
+                            path: kind.address(NAMESPACE, NAME),
+                            operation: Operation::Merge("", wanted),
+                        });
                     }
                 }
             }
         }
-        steps
+        writes
     }
 
     fn service(&self, server: Option<SocketAddr>) -> Value {

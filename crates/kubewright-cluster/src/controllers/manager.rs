@@ -25,6 +25,7 @@ use super::{
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
     resource_quota::ResourceQuotas,
     selection::Controllers,
+    service_cidr::ServiceCidrs,
     signing::{SigningRequests, approver::Approvals, cleaner::StaleRequests},
     stateful_set::StatefulSets,
     taint_eviction::TaintEvictions,
@@ -91,6 +92,7 @@ impl ControllerManager<'_> {
             spawn,
         );
         self.control(selected, "resourcequota-controller", ResourceQuotas::new(api.clone(), clock.clone()), spawn);
+        self.control(selected, "service-cidr-controller", ServiceCidrs::default(), spawn);
         self.control(selected, "statefulset-controller", StatefulSets::new(pods()), spawn);
         self.control(selected, "taint-eviction-controller", TaintEvictions::new(clock.clone()), spawn);
         self.control(selected, "validatingadmissionpolicy-status-controller", PolicyStatuses::new(api.clone()), spawn);

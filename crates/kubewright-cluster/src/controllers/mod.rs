@@ -20,6 +20,8 @@
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
+//! * [`service_addresses`]: the addresses of services as objects
+//! * [`service_cidr`]: the ranges of addresses of services
 //!
 //! [`manager`] starts them, and [`selection`] names those that can be left out.
 //!
@@ -60,6 +62,8 @@ pub(crate) mod resource_quota;
 mod retry;
 pub(crate) mod scheduler;
 pub(crate) mod selection;
+mod service_addresses;
+pub(crate) mod service_cidr;
 pub(crate) mod signing;
 pub(crate) mod stateful_set;
 pub(crate) mod taint_eviction;

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 /// default is all of them.
 ///
 /// What kube-apiserver does itself isn't among them and always runs: the deletion of the objects of a custom kind, the
-/// expiry of events, the service `kubernetes`, the availability of aggregated API servers and the APIServices of custom kinds.
+/// expiry of events, the service `kubernetes`, the objects of the addresses of services, the availability of aggregated API servers and the APIServices of custom kinds.
 ///
 /// It is parsed from a list of names: `all` (or `*`), `none`, or names separated by commas, of which `-name` removes one. A
 /// list that begins with a removal removes from all.
@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 24] = [
+    pub const NAMES: [&'static str; 25] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -51,6 +51,7 @@ impl Controllers {
         "replicaset-controller",
         "replicationcontroller-controller",
         "resourcequota-controller",
+        "service-cidr-controller",
         "serviceaccount-controller",
         "statefulset-controller",
         "taint-eviction-controller",

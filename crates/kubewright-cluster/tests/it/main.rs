@@ -36,6 +36,7 @@ mod replicaset;
 mod resource_metrics;
 mod resource_quota;
 mod scheduler;
+mod service_addresses;
 mod signing;
 mod simulate;
 mod stateful_set;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{api_service, flow_control, priority, resource_metrics};
+use super::{SERVICE_RANGE, api_service, flow_control, priority, resource_metrics};
 use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -56,7 +56,8 @@ pub(crate) fn bootstrap_objects(has_metrics: bool) -> Vec<BootstrapObject> {
     // Flow schemas refer to levels.
     let levels = flow_control::default_levels().map(|level| (FLOW_CONTROL, "prioritylevelconfigurations", level));
     let schemas = flow_control::default_schemas().into_iter().map(|schema| (FLOW_CONTROL, "flowschemas", schema));
-    let objects = namespaces.chain([("", "services", kubernetes())]).chain(priorities).chain(services);
+    let range = ("networking.k8s.io", "servicecidrs", service_range());
+    let objects = namespaces.chain([range, ("", "services", kubernetes())]).chain(priorities).chain(services);
     let objects = objects.map(BootstrapObject::new);
     let flow_control = levels.chain(schemas).map(BootstrapObject::new);
     let metrics = [
@@ -74,6 +75,14 @@ fn namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+    })
+}
+
+/// Returns the range from which addresses of services are allocated.
+fn service_range() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [SERVICE_RANGE]},
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::{cidr::Cidr, name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,8 +10,7 @@ use super::{
     pod::{validate_quantity, validate_taint_effect},
     topology::NodeTopology,
     validation::{
-        Cidr, Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name,
-        validate_text,
+        Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name, validate_text,
     },
 };
 use crate::{

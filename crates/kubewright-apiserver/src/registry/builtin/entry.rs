@@ -11,6 +11,7 @@ use super::{
     flow_control::PriorityLevels,
     lifecycle,
     limit_ranges::LimitRanges,
+    networking::ServiceRanges,
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
     resource_metrics::MetricsSource,
@@ -47,6 +48,8 @@ pub(crate) struct Indexes {
     pub(crate) levels: Arc<PriorityLevels>,
     /// Runtime classes.
     pub(crate) runtimes: Arc<RuntimeClasses>,
+    /// The ranges of addresses of services.
+    pub(crate) service_ranges: Arc<ServiceRanges>,
     /// Limit ranges.
     pub(crate) limits: Arc<LimitRanges>,
     /// The topology labels of nodes.

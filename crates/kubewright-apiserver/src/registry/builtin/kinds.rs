@@ -143,7 +143,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
         Entry::of::<core::Service>()
             .short(&["svc"])
             .in_all()
-            .strategy(ServiceStrategy::new(random))
+            .strategy(ServiceStrategy::new(random, indexes.service_ranges.clone()))
             .columns(service::columns())
             .select(&["spec.clusterIP", "spec.type"]),
     ]
@@ -216,7 +216,7 @@ fn networking_groups(indexes: &Indexes) -> Vec<Entry> {
             .strategy(NetworkPolicyStrategy)
             .columns(other::network_policy_columns()),
         Entry::of::<networking::ServiceCIDR>()
-            .strategy(ServiceCidrStrategy)
+            .strategy(ServiceCidrStrategy { ranges: indexes.service_ranges.clone() })
             .columns(networking_kinds::service_cidr_columns()),
         Entry::of::<node::RuntimeClass>()
             .strategy(RuntimeClassStrategy { classes: indexes.runtimes.clone() })

@@ -59,7 +59,7 @@ pub(crate) use self::{
     service::service_endpoints,
     workload::scale_columns,
 };
-pub use self::{crd::check_definition, schemas::definitions};
+pub use self::{crd::check_definition, schemas::definitions, service::SERVICE_RANGE};
 use super::{BuiltinVersion, Registry, Resource};
 use crate::group_version::group_version;
 

@@ -1,6 +1,9 @@
 //! The addresses of Services: `ServiceCIDR` and `IPAddress`.
 
-use kubewright_apimachinery::{name, status::Cause};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use kubewright_apimachinery::{cidr::Cidr, name, status::Cause};
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::registry::{
@@ -8,7 +11,7 @@ use crate::registry::{
     builtin::{
         columns::{NONE, age, string},
         validation::{
-            Cidr, Errors, IMMUTABLE, Path, Shown, canonical_ip, field, items, string as text_field, strings,
+            Errors, IMMUTABLE, Path, Shown, canonical_ip, field, items, string as text_field, strings,
             validate_canonical_cidr, validate_required_name, validate_text,
         },
     },
@@ -82,9 +85,30 @@ pub(in crate::registry::builtin) fn ip_address_columns() -> Vec<Column> {
     })]
 }
 
+/// The ranges from which services can choose addresses: those that are ready and aren't being deleted.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceRanges(RwLock<BTreeMap<String, Vec<Cidr>>>);
+
+impl ServiceRanges {
+    /// Returns whether a range contains an address.
+    pub(in crate::registry::builtin) fn contains(&self, address: IpAddr) -> bool {
+        self.0.read().values().flatten().any(|range| range.contains(address))
+    }
+
+    fn set(&self, object: &Value) {
+        let is_ready = |one: &Value| text_field(one, "type") == "Ready" && text_field(one, "status") == "True";
+        let is_usable = field(&object["metadata"], "deletionTimestamp").is_none()
+            && items(&object["status"], "conditions").iter().any(is_ready);
+        let ranges = strings(&object["spec"], "cidrs").filter(|_| is_usable).filter_map(Cidr::parse).collect();
+        self.0.write().insert(text_field(&object["metadata"], "name").into(), ranges);
+    }
+}
+
 /// The strategy of the address ranges of Services.
 #[derive(Debug)]
-pub(in crate::registry::builtin) struct ServiceCidrStrategy;
+pub(in crate::registry::builtin) struct ServiceCidrStrategy {
+    pub(in crate::registry::builtin) ranges: Arc<ServiceRanges>,
+}
 
 impl Strategy for ServiceCidrStrategy {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -96,6 +120,14 @@ impl Strategy for ServiceCidrStrategy {
 
     fn validate_status(&self, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        match (before, after) {
+            (_, Some(range)) => self.ranges.set(range),
+            (Some(range), None) => drop(self.ranges.0.write().remove(text_field(&range["metadata"], "name"))),
+            (None, None) => {}
+        }
     }
 
     fn has_own_validation(&self) -> bool {
@@ -170,12 +202,37 @@ mod tests {
 
     #[test]
     fn a_range_of_the_other_family_can_be_added() {
+        let strategy = ServiceCidrStrategy { ranges: Arc::default() };
         let ranges = |ranges: &[&str]| json!({"spec": {"cidrs": ranges}});
-        let check = |old: &[&str], new: &[&str]| ServiceCidrStrategy.validate(Some(&ranges(old)), &ranges(new)).len();
+        let check = |old: &[&str], new: &[&str]| strategy.validate(Some(&ranges(old)), &ranges(new)).len();
         assert_eq!(check(&["10.0.0.0/24"], &["10.0.0.0/24", "2001:db8::/64"]), 0);
         assert_eq!(check(&["10.0.0.0/24"], &["10.0.0.0/24", "10.0.1.0/24"]), 1);
         assert_eq!(check(&["10.0.0.0/24"], &["10.0.1.0/24"]), 1);
-        assert_eq!(ServiceCidrStrategy.validate(None, &ranges(&[])).len(), 1);
-        assert_eq!(ServiceCidrStrategy.validate(None, &ranges(&["10.0.0.1/24"])).len(), 1);
+        assert_eq!(strategy.validate(None, &ranges(&[])).len(), 1);
+        assert_eq!(strategy.validate(None, &ranges(&["10.0.0.1/24"])).len(), 1);
+    }
+    #[test]
+    fn services_can_choose_addresses_from_ranges_that_are_ready() {
+        let strategy = ServiceCidrStrategy { ranges: Arc::default() };
+        let contains = |address: &str| address.parse().is_ok_and(|address| strategy.ranges.contains(address));
+        let mut range = json!({"metadata": {"name": "a"}, "spec": {"cidrs": ["10.1.0.0/16", "2001:db8::/64"]}});
+        let mut change = |after: Option<Value>| {
+            strategy.committed(Some(&range), after.as_ref());
+            range = after.unwrap_or_default();
+        };
+        let before = json!({"metadata": {"name": "a"}, "spec": {"cidrs": ["10.1.0.0/16", "2001:db8::/64"]}});
+        change(Some(before.clone()));
+        assert!(!contains("10.1.2.3"));
+        let mut ready = before;
+        ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        change(Some(ready.clone()));
+        assert!(contains("10.1.2.3") && contains("2001:db8::1") && !contains("10.2.0.1"));
+        let mut deleted = ready.clone();
+        deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        change(Some(deleted));
+        assert!(!contains("10.1.2.3"));
+        change(Some(ready));
+        change(None);
+        assert!(!contains("10.1.2.3"));
     }
 }

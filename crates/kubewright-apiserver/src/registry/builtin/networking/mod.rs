@@ -9,6 +9,7 @@ mod network_policy;
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+pub(crate) use self::address::ServiceRanges;
 pub(super) use self::{
     address::{IpAddressStrategy, ServiceCidrStrategy, ip_address_columns, service_cidr_columns},
     class::{IngressClassStrategy, ingress_class_columns},

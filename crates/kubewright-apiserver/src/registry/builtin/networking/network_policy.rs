@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kubewright_apimachinery::name;
+use kubewright_apimachinery::{cidr::Cidr, name};
 use serde_json::Value;
 
 use crate::registry::builtin::validation::{
-    Cidr, Errors, Path, cidr_warnings, field, items, optional_int, optional_string, string, strings, validate_cidr,
+    Errors, Path, cidr_warnings, field, items, optional_int, optional_string, string, strings, validate_cidr,
     validate_label_selector, validate_port_number, validate_text,
 };
 

@@ -6,7 +6,7 @@ mod endpoints;
 mod validate;
 mod warnings;
 
-use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive};
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive, sync::Arc};
 
 use kubewright_apimachinery::{name, random::Random, status::Cause};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use self::allocate::Pool;
 pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
-use super::validation::Errors;
+use super::{networking::ServiceRanges, validation::Errors};
 use crate::{
     fields::{each, entries, fill, fill_zero, has, int, list, present, remove, set, text, within},
     registry::Strategy,
@@ -23,9 +23,9 @@ use crate::{
 
 /// The range of node ports, as by default in Kubernetes.
 const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
-/// The address range as text. It is part of the loopback network, so that a node on Linux can listen on its addresses.
-const RANGE: &str = "127.96.0.0/12";
-/// The address range without its first and last address.
+/// The range that addresses of services are allocated from. It is part of the loopback network, so that a node on Linux can listen on its addresses.
+pub const SERVICE_RANGE: &str = "127.96.0.0/12";
+/// That range without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
 /// The message about a node port that another service or port uses.
 const TAKEN: &str = "provided port is already allocated";
@@ -40,18 +40,20 @@ const ASKED_FOR: (u32, u32) = (256, 86);
 pub(super) struct ServiceStrategy {
     addresses: Mutex<Pool>,
     node_ports: Mutex<Pool>,
+    /// Further ranges from which addresses can be chosen.
+    ranges: Arc<ServiceRanges>,
 }
 
 impl ServiceStrategy {
     /// Creates a strategy whose allocation starts at random numbers, since all clusters on a machine share its loopback
     /// network.
-    pub(super) fn new(random: &Random) -> Self {
+    pub(super) fn new(random: &Random, ranges: Arc<ServiceRanges>) -> Self {
         let pool = |range: RangeInclusive<u32>, asked_for: u32| {
             let least = range.start() + asked_for;
             let drawn = random.u64() % u64::from(range.end() - least);
             Mutex::new(Pool::new(range, least + u32::try_from(drawn).unwrap_or_default()))
         };
-        Self { addresses: pool(ADDRESSES, ASKED_FOR.0), node_ports: pool(NODE_PORTS, ASKED_FOR.1) }
+        Self { addresses: pool(ADDRESSES, ASKED_FOR.0), node_ports: pool(NODE_PORTS, ASKED_FOR.1), ranges }
     }
 
     /// Allocates an address and node ports for a service that needs them and doesn't set them.
@@ -218,8 +220,8 @@ impl ServiceStrategy {
         let address = text(new, "/spec/clusterIP");
         // An update of an address is refused by the validation.
         if let Some(bits) = address_bits(address).filter(|_| had.is_empty()) {
-            let why = if !ADDRESSES.contains(&bits) {
-                let range = format!("The range of valid IPs is {RANGE}");
+            let why = if !ADDRESSES.contains(&bits) && !self.ranges.contains(Ipv4Addr::from_bits(bits).into()) {
+                let range = format!("The range of valid IPs is {SERVICE_RANGE}");
                 Some(format!("the provided IP ({address}) is not in the valid range. {range}"))
             } else {
                 addresses.is_used(bits).then(|| "provided IP is already allocated".to_owned())
@@ -339,7 +341,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> ServiceStrategy {
-        ServiceStrategy::new(&Random::seeded(7))
+        ServiceStrategy::new(&Random::seeded(7), Arc::default())
     }
 
     fn create(strategy: &ServiceStrategy, spec: Value) -> (Value, Vec<String>) {
@@ -365,7 +367,10 @@ mod tests {
         assert_eq!(service["spec"]["clusterIPs"], json!([service["spec"]["clusterIP"]]));
         let next = create(&strategy, json!({"ports": [{"port": 80}]})).0;
         assert_eq!(bits(&next), bits(&service) + 1);
-        assert_ne!(fresh().addresses.lock().next(), ServiceStrategy::new(&Random::seeded(8)).addresses.lock().next());
+        assert_ne!(
+            fresh().addresses.lock().next(),
+            ServiceStrategy::new(&Random::seeded(8), Arc::default()).addresses.lock().next()
+        );
         let (external, causes) = create(&strategy, json!({"externalIPs": ["10.0.0.1"], "ports": [{"port": 80}]}));
         assert_eq!(
             (causes.as_slice(), &external["spec"]["externalTrafficPolicy"]),

@@ -1,11 +1,11 @@
 //! The syntax of texts that aren't names: addresses, paths, ports, variables.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv6Addr};
 
-use kubewright_apimachinery::name;
+use kubewright_apimachinery::{
+    cidr::{Cidr, without_leading_zeros},
+    name,
+};
 use serde_json::Value;
 
 use super::{errors::Errors, path::Path};
@@ -249,77 +249,6 @@ pub(in crate::registry::builtin) fn validate_endpoint_ip(text: &str, path: &Path
     }
 }
 
-/// Parses an IPv4 address whose numbers have leading zeros.
-fn without_leading_zeros(text: &str) -> Option<IpAddr> {
-    let numbers: Vec<_> = text.split('.').collect();
-    if numbers.len() != 4 || numbers.iter().any(|number| number.is_empty()) {
-        return None;
-    }
-    let trimmed = |number: &&str| match number.trim_start_matches('0') {
-        "" => "0".to_owned(),
-        rest => rest.to_owned(),
-    };
-    numbers.iter().map(trimmed).collect::<Vec<_>>().join(".").parse().ok()
-}
-
-/// An address range, such as `10.0.0.0/8`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::registry::builtin) struct Cidr {
-    /// The address before the slash.
-    pub(in crate::registry::builtin) address: IpAddr,
-    /// The number of leading bits that addresses of the range have in common.
-    pub(in crate::registry::builtin) length: u8,
-}
-
-impl Cidr {
-    /// Parses a range.
-    pub(in crate::registry::builtin) fn parse(text: &str) -> Option<Self> {
-        let (address, length) = text.split_once('/')?;
-        let address = address.parse().ok().or_else(|| without_leading_zeros(address))?;
-        let length: u8 = length.bytes().all(|byte| byte.is_ascii_digit()).then(|| length.parse().ok()).flatten()?;
-        (length <= Self::bits(address).1).then_some(Self { address, length })
-    }
-
-    fn bits(address: IpAddr) -> (u128, u8) {
-        match address {
-            IpAddr::V4(address) => (address.to_bits().into(), 32),
-            IpAddr::V6(address) => (address.to_bits(), 128),
-        }
-    }
-
-    /// Returns the bits that differ within the range.
-    fn free(self) -> u128 {
-        let free = Self::bits(self.address).1 - self.length;
-        if free == 128 { u128::MAX } else { (1 << free) - 1 }
-    }
-
-    /// Returns the range with an address whose free bits are zero.
-    fn aligned(self) -> Self {
-        let bits = Self::bits(self.address).0 & !self.free();
-        let address = match self.address {
-            IpAddr::V4(_) => Ipv4Addr::from_bits(u32::try_from(bits).unwrap_or_default()).into(),
-            IpAddr::V6(_) => Ipv6Addr::from_bits(bits).into(),
-        };
-        Self { address, length: self.length }
-    }
-
-    fn is_aligned(self) -> bool {
-        Self::bits(self.address).0 & self.free() == 0
-    }
-
-    /// Returns whether an address is in the range.
-    pub(in crate::registry::builtin) fn contains(self, address: IpAddr) -> bool {
-        let ((own, width), (other, other_width)) = (Self::bits(self.address), Self::bits(address));
-        width == other_width && own & !self.free() == other & !self.free()
-    }
-}
-
-impl fmt::Display for Cidr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
 /// Checks an address range in a field that accepts other than canonical forms.
 pub(in crate::registry::builtin) fn validate_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some(range) = Cidr::parse(text) else {
@@ -368,7 +297,7 @@ pub(in crate::registry::builtin) fn cidr_warnings(text: &str, path: &Path<'_>) -
     let mapped = matches!(range.address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
     let mut warnings = Vec::new();
     if !range.is_aligned() {
-        let single = format!("{}/{}", range.address, Cidr::bits(range.address).1);
+        let single = format!("{}/{}", range.address, range.width());
         let whole = range.aligned();
         warnings.push(format!(
             "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{whole}\" or {single:?}?)"
