@@ -23,7 +23,7 @@ const SKIPPED: [&str; 9] = [
     "annotations",
 ];
 /// The kinds of which nobody's work depends.
-const IGNORED: [&str; 5] = ["Event", "Lease", "Node", "EndpointSlice", "ResourceQuota"];
+const IGNORED: [&str; 7] = ["Event", "Lease", "Node", "EndpointSlice", "IPAddress", "ResourceQuota", "ServiceCIDR"];
 /// The longest text that is taken for a phase, a type or a reason.
 const LONGEST: usize = 40;
 

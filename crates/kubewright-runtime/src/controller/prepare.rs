@@ -366,7 +366,7 @@ async fn run<K: AnyObject>(
     let share = &dispatcher.share;
     let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone(), objects);
     let called = waker.clone();
-    share.on_wakeup(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
+    let _forwarded = share.on_wakeup(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
     for source in outside {
         let waker = waker.clone();
         sources.spawn(listen(controller.clone(), move || source(waker), stop.clone()));

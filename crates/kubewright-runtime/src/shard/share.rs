@@ -87,6 +87,22 @@ impl Drop for KeyGuard {
     }
 }
 
+/// Calls a function with forwarded keys until it is dropped; see [`Share::on_wakeup`].
+#[must_use = "no key is forwarded after the guard is dropped"]
+#[derive(Debug)]
+pub(crate) struct WakeupGuard {
+    share: Share,
+    controller: String,
+}
+
+impl Drop for WakeupGuard {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.share.0 {
+            shared.wakers.lock().remove(&self.controller);
+        }
+    }
+}
+
 impl Share {
     /// Returns the share of a member of a group: nothing until it is granted keys.
     pub(crate) fn of_a_group(clock: SharedClock) -> Self {
@@ -150,11 +166,10 @@ impl Share {
         }
     }
 
-    /// Drops the functions of a controller.
+    /// Drops the function that a controller has passed to [`Share::on_acquire`].
     pub(crate) fn forget(&self, controller: &str) {
         if let Some(shared) = &self.0 {
             shared.listeners.lock().remove(controller);
-            shared.wakers.lock().remove(controller);
         }
     }
 
@@ -172,11 +187,13 @@ impl Share {
         }
     }
 
-    /// Calls `wake` with the keys of a controller that other members forward.
-    pub(crate) fn on_wakeup(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) {
+    /// Calls `wake` with the keys of a controller that other members forward, until the result is dropped. The controller keeps that while it
+    /// runs: what `wake` holds has this share in turn.
+    pub(crate) fn on_wakeup(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) -> WakeupGuard {
         if let Some(shared) = &self.0 {
             shared.wakers.lock().insert(controller.into(), Box::new(wake));
         }
+        WakeupGuard { share: self.clone(), controller: controller.into() }
     }
 
     /// Returns the wake-ups for other members since the last call of this function.

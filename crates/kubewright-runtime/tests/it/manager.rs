@@ -72,24 +72,33 @@ async fn runnables_wait_for_the_leader_unless_they_need_none() {
 /// The handlers of the cache have queues, whose controllers have the cache: they end with the manager, however it ends.
 #[tokio::test(start_paused = true)]
 async fn handlers_and_caches_are_dropped_with_the_manager() {
-    for crashes in [false, true] {
+    for (crashes, is_sharded) in [(false, false), (true, false), (false, true), (true, true)] {
         let world = World::new().await;
         let held = Arc::new(());
-        let handler = Arc::downgrade(&held);
+        let (handler, kept) = (Arc::downgrade(&held), held.clone());
+        let index = move |_: &Fleet| {
+            let _ = &kept;
+            Vec::new()
+        };
         let mapper = move |_: &ConfigMap, _: &Reader<Fleet>| {
             let _ = &held;
             Vec::new()
         };
-        let manager = run(world.manager().controller(controller(FleetReconciler::default()).watches(mapper)));
+        let mut manager = world.manager();
+        if is_sharded {
+            manager = manager.sharding(ShardOptions::new("default", "fleets", "one"));
+        }
+        let controller = controller(FleetReconciler::default()).watches(mapper).index("held", index);
+        let manager = run(manager.controller(controller));
         world.create_fleet("a", 1).await;
         world.wait_for_size("a", 1).await;
-        assert_eq!(handler.strong_count(), 1);
+        assert_eq!(handler.strong_count(), 2);
         if crashes {
             manager.crash().await;
         } else {
             manager.stop().await;
         }
-        until("the handler is dropped", || async { handler.strong_count() == 0 }).await;
+        until("handler and index are dropped", || async { handler.strong_count() == 0 }).await;
     }
 }
 
