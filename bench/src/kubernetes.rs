@@ -29,6 +29,8 @@ use crate::{
 
 /// The token of an administrator of kube-apiserver.
 const TOKEN: &str = "benchmark";
+/// The file of the kubeconfig.
+const KUBECONFIG: &str = "kubeconfig";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const ROUNDS: usize = 3;
 /// How often each pod is read.
@@ -187,16 +189,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A running kube-apiserver with its etcd.
-struct ControlPlane {
+pub(crate) struct ControlPlane {
     // Dropped in this order: the server is killed before its store.
     server: Process,
     etcd: Process,
     target: Target,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl ControlPlane {
-    async fn start(kube_apiserver: &Path, etcd: &Path) -> Result<Self> {
+    /// Starts both, and waits until the server is ready.
+    pub(crate) async fn start(kube_apiserver: &Path, etcd: &Path) -> Result<Self> {
         let directory = tempfile::tempdir().context("make a directory")?;
         let file = |name: &str| directory.path().join(name);
         let key = KeyPair::generate().context("make a key")?;
@@ -240,15 +243,38 @@ impl ControlPlane {
             }
         };
         tokio::time::timeout(PATIENCE, ready).await.context("kube-apiserver doesn't become ready")??;
-        Ok(Self { server, etcd, target, _directory: directory })
+        let address = format!("https://127.0.0.1:{port}");
+        fs::write(file(KUBECONFIG), kubeconfig(&address).to_string()).context("write a kubeconfig")?;
+        Ok(Self { server, etcd, target, directory })
     }
 
-    fn end(self) -> Result<()> {
+    /// Returns the path of a kubeconfig of an administrator.
+    pub(crate) fn kubeconfig(&self) -> String {
+        self.directory.path().join(KUBECONFIG).display().to_string()
+    }
+
+    /// Returns the CPU time that both have used so far, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        Ok(self.server.cpu_seconds()? + self.etcd.cpu_seconds()?)
+    }
+
+    /// Ends both.
+    pub(crate) fn end(self) -> Result<()> {
         self.server.end().context("end kube-apiserver")?;
         // etcd ends itself with the signal.
         drop(self.etcd);
         Ok(())
     }
+}
+
+/// Returns a kubeconfig, which is JSON, as YAML includes it.
+fn kubeconfig(address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": address, "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "admin", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "admin"}}],
+    })
 }
 
 pub(crate) fn free_port() -> Result<u16> {

@@ -41,7 +41,7 @@ use clap::Parser;
 use kubewright_apimachinery::clock::{SharedClock, SystemClock};
 
 use crate::{
-    convergence::Contest,
+    convergence::{Contest, ServerPrograms},
     go::Peers,
     report::{Outcome, Report},
     sizes::Sizes,
@@ -261,7 +261,7 @@ impl Runner<'_> {
         let Programs { kubewright, kube_apiserver, etcd, .. } = programs;
         let name = "beside-kubernetes";
         if self.selects(name) && !(kube_apiserver.is_file() && etcd.is_file()) {
-            return Report::skip(name, "kube-apiserver and etcd aren't built, which needs Go");
+            return Report::skip(name, NO_CONTROL_PLANE);
         }
         let contest =
             kubernetes::Contest { kubewright, kube_apiserver, etcd, sizes: self.sizes, clock: self.clock.clone() };
@@ -332,11 +332,24 @@ impl Runner<'_> {
         if go.is_none() && self.selects("convergence") {
             Report::skip("convergence-go", "podset-go isn't built, which needs Go");
         }
-        let contest =
-            Contest { clock: self.clock.clone(), sizes, kubewright, ours, kube_rs, go: go.as_deref(), podsets };
+        let (clock, go) = (self.clock.clone(), go.as_deref());
+        let embedded = ServerPrograms::Embedded(kubewright);
+        let contest = Contest { clock: clock.clone(), sizes, programs: embedded, ours, kube_rs, go, podsets };
         self.run("convergence", &[kubewright, kube_rs, ours], contest.hold()).await;
+        let Programs { kube_apiserver, etcd, .. } = programs;
+        let name = "on-kubernetes";
+        if self.selects(name) && !(kube_apiserver.is_file() && etcd.is_file()) {
+            return Report::skip(name, NO_CONTROL_PLANE);
+        }
+        let kubernetes = ServerPrograms::Kubernetes(kube_apiserver, etcd);
+        let podsets = podsets.min(sizes.real_podsets);
+        let contest = Contest { clock, sizes, programs: kubernetes, ours, kube_rs, go, podsets };
+        self.run(name, &[kube_rs, ours], contest.hold()).await;
     }
 }
+
+/// Why benchmarks on a real control plane are skipped.
+const NO_CONTROL_PLANE: &str = "kube-apiserver and etcd aren't built, which needs Go";
 
 fn one(outcome: Outcome) -> Vec<Outcome> {
     vec![outcome]

@@ -56,6 +56,8 @@ pub(crate) struct Sizes {
     /// The number of PodSets that have to converge, and of their namespaces.
     pub(crate) podsets: usize,
     pub(crate) podset_namespaces: usize,
+    /// The number of PodSets on a real API server.
+    pub(crate) real_podsets: usize,
     /// The number of rounds in which operators are compared with those on other frameworks, in turns.
     pub(crate) rounds: usize,
     /// The time for which idle managers are compared.
@@ -99,6 +101,7 @@ static WHOLE: Sizes = Sizes {
     idle_hours: 500,
     podsets: 10_000,
     podset_namespaces: 100,
+    real_podsets: 500,
     rounds: 3,
     idle_compared: Duration::from_secs(600),
     reviewed: Duration::from_secs(10),
@@ -138,6 +141,7 @@ static SMOKE: Sizes = Sizes {
     idle_hours: 10,
     podsets: 20,
     podset_namespaces: 4,
+    real_podsets: 20,
     rounds: 1,
     idle_compared: Duration::from_secs(5),
     reviewed: Duration::from_secs(1),
