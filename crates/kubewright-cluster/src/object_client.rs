@@ -184,6 +184,14 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     code(error) == Some(404)
 }
 
+/// Returns whether the object can't be created because its namespace is being deleted. A controller has nothing left to do
+/// there, and no event to record, which the namespace couldn't hold either.
+pub(crate) fn is_in_terminating_namespace(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// Returns whether the object has changed meanwhile, already exists, or has been replaced by another one of that name.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };

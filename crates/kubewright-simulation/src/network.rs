@@ -378,12 +378,12 @@ fn lost() -> BoxError {
 }
 
 async fn refuse(refusal: Refusal) -> Result<Response<ResponseBody>, BoxError> {
-    let Refusal { code, reason, message, retry_after, delay } = refusal;
+    let Refusal { code, reason, message, cause, retry_after, delay } = refusal;
     sleep(delay).await;
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
-        "details": {"retryAfterSeconds": retry_after.unwrap_or_default()},
+        "details": {"causes": cause.as_slice(), "retryAfterSeconds": retry_after.unwrap_or_default()},
     });
     let mut response = Response::builder().status(code).header("content-type", "application/json");
     if let Some(seconds) = retry_after {

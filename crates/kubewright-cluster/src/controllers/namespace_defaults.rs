@@ -13,7 +13,7 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::object_client::{ObjectClient, ObjectPath, is_gone};
+use crate::object_client::{ObjectClient, ObjectPath, is_gone, is_in_terminating_namespace};
 
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
@@ -163,7 +163,7 @@ impl NamespaceDefaults {
         let certificate = self.certificate.borrow().clone();
         let missing = self.state.missing(namespace, &certificate);
         let forgive = |result: Result<Value, kube::Error>| match result {
-            Err(error) if !is_gone(&error) => Err(error),
+            Err(error) if !is_gone(&error) && !is_in_terminating_namespace(&error) => Err(error),
             _ => Ok(()),
         };
         if missing.account {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     events::{ObjectEvent, Recorder},
-    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone, is_in_terminating_namespace},
 };
 
 /// The maximum number of objects with a plan in progress.
@@ -292,6 +292,10 @@ impl Runner {
                 self.subscription.finished(&key, None);
                 self.settle(key, requeue_after, now);
             }
+            Err((_, error)) if is_in_terminating_namespace(&error) => {
+                self.subscription.finished(&key, None);
+                self.settle(key, requeue_after, now);
+            }
             Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
@@ -396,6 +400,7 @@ impl Worker {
                         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                         self.record(regarding, false, "SuccessfulCreate", format!("Created pod: {name}"));
                     }
+                    Err(error) if is_in_terminating_namespace(&error) => failure = Some(error),
                     Err(error) => {
                         self.record(
                             regarding,
@@ -447,7 +452,7 @@ impl Worker {
     ) -> Result<(), kube::Error> {
         match &result {
             Ok(()) => self.record(regarding, false, report.success.0, report.success.1.clone()),
-            Err(error) if is_conflict(error) => {}
+            Err(error) if is_conflict(error) || is_in_terminating_namespace(error) => {}
             Err(error) => {
                 let message = format!("{}{}", report.failure.1, error_message(error));
                 self.record(regarding, true, report.failure.0, message);

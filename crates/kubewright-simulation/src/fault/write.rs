@@ -33,11 +33,18 @@ pub enum WriteFault {
     AdmissionRefuses,
 }
 
+/// The cause by which a client tells that a namespace is being deleted.
+const NAMESPACE_TERMINATING: Cause = Cause {
+    reason: "NamespaceTerminating",
+    field: "metadata.namespace",
+    message: "namespace default is being terminated",
+};
 /// What the API server answers in a namespace that is being deleted.
 pub(crate) const TERMINATING: Refusal = Refusal {
     code: 403,
     reason: "Forbidden",
     message: "unable to create new content in namespace default because it is being terminated",
+    cause: Some(NAMESPACE_TERMINATING),
     retry_after: None,
     delay: Duration::ZERO,
 };
@@ -47,9 +54,18 @@ pub(crate) const WEBHOOK_UNAVAILABLE: Refusal = Refusal {
     reason: "InternalError",
     message: "Internal error occurred: failed calling webhook \"admission.simulation.kubewright.dev\": failed to call webhook: \
               Post \"https://admission.default.svc:443/\": dial tcp: connect: connection refused",
+    cause: None,
     retry_after: None,
     delay: Duration::ZERO,
 };
+
+/// A cause in the details of an error response.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Cause {
+    reason: &'static str,
+    field: &'static str,
+    message: &'static str,
+}
 
 /// An error response in place of that of the API server.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +73,7 @@ pub(crate) struct Refusal {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: &'static str,
+    pub(crate) cause: Option<Cause>,
     pub(crate) retry_after: Option<u32>,
     /// How long the response takes.
     pub(crate) delay: Duration,
@@ -99,7 +116,7 @@ impl WriteFault {
         };
         let retry_after = (self == Self::TooManyRequests).then_some(2);
         let delay = Duration::from_secs(if self == Self::Timeout { 30 } else { 0 });
-        Some(Refusal { code, reason, message, retry_after, delay })
+        Some(Refusal { code, reason, message, cause: None, retry_after, delay })
     }
 }
 

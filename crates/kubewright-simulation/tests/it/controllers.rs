@@ -10,7 +10,10 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::ResourceExt;
-use kubewright_simulation::{Budget, Fault, Point, Scenario, Schedule, Sim, World, fault::WriteFault};
+use kubewright_simulation::{
+    Budget, Fault, Point, Scenario, Schedule, Sim, World,
+    fault::{WorldFault, WriteFault},
+};
 use serde_json::json;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -314,6 +317,15 @@ fn a_conflict_is_decided_again() {
         let schedule = Schedule::calm(0).with(Point::Write(nth), Fault::Write(WriteFault::Conflict));
         assert_eq!(scenario.run(&schedule).unwrap().findings, [], "{schedule}");
     }
+}
+
+/// What a namespace lacks can't be created any more once it is being deleted. That isn't a failure after which it is tried again.
+#[test]
+fn nothing_is_created_in_a_namespace_that_is_being_deleted() {
+    let scenario = Scenario::of_controllers("namespace", namespace);
+    let (quota, deleted) = (Fault::World(WorldFault::QuotaFull), Fault::World(WorldFault::NamespaceDeleted));
+    let schedule = Schedule::calm(0).with(Point::Step(0), quota).with(Point::Step(3), deleted);
+    assert_eq!(scenario.run(&schedule).unwrap().findings, []);
 }
 
 #[test]
