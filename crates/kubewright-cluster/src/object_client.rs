@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use http::{Method, Request};
-use kube::Client;
+use kube::{Client, core::response::StatusCause};
 use kubewright_apiserver::registry::Resource;
 use serde_json::{Value, json};
 
@@ -184,20 +184,23 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     code(error) == Some(404)
 }
 
-/// Returns whether the object can't be created because its namespace is being deleted. A controller has nothing left to do
-/// there, and no event to record, which the namespace couldn't hold either.
+/// Returns whether the object can't be created because its namespace is being deleted. The error has the cause
+/// `NamespaceTerminating`.
 pub(crate) fn is_in_terminating_namespace(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+    code(error) == Some(403) && causes(error).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Returns whether the object has changed meanwhile, already exists, or has been replaced by another one of that name.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let replaced = || {
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.field == "metadata.uid")
+    let is_replaced = || causes(error).any(|cause| cause.field == "metadata.uid");
+    code(error) == Some(409) || code(error) == Some(422) && is_replaced()
+}
+
+/// Returns the causes in the server's answer.
+fn causes(error: &kube::Error) -> impl Iterator<Item = &StatusCause> {
+    let details = match error {
+        kube::Error::Api(status) => status.details.as_ref(),
+        _ => None,
     };
-    status.code == 409 || status.code == 422 && replaced()
+    details.into_iter().flat_map(|details| &details.causes)
 }

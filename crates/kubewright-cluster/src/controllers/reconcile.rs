@@ -287,12 +287,13 @@ impl Runner {
     fn finish(&mut self, key: Key, result: Result<(), (StepKind, kube::Error)>) {
         let requeue_after = self.busy.remove(&key).flatten();
         let now = self.clock.monotonic();
+        // Nothing is left to do in a namespace that is being deleted, as in Kubernetes' controllers.
+        let result = match result {
+            Err((_, error)) if is_in_terminating_namespace(&error) => Ok(()),
+            other => other,
+        };
         match result {
             Ok(()) => {
-                self.subscription.finished(&key, None);
-                self.settle(key, requeue_after, now);
-            }
-            Err((_, error)) if is_in_terminating_namespace(&error) => {
                 self.subscription.finished(&key, None);
                 self.settle(key, requeue_after, now);
             }
@@ -400,7 +401,6 @@ impl Worker {
                         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                         self.record(regarding, false, "SuccessfulCreate", format!("Created pod: {name}"));
                     }
-                    Err(error) if is_in_terminating_namespace(&error) => failure = Some(error),
                     Err(error) => {
                         self.record(
                             regarding,
@@ -452,7 +452,7 @@ impl Worker {
     ) -> Result<(), kube::Error> {
         match &result {
             Ok(()) => self.record(regarding, false, report.success.0, report.success.1.clone()),
-            Err(error) if is_conflict(error) || is_in_terminating_namespace(error) => {}
+            Err(error) if is_conflict(error) => {}
             Err(error) => {
                 let message = format!("{}{}", report.failure.1, error_message(error));
                 self.record(regarding, true, report.failure.0, message);

@@ -39,6 +39,7 @@ const NAMESPACE_TERMINATING: Cause = Cause {
     field: "metadata.namespace",
     message: "namespace default is being terminated",
 };
+
 /// What the API server answers in a namespace that is being deleted.
 pub(crate) const TERMINATING: Refusal = Refusal {
     code: 403,

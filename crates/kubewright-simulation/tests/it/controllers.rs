@@ -319,7 +319,7 @@ fn a_conflict_is_decided_again() {
     }
 }
 
-/// What a namespace lacks can't be created any more once it is being deleted. That isn't a failure after which it is tried again.
+/// A creation that is refused because the namespace is being deleted isn't tried again.
 #[test]
 fn nothing_is_created_in_a_namespace_that_is_being_deleted() {
     let scenario = Scenario::of_controllers("namespace", namespace);
