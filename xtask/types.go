@@ -36,6 +36,7 @@ type named struct {
 	fields  []field
 	of      string // what a type other than a struct stands for
 	isEnum  bool
+	message bool
 	values  []string
 	mapType string
 	special bool
@@ -200,6 +201,9 @@ func enumerate() {
 func (t *named) apply(m map[string][]string) {
 	if _, ok := m["enum"]; ok {
 		t.isEnum = true
+	}
+	if _, ok := m["protobuf.nullable"]; ok {
+		t.message = true
 	}
 	for _, k := range []string{"structType", "mapType"} {
 		if v := m[k]; len(v) > 0 {
@@ -395,6 +399,8 @@ func main() {
 			fmt.Printf("special %s\n", short)
 		case t.fields == nil && t.of == "":
 			fmt.Printf("struct %s\n", short)
+		case t.message:
+			fmt.Printf("message %s %s\n", short, local(t.of, pkg))
 		case t.of != "":
 			fmt.Printf("alias %s %s", short, local(t.of, pkg))
 			if len(t.values) > 0 {

@@ -23,6 +23,7 @@ mod body;
 mod certificate_authority;
 mod certificate_verifier;
 mod codec;
+mod compaction;
 mod conversion;
 pub mod cron;
 mod decoding;

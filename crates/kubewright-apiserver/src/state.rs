@@ -10,6 +10,7 @@ use crate::{
     aggregation::Aggregation,
     auth::{Authenticator, Authorization},
     certificate_authority::CertificateAuthority,
+    compaction::Compaction,
     flow_control::FlowControl,
     metrics::Metrics,
     openapi::OpenApi,
@@ -23,6 +24,7 @@ use crate::{
 /// The state shared by all requests.
 pub(crate) struct State {
     pub(crate) store: Arc<Store>,
+    pub(crate) compaction: Compaction,
     pub(crate) registry: Arc<Registry>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,

@@ -61,6 +61,8 @@ pub struct Type {
     grows: bool,
     /// True if values of this type contain required fields.
     requires: bool,
+    /// True for a list that is a message of its own in protobuf.
+    message: bool,
 }
 
 /// The structure of a type's JSON values.
@@ -229,6 +231,11 @@ impl Type {
     /// Returns the structure of the values.
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// Returns whether the type is a list that is a message of its own in protobuf, where other lists are repeated fields.
+    pub fn is_message(&self) -> bool {
+        self.message
     }
 
     /// Returns the enumerated values, sorted; empty if there are none.

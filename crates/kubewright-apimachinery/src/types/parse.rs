@@ -5,6 +5,7 @@
 //! * `package NAME GROUP`: the package of the following types, by its OpenAPI name, and its API group (`core` for the
 //!   core group, `-` for none)
 //! * `alias NAME TYPE [VALUE,…]`: another name of a simple type, with its values in JSON if they are enumerated
+//! * `message NAME TYPE`: another name of a list, which is a message of its own in protobuf, as `Verbs`
 //! * `special NAME`: a type whose JSON form isn't that of its fields, such as `Time`
 //! * `struct NAME [map=atomic]`: a struct. Its fields follow, one a line:
 //! * `NUMBER NAME TYPE MARK…`: the protobuf number (`-` for none), the JSON name (`.` if the fields of the type belong
@@ -156,7 +157,15 @@ impl Reader {
         match u16::try_from(self.types.types.len()) {
             Ok(id) => {
                 let values = Box::default();
-                self.types.types.push(Type { package, local, shape, values, grows: false, requires: false });
+                self.types.types.push(Type {
+                    package,
+                    local,
+                    shape,
+                    values,
+                    grows: false,
+                    requires: false,
+                    message: false,
+                });
                 Ok(TypeId(id))
             }
             Err(_) => self.error("too many types"),
@@ -180,7 +189,7 @@ impl Reader {
                         Some(group) => drop(self.groups.insert(package, group)),
                     }
                 }
-                ("alias" | "special" | "struct", name) => {
+                ("alias" | "message" | "special" | "struct", name) => {
                     let id = self.add(package, Cow::Borrowed(name), Shape::Any)?;
                     self.types.names.entry(package).or_default().insert(name, id);
                     all.push(Declared { package, id, line: self.line, text, fields: Vec::new() });
@@ -208,6 +217,7 @@ impl Reader {
                 let Ok(values) = values else { return self.error("the values are not a list of strings in JSON") };
                 (self.alias(package, of)?, values)
             }
+            "message" => (self.alias(package, words.next().unwrap_or_default())?, Vec::new()),
             "special" => (self.special(package, name)?, Vec::new()),
             _ => {
                 let atomic = words.next() == Some("map=atomic");
@@ -222,6 +232,7 @@ impl Reader {
         };
         let ty = &mut self.types.types[usize::from(declared.id.0)];
         ty.shape = shape;
+        ty.message = what == "message";
         ty.values = values.into();
         Ok(())
     }

@@ -39,13 +39,15 @@ pub(super) struct Exchange<'s> {
 
 impl<'s> Exchange<'s> {
     pub(super) fn begin(state: &'s State, parts: &Parts) -> Self {
+        let started = state.clock.monotonic();
+        state.compaction.advance(started, || state.store.revision());
         let sent = parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty());
         let random = || HeaderValue::try_from(state.random.uuid()).unwrap_or(HeaderValue::from_static(""));
         Self {
             state,
             audit_id: sent.cloned().unwrap_or_else(random),
             method: parts.method.clone(),
-            started: state.clock.monotonic(),
+            started,
             upgrade: Upgrade::requested(parts),
             flow: None,
             labels: None,

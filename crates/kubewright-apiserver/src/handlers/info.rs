@@ -120,7 +120,7 @@ fn open_api_path(registry: &Registry, path: &str) -> bool {
 /// discovery with any method.
 fn has_method(registry: &Registry, route: &Route, method: &Method) -> bool {
     match route {
-        Route::Group(group) => group != "apiregistration.k8s.io",
+        Route::Group(group) if group != "apiregistration.k8s.io" => true,
         Route::GroupVersion(group, _) if !registry.has_builtin_group(group) => true,
         Route::Groups => true,
         Route::Index

@@ -21,7 +21,7 @@ use crate::{
     registry::Resource,
     response::{self, Encoding, Representation, Response},
     selection::Selection,
-    storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
+    storage::{Expired, Key, Objects, ReadError, Snapshot, Store, Stored},
     strconv,
 };
 
@@ -195,10 +195,19 @@ async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
     if !exact {
         return Ok(store.snapshot(storage));
     }
-    store.snapshot_at(storage, version).map_err(|error| match error {
+    snapshot_at(call, version).map_err(|error| match error {
         ReadError::Expired(_) => Status::expired("The resourceVersion for the provided list is too old."),
         ReadError::Future(_) => Status::internal("the revision of the store decreased"),
     })
+}
+
+/// Returns the objects of a call's resource at a revision, if it hasn't been compacted.
+fn snapshot_at(call: &Call, revision: u64) -> Result<Snapshot, ReadError> {
+    let oldest = call.state.compaction.oldest();
+    if revision < oldest {
+        return Err(ReadError::Expired(Expired { oldest }));
+    }
+    call.state.store.snapshot_at(&call.resource.storage, revision)
 }
 
 /// Returns 410.
@@ -279,7 +288,7 @@ async fn resume(call: &Call, text: &str) -> Result<Continuation, Status> {
     let (store, storage) = (&call.state.store, &call.resource.storage);
     let Ok(revision) = u64::try_from(revision) else { return Ok(Continuation::At(store.snapshot(storage), after)) };
     wait_for(store, revision).await?;
-    match store.snapshot_at(storage, revision) {
+    match snapshot_at(call, revision) {
         Ok(snapshot) => Ok(Continuation::At(snapshot, after)),
         Err(ReadError::Future(_)) => Err(Status::internal("the revision of the store decreased")),
         Err(ReadError::Expired(_)) => {

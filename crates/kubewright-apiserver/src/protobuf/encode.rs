@@ -81,7 +81,9 @@ impl Encoder {
     }
 
     fn field(self, number: u32, field: &Field, value: &Value, out: &mut Vec<u8>) {
-        match (self.types.get(field.ty()).shape(), value) {
+        let ty = self.types.get(field.ty());
+        match (ty.shape(), value) {
+            (Shape::List(_), Value::Array(_)) if ty.is_message() => self.one(number, field.ty(), value, out),
             (Shape::List(of), Value::Array(items)) => items.iter().for_each(|item| self.one(number, *of, item, out)),
             (Shape::Map(of), Value::Object(entries)) => {
                 for (key, value) in entries {

@@ -40,8 +40,9 @@ impl Decoder {
             match all.numbered(number) {
                 Some(Numbered::Field(index)) => {
                     let field = &all.fields()[usize::from(index)];
-                    match self.types.get(field.ty()).shape() {
-                        Shape::List(of) => self.item(field, *of, payload, into, depth)?,
+                    let ty = self.types.get(field.ty());
+                    match ty.shape() {
+                        Shape::List(of) if !ty.is_message() => self.item(field, *of, payload, into, depth)?,
                         Shape::Map(of) => self.entry(field, *of, payload, into, depth)?,
                         Shape::Struct(inner) => {
                             // Field names are unique within a message, so the field is an object or absent.
@@ -153,7 +154,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a list in a list or map, such as `ExtraValue`. It is a message whose first field contains the items.
+    /// Decodes a list that isn't a repeated field, such as `ExtraValue` in a map. It is a message whose first field contains the items.
     fn nested_list(self, name: &str, of: TypeId, payload: Payload<'_>, depth: usize) -> Result<Value, ProtobufError> {
         let mut items = Vec::new();
         let mut reader = Reader::new(payload.bytes(name)?);

@@ -122,6 +122,21 @@ async fn documents_have_their_fields_in_the_order_of_kubernetes() {
     assert!(text(&server, "/apis/apps/v1", &[]).await.contains(scale));
 }
 
+/// The group of the aggregator itself is served in another way than the others.
+#[tokio::test]
+async fn each_group_of_the_list_can_be_read() {
+    let server = ApiServer::builder().build();
+    let list: Value = serde_json::from_str(&text(&server, "/apis", &[]).await).unwrap();
+    for group in list["groups"].as_array().unwrap() {
+        let name = group["name"].as_str().unwrap();
+        for path in [format!("/apis/{name}"), format!("/apis/{name}/")] {
+            let answer = send(&server, &format!("GET {path}"), &[], "").await.expect_code(200).json();
+            assert_eq!((&answer["kind"], &answer["name"]), (&"APIGroup".into(), &group["name"]), "{path}");
+        }
+    }
+    send(&server, "POST /apis/apiregistration.k8s.io", &[], "").await.expect_code(405);
+}
+
 /// What is no API object is indented, and has no newline at its end.
 #[tokio::test]
 async fn the_version_and_the_index_are_indented() {

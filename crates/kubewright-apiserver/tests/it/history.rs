@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures::TryStreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     api::{PostParams, WatchEvent, WatchParams},
 };
+use kubewright_apimachinery::clock::VirtualClock;
+use kubewright_apiserver::ApiServer;
 use serde_json::json;
 
 use crate::{
@@ -83,6 +86,40 @@ async fn continue_tokens_are_checked() {
     check(&encode(json!({"v": "meta.k8s.io/v1"})), "incorrect encoded start resourceVersion").await;
     check(&encode(json!({"v": "meta.k8s.io/v1", "rv": 7})), "encoded start key empty").await;
     check(&encode(json!({"v": "meta.k8s.io/v1", "rv": 7, "start": "../x"})), "../x").await;
+}
+
+/// A state that has been replaced can be read for five to ten minutes.
+#[tokio::test(start_paused = true)]
+async fn old_states_are_compacted() {
+    let api = ApiServer::builder().clock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH)).build();
+    let create = async |name: &str| {
+        let line = format!("POST {CONFIGS}");
+        let body = json!({"metadata": {"name": name}}).to_string();
+        send(&api, &line, &["Content-Type: application/json"], body).await.expect_code(201);
+    };
+    create("a").await;
+    create("b").await;
+    let page = get(&api, &format!("{CONFIGS}?limit=1"), "application/json").await.json();
+    let next = format!("{CONFIGS}?limit=1&continue={}", page["metadata"]["continue"].as_str().unwrap());
+    let version = page["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let exact = format!("{CONFIGS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    create("bb").await;
+    for minutes in [4, 5] {
+        tokio::time::advance(Duration::from_secs(minutes * 60)).await;
+        assert_eq!(
+            get(&api, &next, "application/json").await.expect_code(200).json()["metadata"]["resourceVersion"],
+            version
+        );
+        get(&api, &exact, "application/json").await.expect_code(200);
+    }
+    tokio::time::advance(Duration::from_secs(60)).await;
+    get(&api, &exact, "application/json").await.expect_code(410);
+    let expired = get(&api, &next, "application/json").await.expect_code(410).json();
+    // The token of the response continues with the objects as they are.
+    let token = expired["metadata"]["continue"].as_str().unwrap();
+    let rest = get(&api, &format!("{CONFIGS}?continue={token}"), "application/json").await.expect_code(200).json();
+    let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["b", "bb"]);
 }
 
 #[tokio::test]

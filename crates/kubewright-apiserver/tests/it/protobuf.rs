@@ -122,6 +122,13 @@ async fn discovery_is_sent_as_protobuf() {
         let found = |text: &str| answer.body.windows(text.len()).any(|found| found == text.as_bytes());
         assert!(answer.body.starts_with(b"k8s\0") && found(kind) && found(part), "{path}");
     }
+    // Recorded on kube-apiserver 1.36.3. The verbs are a message in it, and the empty content type is the default one.
+    let resources = "0a147363686564756c696e672e6b38732e696f2f7631128c010a0f7072696f72697479636c617373657310001a0d5072696f72697479436c\
+                     61737322430a066372656174650a0664656c6574650a1064656c657465636f6c6c656374696f6e0a036765740a046c6973740a0570617463\
+                     680a067570646174650a0577617463682a027063320d7072696f72697479636c61737342004a00520c3151776a79615a6a6a33593d";
+    let answer = send(&api, "GET /apis/scheduling.k8s.io/v1", &[ACCEPT_PROTOBUF], "").await.expect_code(200);
+    let hex: String = answer.body.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(hex.contains(resources), "{hex}");
     for media_type in ["application/vnd.kubernetes.protobuf", "application/yaml"] {
         let accept = format!("Accept: {media_type}{AGGREGATED},application/json");
         let answer = send(&api, "GET /apis", &[&accept], "").await.expect_code(200);

@@ -2,7 +2,11 @@
 //!
 //! There is no registry, and nothing is pulled. An image that is missing in the table fails with `ErrImagePull`.
 
-use std::{collections::BTreeMap, env, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+};
 
 use super::environment::expand;
 
@@ -54,7 +58,8 @@ impl Program {
     }
 
     /// Creates an image that contains only this program, as those of most operators do. It runs at whatever absolute path
-    /// the container's `command` names, such as `/manager`.
+    /// the container's `command` names, such as `/manager`. Only the path of another program that the host has, such as
+    /// `/bin/sh`, means that program.
     pub fn single(path: impl Into<PathBuf>) -> Self {
         Self { single: true, ..Self::executable(path) }
     }
@@ -81,7 +86,7 @@ impl Program {
     pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
-            (false, _) if self.single && command[0].starts_with('/') => {
+            (false, _) if self.single && command[0].starts_with('/') && !self.is_another_program(&command[0]) => {
                 ([own(&self.entrypoint), command[1..].to_vec()].concat(), args)
             }
             (false, _) => (command, args),
@@ -90,6 +95,13 @@ impl Program {
         };
         head.extend(tail);
         head
+    }
+
+    /// Returns whether an absolute path of a command is a file of the host with another name than the program's.
+    fn is_another_program(&self, path: &str) -> bool {
+        let path = Path::new(path);
+        let program = self.entrypoint.first().and_then(|program| Path::new(program).file_name());
+        path.file_name() != program && path.is_file()
     }
 
     /// Returns the variables of the image, expanded with `place`.
@@ -206,6 +218,11 @@ mod tests {
         check(&["/manager"], &["--a"], &["/home/me/operator", "--a"]);
         check(&["/bin/manager", "run"], &[], &["/home/me/operator", "run"]);
         check(&["sh", "-c", "true"], &[], &["sh", "-c", "true"]);
+        check(&["/bin/sh", "-c"], &["true"], &["/bin/sh", "-c", "true"]);
+        assert_eq!(
+            Program::single("/home/me/sh").argv(&[], words(&["/bin/sh"]), words(&["-c"])),
+            words(&["/home/me/sh", "-c"])
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::contents::RemainingContent;
 /// A condition's type, status, reason and message.
 type DesiredCondition = (&'static str, bool, &'static str, String);
 
-/// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller.
+/// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller, which counts what
+/// remains only when the pods are gone.
 pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &[String], now: Timestamp) -> Value {
     let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
         if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }
@@ -20,9 +21,11 @@ pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &
         format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", ")),
         ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
     );
+    let counts = !remains.waits_for_pods;
     let instances: Vec<_> = remains
         .resources
         .iter()
+        .filter(|_| counts)
         .map(|(resource, count)| format!("{resource} has {count} resource instances"))
         .collect();
     let (remaining_reason, remaining_message) = yes_or(
@@ -34,6 +37,7 @@ pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &
     let held: Vec<_> = remains
         .finalizers
         .iter()
+        .filter(|_| counts)
         .map(|(finalizer, count)| format!("{finalizer} in {count} resource instances"))
         .collect();
     let (finalizers_reason, finalizers_message) = yes_or(
@@ -99,9 +103,10 @@ mod tests {
 
     fn remains() -> RemainingContent {
         RemainingContent {
-            resources: BTreeMap::from([("pods".to_owned(), 2)]),
+            resources: BTreeMap::from([("secrets".to_owned(), 2)]),
             finalizers: BTreeMap::from([("example.com/mine".to_owned(), 1)]),
             to_delete: Vec::new(),
+            waits_for_pods: false,
         }
     }
 
@@ -114,9 +119,13 @@ mod tests {
         let conditions = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
         let remaining = find(&conditions, "NamespaceContentRemaining");
         assert_eq!(remaining["status"], "True");
-        assert_eq!(remaining["message"], "Some resources are remaining: pods has 2 resource instances");
+        assert_eq!(remaining["message"], "Some resources are remaining: secrets has 2 resource instances");
         assert_eq!(find(&conditions, "NamespaceFinalizersRemaining")["reason"], "SomeFinalizersRemain");
         assert_eq!(find(&conditions, "NamespaceDeletionContentFailure")["status"], "False");
+        let first = RemainingContent { waits_for_pods: true, ..remains() };
+        let conditions = namespace(&Value::Null, &first, &[], Timestamp::UNIX_EPOCH);
+        assert_eq!(find(&conditions, "NamespaceContentRemaining")["status"], "False");
+        assert_eq!(find(&conditions, "NamespaceFinalizersRemaining")["status"], "False");
     }
 
     #[test]

@@ -43,8 +43,10 @@ pub(crate) struct RemainingContent {
     pub(crate) resources: BTreeMap<String, usize>,
     /// The number of objects with each finalizer.
     pub(crate) finalizers: BTreeMap<String, usize>,
-    /// Collections with objects that are not being deleted yet.
+    /// Collections whose turn it is, with objects that are not being deleted yet.
     pub(crate) to_delete: Vec<ObjectPath>,
+    /// Whether a namespace has pods, which are removed before everything else.
+    pub(crate) waits_for_pods: bool,
 }
 
 impl RemainingContent {
@@ -81,7 +83,10 @@ impl Contents {
         }
     }
 
-    /// Returns the remaining objects of a scope.
+    /// Returns the remaining objects of a scope. The pods of a namespace come first, and what they use stays until they are gone, as
+    /// [KEP-5080] has it.
+    ///
+    /// [KEP-5080]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
     pub(crate) fn remains(&self, scope: &Scope) -> RemainingContent {
         let mut remains = RemainingContent::default();
         for item in self.scopes.get(scope).into_iter().flat_map(BTreeMap::values) {
@@ -89,13 +94,21 @@ impl Contents {
             for finalizer in &item.finalizers {
                 *remains.finalizers.entry(finalizer.clone()).or_default() += 1;
             }
+            remains.waits_for_pods |= matches!(scope, Scope::Namespace(_)) && is_pod(&item.address);
             let collection = ObjectPath { name: String::new(), ..item.address.clone() };
             if !item.deleting && !remains.to_delete.contains(&collection) {
                 remains.to_delete.push(collection);
             }
         }
+        if remains.waits_for_pods {
+            remains.to_delete.retain(is_pod);
+        }
         remains
     }
+}
+
+fn is_pod(address: &ObjectPath) -> bool {
+    address.group.is_empty() && *address.plural == *"pods"
 }
 
 /// Returns a name such as `pods` or `podsets.app.example.com`.
@@ -127,26 +140,29 @@ mod tests {
         contents.set(item("c", "secrets", Some("shop"), true, &["example.com/mine"]));
         contents.set(item("d", "pods", Some("other"), false, &[]));
         contents.set(item("e", "nodes", None, false, &[]));
+        contents.set(item("f", "configmaps", Some("shop"), false, &[]));
         let remains = contents.remains(&shop);
-        assert_eq!(remains.resources, BTreeMap::from([("pods".into(), 2), ("secrets".into(), 1)]));
+        assert_eq!(
+            remains.resources,
+            BTreeMap::from([("configmaps".into(), 1), ("pods".into(), 2), ("secrets".into(), 1)])
+        );
         assert_eq!(remains.finalizers, BTreeMap::from([("example.com/mine".into(), 1)]));
-        assert_eq!(remains.to_delete, [ObjectPath::core("pods", Some("shop"), "")]);
+        assert!(remains.waits_for_pods);
+        assert_eq!(remains.to_delete, [ObjectPath::core("pods", Some("shop"), "")], "pods come first");
         let pods = contents.remains(&Scope::Kind("/pods".into()));
         assert_eq!(pods.resources, BTreeMap::from([("pods".into(), 3)]));
         assert_eq!(pods.to_delete.len(), 2, "one collection for each namespace");
-        for uid in ["a", "b", "c", "d", "e"] {
-            let plural = match uid {
-                "c" => "secrets",
-                "e" => "nodes",
-                _ => "pods",
-            };
-            let namespace = match uid {
-                "d" => Some("other"),
-                "e" => None,
-                _ => Some("shop"),
-            };
-            contents.remove(&item(uid, plural, namespace, false, &[]));
-        }
+        let mut remove = |uid, plural, namespace| contents.remove(&item(uid, plural, namespace, false, &[]));
+        remove("a", "pods", Some("shop"));
+        remove("b", "pods", Some("shop"));
+        let remains = contents.remains(&shop);
+        assert!(!remains.waits_for_pods);
+        assert_eq!(remains.to_delete, [ObjectPath::core("configmaps", Some("shop"), "")]);
+        let mut remove = |uid, plural, namespace| contents.remove(&item(uid, plural, namespace, false, &[]));
+        remove("c", "secrets", Some("shop"));
+        remove("d", "pods", Some("other"));
+        remove("e", "nodes", None);
+        remove("f", "configmaps", Some("shop"));
         assert!(contents.scopes.is_empty());
     }
 }
