@@ -616,7 +616,7 @@ impl Cluster {
             events: self.recorder("kubelet", NODE_NAME),
             server: self.endpoints.address(),
             endpoints: self.endpoints.clone(),
-            services: Default::default(),
+            hosts: Default::default(),
             capacity,
             writes: Semaphore::new(WRITES),
             tokens: Default::default(),

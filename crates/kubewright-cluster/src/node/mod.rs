@@ -10,7 +10,7 @@
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
-//! * [`proxy`] and [`service_env`]: the routing and discovery of services
+//! * [`proxy`], [`service_env`] and [`hosts`]: the routing and discovery of services
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
 //! * [`simulation`]: pods without processes
@@ -21,6 +21,7 @@ mod admission;
 mod backoff;
 mod environment;
 pub(crate) mod exec;
+mod hosts;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;
@@ -66,6 +67,7 @@ use self::{
     admission::{Admission, Rejection},
     environment::Reference,
     exec::RunningContainers,
+    hosts::Hosts,
     log::LogStore,
     object::Capacity,
     pod::worker::{Message, Worker},
@@ -106,8 +108,8 @@ pub(crate) struct NodeContext {
     pub(crate) server: watch::Receiver<Option<SocketAddr>>,
     /// The endpoints of the API server, for pods.
     pub(crate) endpoints: ApiEndpoints,
-    /// All services.
-    pub(crate) services: Arc<Mutex<BTreeMap<Key, Arc<Value>>>>,
+    /// The Services, and the files with their names.
+    pub(crate) hosts: Arc<Hosts>,
     /// The node's capacity.
     pub(crate) capacity: Capacity,
     /// Limits concurrent status writes.
@@ -125,14 +127,6 @@ pub(crate) struct NodeContext {
 }
 
 impl NodeContext {
-    /// Returns the service variables for containers in a namespace. For the service `kubernetes`, they contain the
-    /// server's own address instead.
-    pub(crate) fn service_env(&self, namespace: &str) -> Vec<(String, String)> {
-        let services = self.services.lock();
-        let here = services.range(Key::first_of(namespace)..).take_while(|(key, _)| key.namespace == namespace);
-        service_env::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
-    }
-
     /// Returns the directory of a pod, which is removed together with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
@@ -143,6 +137,7 @@ impl NodeContext {
 /// kills them.
 pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: Objects) {
     let feed = api.feed();
+    let names = host.hosts.clone().follow();
     let kubelet = Kubelet {
         host,
         feed,
@@ -154,7 +149,7 @@ pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: Objects) {
         unadmitted: BTreeMap::new(),
         rejected: BTreeSet::new(),
     };
-    kubelet.run().await;
+    tokio::join!(kubelet.run(), names);
 }
 
 struct Kubelet {
@@ -214,7 +209,7 @@ impl Kubelet {
                         self.pods.clear();
                         self.admission.clear();
                         self.rejected.clear();
-                        self.host.services.lock().clear();
+                        self.host.hosts.restart();
                     }
                 },
                 Some(ended) = self.tasks.join_next() => {
@@ -231,13 +226,13 @@ impl Kubelet {
         match &*change.resource.storage {
             "/pods" => self.take_pod(change),
             "/nodes" if change.object()["metadata"]["name"] == NODE_NAME => self.admission.take_node(change.object()),
-            "/services" => {
+            storage @ ("/services" | "discovery.k8s.io/endpointslices") => {
                 let Some(key) = Key::of(change.object()) else { return };
-                let mut services = self.host.services.lock();
-                match change.kind {
-                    ChangeKind::Deleted => services.remove(&key),
-                    _ => services.insert(key, change.object().clone()),
-                };
+                let object = (change.kind != ChangeKind::Deleted).then(|| change.object().clone());
+                match storage {
+                    "/services" => self.host.hosts.take_service(key, object),
+                    _ => self.host.hosts.take_slice(key, object),
+                }
             }
             kind @ ("/configmaps" | "/secrets") if change.kind != ChangeKind::Deleted => {
                 let text = |field: &str| change.object()["metadata"][field].as_str().unwrap_or_default();

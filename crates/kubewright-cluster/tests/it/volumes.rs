@@ -1,6 +1,6 @@
 //! The content and paths of a container's volumes.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service};
 use kube::{
     Api, ResourceExt,
     api::{LogParams, Patch, PatchParams, PostParams},
@@ -84,6 +84,42 @@ async fn until_file_says(cluster: &Cluster, endpoint: &Endpoint, pod: &str, path
 
 async fn has_ended(cluster: &Cluster, pod: &str) -> bool {
     !is_running(&pods(cluster).get(pod).await.expect("the pod"))
+}
+
+/// The hosts file has what the kubelet writes, and follows the Services in place of DNS.
+#[tokio::test]
+async fn services_are_found_by_name() {
+    let cluster = running().await;
+    let services: Api<Service> = Api::default_namespaced(cluster.client());
+    let make = async |name: &str| {
+        let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+        let service = serde_json::from_value(service).expect("a service");
+        let made = services.create(&PostParams::default(), &service).await.expect("created");
+        made.spec.and_then(|spec| spec.cluster_ip).expect("an address")
+    };
+    let web = make("web").await;
+    let command = "cat /etc/hosts; until grep -w late.default.svc /etc/hosts; do sleep 0.02; done";
+    let aliases = json!([{"ip": "127.0.0.9", "hostnames": ["one.example", "two.example"]}]);
+    create(&cluster, &pod("reader", command, json!({"hostAliases": aliases}))).await;
+    let started = until(&cluster, "reader", |pod| is_running(pod) || phase(pod) == "Succeeded").await;
+    if !has_mount_namespaces(&cluster).await {
+        return cluster.shutdown().await;
+    }
+    let late = make("late").await;
+    until(&cluster, "reader", |pod| phase(pod) == "Succeeded").await;
+    let text = pods(&cluster).logs("reader", &LogParams::default()).await.expect("a log");
+    let address = started.status.and_then(|status| status.pod_ip).expect("an address");
+    for line in [
+        "127.0.0.1\tlocalhost".to_owned(),
+        format!("{address}\treader"),
+        "127.0.0.9\tone.example\ttwo.example".to_owned(),
+        format!("{web}\tweb.default.svc.cluster.local\tweb.default.svc\tweb.default\tweb"),
+        format!("{late}\tlate.default.svc.cluster.local\tlate.default.svc\tlate.default\tlate"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    assert!(text.contains("\tkubernetes.default.svc.cluster.local\t"), "{text}");
+    cluster.shutdown().await;
 }
 
 #[tokio::test]

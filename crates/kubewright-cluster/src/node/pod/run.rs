@@ -21,9 +21,11 @@ use crate::node::{
     NodeContext,
     environment::{Reference, expand, references, variables},
     exec::{self, RunningContainer, Tee},
+    hosts,
     image::ImageError,
     log::{Log, Stream},
     process::{CommandLine, Process, exit_code},
+    view::Mount,
     volume::{self, ROOT},
 };
 
@@ -218,7 +220,13 @@ async fn prepare(
     let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
     let environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
-    let mounts = volumes.mount(host, &environment, &root).map_err(StartFailure::Volume)?;
+    let mut mounts = volumes.mount(host, &environment, &root).map_err(StartFailure::Volume)?;
+    if !mounts.iter().any(|mount| mount.path == std::path::Path::new(hosts::PLACE)) {
+        let source = host.hosts.add(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), pod, address);
+        let source =
+            source.map_err(|error| StartFailure::Config(format!("failed to write the hosts file: {error}")))?;
+        mounts.push(Mount { path: hosts::PLACE.into(), source, read_only: false });
+    }
     let own = container.working_dir.as_deref().map(std::path::Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
     let view = view(host, pod, &container.name, mounts).await;
@@ -251,13 +259,12 @@ fn base(
     image: Vec<(String, String)>,
     [home, root]: [&PathBuf; 2],
 ) -> Vec<(String, String)> {
-    let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).or_else(|| pod.metadata.name.clone());
     let home = home.to_string_lossy().into_owned();
     let mut variables = vec![
         ("HOME".to_owned(), home.clone()),
         ("TMPDIR".to_owned(), home),
         (ROOT.to_owned(), root.to_string_lossy().into_owned()),
-        ("HOSTNAME".to_owned(), hostname.unwrap_or_default()),
+        ("HOSTNAME".to_owned(), hosts::host_name(pod).to_owned()),
     ];
     if let Some(server) = *host.server.borrow() {
         variables.push(("KUBERNETES_SERVICE_HOST".into(), server.ip().to_string()));
@@ -265,7 +272,7 @@ fn base(
         variables.push(("KUBERNETES_SERVICE_PORT_HTTPS".into(), server.port().to_string()));
     }
     if pod.spec.as_ref().is_none_or(|spec| spec.enable_service_links != Some(false)) {
-        variables.extend(host.service_env(pod.metadata.namespace.as_deref().unwrap_or_default()));
+        variables.extend(host.hosts.service_variables(pod.metadata.namespace.as_deref().unwrap_or_default()));
     }
     // These variables come later, since the certificate in the token volume belongs to this address of the server.
     variables.extend_from_slice(account);

@@ -330,6 +330,7 @@ impl Worker {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let uid = text(&metadata.uid);
         self.host.tokens.forget(&uid);
+        self.host.hosts.remove(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         let directory = self.host.pod_directory(&uid);
         // The removal continues even if the node ends in the meantime.
