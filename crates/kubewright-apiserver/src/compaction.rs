@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_state_can_be_read_for_five_to_ten_minutes() {
-        let at = |seconds| Duration::from_secs(1000 + seconds);
+        let at = |seconds: u64| Duration::from_secs(1000 + seconds);
         let compaction = Compaction::new(at(0));
         let check = |seconds, revision, expect| {
             compaction.advance(at(seconds), || revision);

@@ -191,13 +191,15 @@ fn sec1(key: &KeyPair) -> Result<String, TlsError> {
 
 /// Generates a certificate for a server at these addresses.
 fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> Result<ServerConfig, TlsError> {
-    let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-        .map(String::from)
-        .into_iter()
-        .chain(["127.0.0.1".into(), "::1".into()])
-        .chain(addresses.iter().map(ToString::to_string))
-        .collect();
-    hosts.dedup();
+    let service =
+        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    let mut hosts: Vec<String> =
+        ["localhost"].into_iter().chain(service).chain(["::1", "127.0.0.1"]).map(String::from).collect();
+    for address in addresses.iter().map(ToString::to_string) {
+        if !hosts.contains(&address) {
+            hosts.push(address);
+        }
+    }
     let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name = distinguished_name(&[(DnType::CommonName, "kube-apiserver")]);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

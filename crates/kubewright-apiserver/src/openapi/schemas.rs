@@ -18,6 +18,11 @@ use crate::{
 /// The prefix of the common types' names.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
+/// A built-in kind, whose descriptions of the fields that each object has are those of custom kinds, too.
+const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
+/// The page to which descriptions refer.
+const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 /// Returns the name of a common type.
 pub(super) fn meta(kind: &str) -> String {
     format!("{META}.{kind}")
@@ -38,13 +43,18 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
     let mut found = BTreeMap::new();
     let mut wanted = BTreeSet::from([meta("DeleteOptions"), meta("ListMeta"), meta("Status")]);
     found.insert(meta("Patch"), patch());
+    let common = published(CONFIG_MAP).unwrap_or_default();
     for entry in entries {
         let root = dialect.builtin(&entry.schema.name).filter(|_| !entry.schema.custom);
-        let root = root.unwrap_or_else(|| entry.schema.node().schema().clone());
+        let root = root.unwrap_or_else(|| {
+            let mut root = entry.schema.node().schema().clone();
+            describe(&mut root, &common, &["apiVersion", "kind", "metadata"]);
+            root
+        });
         refer(&root, &mut wanted);
         found.insert(entry.schema.name.clone(), root);
         if entry.verbs.contains(&"list") {
-            let list = list(entry, dialect);
+            let list = list(entry, dialect, &common);
             refer(&list, &mut wanted);
             found.insert(list_name(entry), list);
         }
@@ -69,6 +79,16 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
         }
     }
     found
+}
+
+/// Sets the descriptions of fields that each object has.
+fn describe(schema: &mut Schema, common: &Schema, names: &[&str]) {
+    for name in names {
+        let described = common.properties.get(*name).and_then(|field| field.description.as_ref());
+        if let (Some(field), Some(description)) = (schema.properties.get_mut(*name), described) {
+            field.description = Some(description.clone());
+        }
+    }
 }
 
 fn owned(group: &str, version: &str, kind: &str) -> (String, String, String) {
@@ -115,8 +135,9 @@ fn patch() -> Schema {
 }
 
 /// Returns the schema of a list kind. k8s-openapi has no descriptions of the built-in ones.
-fn list(resource: &Resource, dialect: &Dialect) -> Schema {
+fn list(resource: &Resource, dialect: &Dialect, common: &Schema) -> Schema {
     let mut described = list_of(resource);
+    describe(&mut described, common, &["apiVersion", "kind"]);
     let published = dialect.builtin(&list_name(resource)).filter(|_| !resource.schema.custom);
     let Some(mut list) = published else { return described };
     list.description = described.description;
@@ -128,21 +149,22 @@ fn list(resource: &Resource, dialect: &Dialect) -> Schema {
 
 fn list_of(resource: &Resource) -> Schema {
     let kind = &resource.kind;
+    let metadata = format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds");
     let items = Schema {
         items: Some(Box::new(reference(&resource.schema.name))),
-        ..described(Kind::Array, &format!("The objects of kind {kind}."))
+        ..described(Kind::Array, &format!("List of {}. More info: {CONVENTIONS}", resource.plural))
     };
     let fields = [
-        ("apiVersion", described(Kind::String, "The group and version of this representation.")),
-        ("kind", described(Kind::String, "The kind of the list.")),
-        ("metadata", reference(&meta("ListMeta"))),
+        ("apiVersion", of_kind(Kind::String)),
+        ("kind", of_kind(Kind::String)),
+        ("metadata", Schema { description: Some(metadata), ..reference(&meta("ListMeta")) }),
         ("items", items),
     ];
     Schema {
         properties: fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect(),
         required: vec!["items".into()],
         group_version_kind: vec![owned(&resource.group, &resource.version, &resource.list_kind)],
-        ..described(Kind::Object, &format!("{} is a list of {kind}.", resource.list_kind))
+        ..described(Kind::Object, &format!("{} is a list of {kind}", resource.list_kind))
     }
 }
 

@@ -218,6 +218,23 @@ fn is_variable_name(name: &str) -> bool {
 /// Replaces `$(NAME)` with the variable's value. `$$` stands for a dollar sign, and an unknown reference is left
 /// unchanged.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
+    expand_or(text, variables, &mut |_| {})
+}
+
+/// Like [`expand`], with an error that names the variables which are unknown or empty.
+pub(crate) fn expand_all(text: &str, variables: &[(String, String)]) -> Result<String, String> {
+    let mut missing = BTreeSet::new();
+    let expanded = expand_or(text, variables, &mut |name| {
+        missing.insert(name.to_owned());
+    });
+    if missing.is_empty() {
+        return Ok(expanded);
+    }
+    Err(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+/// Expands a text, and tells the references to variables without a value.
+fn expand_or(text: &str, variables: &[(String, String)], missing: &mut dyn FnMut(&str)) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {
@@ -232,8 +249,12 @@ pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
             expanded.push('$');
             continue;
         };
-        match variables.iter().find(|(present, _)| present == name) {
-            Some((_, value)) => expanded += value,
+        let value = variables.iter().find(|(present, _)| present == name).map(|(_, value)| value);
+        if value.is_none_or(String::is_empty) {
+            missing(name);
+        }
+        match value {
+            Some(value) => expanded += value,
             None => {
                 expanded += "$(";
                 expanded += name;
@@ -276,6 +297,14 @@ mod tests {
         let variables =
             variables(&pod(), &container, vec![("HOME".into(), "/".into())], &found, Capacity::simulated())?;
         Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
+    }
+
+    #[test]
+    fn variables_without_a_value_are_named() {
+        let variables = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
+        assert_eq!(expand_all("$(A)/$$(B)", &variables).as_deref(), Ok("a/$(B)"));
+        let why = "missing value for B, EMPTY".to_owned();
+        assert_eq!(expand_all("$(EMPTY)/$(A)/$(B)/$(B)", &variables), Err(why));
     }
 
     #[test]

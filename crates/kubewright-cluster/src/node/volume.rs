@@ -6,8 +6,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::Permissions,
     io,
-    os::unix::fs::{DirBuilderExt, symlink},
+    os::unix::fs::{DirBuilderExt, PermissionsExt, symlink},
     path::{Component, Path, PathBuf},
 };
 
@@ -291,7 +292,11 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
     match content {
         Content::Host(path) => return Ok(path.clone()),
         Content::Folder(path) => return create(path).map(|()| path.clone()),
-        Content::Empty => std::fs::create_dir_all(&volume)?,
+        Content::Empty => {
+            std::fs::create_dir_all(&volume)?;
+            // Each user of the pod can write, as in Kubernetes. Only the node's user reaches the directories above.
+            std::fs::set_permissions(&volume, Permissions::from_mode(0o777))?;
+        }
         Content::Files(files) => volume_files::replace(&volume, files)?,
     }
     Ok(volume)
@@ -417,6 +422,14 @@ mod tests {
         check(claim("gone"), Err("persistentvolumeclaim \"gone\" is not bound"));
         check(claim("remote"), Err("this node has persistent volumes of the types hostPath and local only"));
         check(json!({"nfs": {"server": "s", "path": "/"}}), Err("this node has no volumes of the type nfs"));
+    }
+
+    #[test]
+    fn an_empty_directory_is_writable_for_each_user() {
+        let pod = tempfile::tempdir().expect("a folder");
+        let volume = make(pod.path(), "v", &Content::Empty).expect("made");
+        let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
+        assert_eq!(mode & 0o777, 0o777);
     }
 
     #[test]

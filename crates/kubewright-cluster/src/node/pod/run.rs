@@ -220,7 +220,7 @@ async fn prepare(
     let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
     let environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
-    let mut mounts = volumes.mount(host, &environment, &root).map_err(StartFailure::Volume)?;
+    let mut mounts = volumes.mount(host, &environment, &root)?;
     if !mounts.iter().any(|mount| mount.path == std::path::Path::new(hosts::PLACE)) {
         let source = host.hosts.add(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), pod, address);
         let source =

@@ -72,7 +72,7 @@ impl Machine {
     }
 
     fn container_status(&self, record: &Record) -> ContainerStatus {
-        let initialized = self.initialized();
+        let has_init = self.containers.iter().any(|record| INIT.contains(&record.role));
         let requests = || spec::find(&self.pod, &record.name)?.resources.clone()?.requests;
         let id = match &record.state {
             State::Running(running) => Some(running.id.clone()),
@@ -89,7 +89,7 @@ impl Machine {
             restart_count: record.restarts,
             resources: record.has_run().then(|| record.resources.clone()),
             allocated_resources: requests().filter(|requests| record.has_run() && !requests.is_empty()),
-            state: Some(state(record, initialized)),
+            state: Some(state(record, has_init)),
             last_state: record.last.as_ref().map(terminated),
             ..ContainerStatus::default()
         }
@@ -200,7 +200,10 @@ fn container_id(id: &str) -> String {
     format!("kubewright://{id}")
 }
 
-fn state(record: &Record, initialized: bool) -> ContainerState {
+/// Returns the state of a container. A container that has never run waits for the initialization of a pod that `has_init`
+/// containers, even if it is one of them.
+fn state(record: &Record, has_init: bool) -> ContainerState {
+    let creating = if has_init { "PodInitializing" } else { "ContainerCreating" };
     let waiting = |reason: &str, message: Option<String>| ContainerState {
         waiting: Some(ContainerStateWaiting { reason: Some(reason.into()), message }),
         ..ContainerState::default()
@@ -212,14 +215,9 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
         },
         State::Terminated(ended) => terminated(ended),
         // A missing volume is only reported by an event.
-        State::Waiting(found) => {
-            waiting(found.reason, Some(found.message.clone()).filter(|_| found.reason != "ContainerCreating"))
-        }
-        State::Pending | State::Starting if record.role == Role::Main && !initialized => {
-            waiting("PodInitializing", None)
-        }
-        State::Pending if INIT.contains(&record.role) => waiting("PodInitializing", None),
-        State::Pending | State::Starting => waiting("ContainerCreating", None),
+        State::Waiting(found) if found.reason == "ContainerCreating" => waiting(creating, None),
+        State::Waiting(found) => waiting(found.reason, Some(found.message.clone())),
+        State::Pending | State::Starting => waiting(creating, None),
     }
 }
 

@@ -149,6 +149,7 @@ fn init_containers_run_in_order_before_the_others() {
         "initContainers": [{"name": "a", "image": "busybox"}, {"name": "b", "image": "busybox"}]});
     let mut bench = Bench::new(spec.clone());
     assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.check("/initContainerStatuses/0/state/waiting/reason", json!("PodInitializing"));
     bench.started(0);
     assert_eq!(bench.step(), []);
     bench.check("/containerStatuses/0/state/waiting/reason", json!("PodInitializing"));

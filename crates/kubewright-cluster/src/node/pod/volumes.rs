@@ -11,15 +11,16 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use kubewright_apimachinery::watch;
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::machine::StartFailure;
 use crate::{
     node::{
         NODE_NAME, NodeContext,
-        environment::{Reference, expand},
+        environment::{Reference, expand_all},
         tokens::{self, PLACE},
         view::{Mount, Tools, View},
         volume::{self, Content, Sources},
@@ -147,17 +148,19 @@ impl ContainerVolumes {
     /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.
     ///
     /// # Errors
-    /// Returns the reason why a volume isn't available.
+    /// If a volume isn't available, or a part of it can't be shown.
     pub(crate) fn mount(
         &self,
         host: &NodeContext,
         environment: &[(String, String)],
         root: &Path,
-    ) -> Result<Vec<Mount>, String> {
+    ) -> Result<Vec<Mount>, StartFailure> {
         let pod_directory = pod_directory(host, &self.pod);
         let mut mounts = Vec::new();
         for found in volume::mounted(&self.pod, &self.container) {
-            let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name);
+            let failed = |why: String| {
+                StartFailure::Volume(format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name))
+            };
             let content = self.content(host, found).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
@@ -165,8 +168,7 @@ impl ContainerVolumes {
             };
             let own = self.container.volume_mounts.iter().flatten().enumerate();
             for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
-                let part = mount.sub_path_expr.as_deref().map(|part| expand(part, environment));
-                let part = part.or_else(|| mount.sub_path.clone());
+                let part = sub_path(mount, environment).map_err(StartFailure::Config)?;
                 let copy = pod_directory.join(format!(".part-{}-{number}", self.container.name));
                 let source = volume::part_of(&made, &content, part.as_deref(), &copy)
                     .map_err(|error| failed(error.to_string()))?;
@@ -221,6 +223,27 @@ impl ContainerVolumes {
         }
         Ok(())
     }
+}
+
+/// Returns the part of a volume that a mount shows.
+///
+/// # Errors
+/// If the part isn't below the volume, or a variable in it has no value. The messages are those of the kubelet.
+fn sub_path(mount: &VolumeMount, environment: &[(String, String)]) -> Result<Option<String>, String> {
+    let part = match mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty()) {
+        Some(expression) => Some(expand_all(expression, environment)?),
+        None => mount.sub_path.clone(),
+    };
+    let part = part.filter(|part| !part.is_empty());
+    if let Some(part) = &part {
+        if part.starts_with('/') {
+            return Err(format!("error SubPath `{part}` must not be an absolute path"));
+        }
+        if part.split('/').any(|step| step == "..") {
+            return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+        }
+    }
+    Ok(part)
 }
 
 fn pod_directory(host: &NodeContext, pod: &Pod) -> PathBuf {
@@ -298,4 +321,29 @@ async fn fetch_volume(host: &NodeContext, pod: &Pod, claim: &str) -> Result<Opti
     };
     let name = claim["spec"]["volumeName"].as_str().unwrap_or_default();
     host.client.get(&ObjectPath::core("persistentvolumes", None, name)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_below_their_volume() {
+        let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
+        let check = |plain: &str, expression: Option<&str>, expect: Result<Option<&str>, &str>| {
+            let mount = VolumeMount {
+                sub_path: Some(plain.into()),
+                sub_path_expr: expression.map(String::from),
+                ..VolumeMount::default()
+            };
+            let found = sub_path(&mount, &environment);
+            assert_eq!(found.as_ref().map(Option::as_deref).map_err(String::as_str), expect, "{plain} {expression:?}");
+        };
+        check("", None, Ok(None));
+        check("a..b/c", None, Ok(Some("a..b/c")));
+        check("", Some("$(A)/b"), Ok(Some("a/b")));
+        check("", Some("$(EMPTY)/b"), Err("missing value for EMPTY"));
+        check("/a", None, Err("error SubPath `/a` must not be an absolute path"));
+        check("", Some("$(A)/../.."), Err("unable to provision SubPath `a/../..`: must not contain '..'"));
+    }
 }

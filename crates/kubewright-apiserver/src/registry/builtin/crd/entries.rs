@@ -128,14 +128,10 @@ fn schema_name(group: &str, version: &str, kind: &str) -> String {
 /// Returns the schema of the kind, with the fields that every object has. Invalid schemas were rejected earlier.
 fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
     let mut root = structural::parse(document).unwrap_or_default();
-    let text = |description: &str| Schema {
-        kind: Some(Kind::String),
-        description: Some(description.into()),
-        ..Schema::default()
-    };
+    let text = || Schema { kind: Some(Kind::String), ..Schema::default() };
     let fields = &mut root.properties;
-    fields.entry("apiVersion".into()).or_insert_with(|| text("The group and version of this representation."));
-    fields.entry("kind".into()).or_insert_with(|| text("The kind of the object."));
+    fields.entry("apiVersion".into()).or_insert_with(text);
+    fields.entry("kind".into()).or_insert_with(text);
     // A CRD may only restrict the name in `metadata`.
     if fields.get("metadata").is_none_or(|metadata| metadata.properties.is_empty()) {
         fields.insert("metadata".into(), reference(OBJECT_META));
