@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry};
-use serde_saphyr::{DuplicateKeyPolicy, Options};
+use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
 use crate::{depth, field_path::FieldPath};
 
@@ -29,7 +29,7 @@ pub struct Decoded {
     /// The document. The last value of a duplicate field applies.
     pub value: Value,
     /// One message for each duplicate field, in the wording of strict field validation:
-    /// `duplicate field "spec.replicas"`.
+    /// `duplicate field "spec.replicas"`, and for YAML `line 7: key "replicas" already set in map`.
     pub duplicates: Vec<String>,
 }
 
@@ -112,8 +112,10 @@ fn quoted(byte: u8) -> String {
 ///
 /// Keys that are not strings are converted to strings, as Kubernetes does.
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
+    // Duplicate fields are reported as those of YAML.
     if text.trim_ascii_start().starts_with(b"{")
         && let Ok(decoded) = json(text)
+        && decoded.duplicates.is_empty()
     {
         return Ok(decoded);
     }
@@ -138,7 +140,7 @@ pub struct YamlFileError(String);
 /// If the text is not YAML, has several documents, or is nested too deeply.
 pub fn yaml_file(text: &str) -> Result<Value, YamlFileError> {
     let document = serde_saphyr::from_str::<Document>(text);
-    document.map(|document| document.0).map_err(|error| YamlFileError(error.to_string()))
+    document.map(|document| document.value).map_err(|error| YamlFileError(error.to_string()))
 }
 
 /// Decodes a file of any number of YAML documents, as [`yaml_file`] does one.
@@ -147,39 +149,139 @@ pub fn yaml_file(text: &str) -> Result<Value, YamlFileError> {
 /// If the text is not YAML, or a document is nested too deeply.
 pub fn yaml_documents(text: &str) -> Result<Vec<Value>, YamlFileError> {
     let documents = serde_saphyr::from_multiple::<Document>(text).map_err(|error| YamlFileError(error.to_string()))?;
-    Ok(documents.into_iter().map(|document| document.0).collect())
+    Ok(documents.into_iter().map(|document| document.value).collect())
 }
 
 fn yaml_document(text: &str) -> Result<Decoded, DecodeError> {
     let failed = |error: serde_saphyr::Error| DecodeError::Yaml(error.to_string());
     match yaml_with(text, DuplicateKeyPolicy::Error) {
-        Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
-        Err(duplicate @ serde_saphyr::Error::DuplicateMappingKey { .. }) => {
-            let value = yaml_with(text, DuplicateKeyPolicy::LastWins).map_err(failed)?;
-            Ok(Decoded { value, duplicates: vec![format!("yaml: {duplicate}")] })
+        Ok(document) => Ok(Decoded { value: document.value, duplicates: Vec::new() }),
+        Err(serde_saphyr::Error::DuplicateMappingKey { .. }) => {
+            let Document { value, duplicates } = yaml_with(text, DuplicateKeyPolicy::LastWins).map_err(failed)?;
+            Ok(Decoded { value, duplicates })
         }
         Err(error) => Err(failed(error)),
     }
 }
 
-fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
+fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Document, serde_saphyr::Error> {
     let options: Options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: depth::LIMIT },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAY_LIMIT },
         duplicate_keys: duplicate_keys,
         with_snippet: false,
     };
-    serde_saphyr::from_str_with_options::<Document>(text, options).map(|document| document.0)
+    serde_saphyr::from_str_with_options(text, options)
 }
 
-/// A value built by [`Builder`], for a parser that takes no seed and reports duplicates itself.
-struct Document(Value);
+/// A value of a YAML document, with the messages about its duplicate fields in the words of Go's library. As in it, a field in the
+/// value of another one precedes that one, and the line is that of the value.
+struct Document {
+    value: Value,
+    duplicates: Vec<String>,
+}
 
 impl<'de> de::Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut Vec::new(), merges: false }
-            .deserialize(deserializer)
-            .map(Self)
+        deserializer.deserialize_any(DocumentVisitor)
+    }
+}
+
+/// Builds a [`Document`], whose parser limits the depth.
+struct DocumentVisitor;
+
+impl DocumentVisitor {
+    /// Builds a scalar.
+    fn scalar<E: de::Error>(build: impl FnOnce(Builder<'_>) -> Result<Value, E>) -> Result<Document, E> {
+        let builder = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut Vec::new(), merges: false };
+        Ok(Document { value: build(builder)?, duplicates: Vec::new() })
+    }
+}
+
+impl<'de> Visitor<'de> for DocumentVisitor {
+    type Value = Document;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_unit())
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_none())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_i64(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_u64(value))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_i128(value))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_u128(value))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_f64(value))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Document, E> {
+        Self::scalar(|builder| builder.visit_str(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document, A::Error> {
+        let (mut list, mut duplicates) = (Vec::new(), Vec::new());
+        while let Some(item) = items.next_element::<Document>()? {
+            list.push(item.value);
+            duplicates.extend(item.duplicates);
+        }
+        duplicates.truncate(DUPLICATES_LIMIT);
+        Ok(Document { value: list.into(), duplicates })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Document, A::Error> {
+        let (mut object, mut duplicates) = (Map::new(), Vec::new());
+        while let Some(name) = fields.next_key::<String>()? {
+            let Spanned { value: field, referenced, .. } = fields.next_value::<Spanned<Document>>()?;
+            duplicates.extend(field.duplicates);
+            match object.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(field.value);
+                }
+                Entry::Occupied(mut entry) => {
+                    let (line, name) = (referenced.line(), entry.key());
+                    duplicates.push(format!("line {line}: key {name:?} already set in map"));
+                    entry.insert(field.value);
+                }
+            }
+        }
+        duplicates.truncate(DUPLICATES_LIMIT);
+        Ok(Document { value: object.into(), duplicates })
+    }
+}
+
+/// Returns the duplicate fields of a body as the errors of a strict decoder, which reports all those of YAML as one.
+pub fn strict_errors(duplicates: Vec<String>) -> Vec<String> {
+    if duplicates.first().is_some_and(|first| first.starts_with("line ")) {
+        vec![format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "))]
+    } else {
+        duplicates
     }
 }
 
@@ -438,9 +540,15 @@ mod tests {
 
     #[test]
     fn duplicates_in_yaml() {
-        let decoded = yaml(b"a: 1\nb: 2\na: 3\n").unwrap();
-        assert_eq!(decoded.value, json!({"a": 3, "b": 2}));
-        assert!(decoded.duplicates[0].contains("duplicate"), "{:?}", decoded.duplicates);
+        let decoded = yaml(b"a: 1\nb:\n- c: 1\n  c:\n    d: 2\na: {e: 1, e: 2}\n").unwrap();
+        assert_eq!(decoded.value, json!({"a": {"e": 2}, "b": [{"c": {"d": 2}}]}));
+        let key = |line: u32, key: &str| format!("line {line}: key \"{key}\" already set in map");
+        let expect = [key(5, "c"), key(6, "e"), key(6, "a")];
+        assert_eq!(decoded.duplicates, expect, "the line is that of the value");
+        let expect = format!("yaml: unmarshal errors:\n  {}", expect.join("\n  "));
+        assert_eq!(strict_errors(decoded.duplicates), [expect]);
+        assert_eq!(yaml(b"{\"a\": 1, \"a\": 2}").unwrap().duplicates, [key(1, "a")], "JSON, too");
+        assert_eq!(strict_errors(vec!["duplicate field \"a\"".into()]), ["duplicate field \"a\""]);
     }
 
     #[test]

@@ -28,10 +28,12 @@ pub(crate) fn is_storage_version(resource: &Resource) -> bool {
 }
 
 /// Returns whether a stored object can be served without conversion. Objects of a custom kind keep the storage version
-/// in which they were written.
+/// and the form in which they were written, although the schema may have changed.
 pub(crate) fn is_served_form(resource: &Resource, stored: &Stored) -> bool {
     let written_in = stored.api_version().split_once('/').unwrap_or(("", stored.api_version()));
-    is_stored_form(resource) && written_in == (&*resource.group, &*resource.version)
+    is_stored_form(resource)
+        && written_in == (&*resource.group, &*resource.version)
+        && resource.versions.as_ref().is_none_or(|versions| versions.have_written(stored))
 }
 
 /// Converts stored objects of a custom kind to the version of the resource, preserving their order. Other objects are

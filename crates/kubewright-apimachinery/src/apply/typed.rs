@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::fields::{FieldSet, PathElement};
 use crate::{
     go_format,
-    schema::{ANYTHING, Kind, List, Node, Schema},
+    schema::{ANYTHING, Additional, Kind, List, Node, Schema},
 };
 
 /// A position in an object: its schema, and whether it is the root or its metadata, where only the server sets some
@@ -105,6 +105,9 @@ impl<'a> Cursor<'a> {
     fn lookup(self, name: &str) -> Option<(Self, bool)> {
         let schema = self.node.schema();
         if self.place == Place::Inside && !schema.embedded_resource {
+            if is_untyped(schema) {
+                return Some((Self::inside(Node::new(&ANYTHING, self.node.definitions())), false));
+            }
             return self.node.field(name).map(|node| (Self::inside(node), schema.properties.contains_key(name)));
         }
         let node = self.node.resource_field(name)?;
@@ -216,6 +219,15 @@ impl<'a> Cursor<'a> {
         set.set_owned(self.place == Place::Inside);
         set
     }
+}
+
+/// Returns whether a schema says of an object that it is one, and nothing about what is in it. What is in it is owned
+/// according to its own structure, although such fields of a custom kind are pruned.
+fn is_untyped(schema: &Schema) -> bool {
+    schema.kind == Some(Kind::Object)
+        && schema.properties.is_empty()
+        && matches!(schema.additional, Additional::Unspecified)
+        && schema.reference.is_none()
 }
 
 /// Returns the error about a value whose type the schema doesn't allow, in the words of Kubernetes' library, which shows

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value, json};
 
-use super::{Additional, Limits, List, Rule, Schema};
+use super::{Additional, Kind, Limits, List, OBJECT_META, Rule, Schema};
 
 /// Returns the schema in OpenAPI v3, as an entry of `components.schemas` or a part of one.
 pub fn openapi_v3(schema: &Schema) -> Value {
@@ -12,8 +12,13 @@ pub fn openapi_v3(schema: &Schema) -> Value {
 /// Returns the schema in OpenAPI v2, as an entry of `definitions` or a part of one.
 ///
 /// Constraints that v2 can't express are omitted, so that clients accept everything that the server accepts:
-/// combinations, defaults, and the structure of values that may be null or have unknown fields.
+/// combinations, defaults, and the structure and types of values that may be null or have unknown fields. Of a kind with unknown
+/// fields, nothing is left but its name.
 pub fn openapi_v2(schema: &Schema) -> Value {
+    if schema.preserve_unknown && !schema.group_version_kind.is_empty() {
+        let group_version_kind = schema.group_version_kind.clone();
+        return Dialect::V2.schema(&Schema { kind: Some(Kind::Object), group_version_kind, ..Schema::default() });
+    }
     Dialect::V2.schema(schema)
 }
 
@@ -36,12 +41,15 @@ impl Dialect {
         }
         let is_v3 = self == Self::V3;
         out.put("title", schema.title.as_deref().map(Value::from));
-        if is_v3 || !schema.nullable {
+        if is_v3 || !is_untyped(schema) {
             out.put("type", schema.kind.map(|kind| kind.as_str().into()));
         }
         out.put("format", schema.format.as_deref().map(Value::from));
         if is_v3 || !(schema.nullable || schema.preserve_unknown) {
             self.structure(schema, &mut out);
+        }
+        if schema.embedded_resource && (is_v3 || !schema.preserve_unknown) {
+            self.embed(&mut out);
         }
         if is_v3 {
             out.flag("nullable", schema.nullable);
@@ -49,11 +57,16 @@ impl Dialect {
                 (!schemas.is_empty()).then(|| schemas.iter().map(|schema| self.schema(schema)).collect())
             };
             out.put("allOf", list(&schema.logic.all_of));
-            out.put("anyOf", list(&schema.logic.any_of));
+            let either = schema.int_or_string && schema.logic.any_of.is_empty();
+            let either = either.then(|| json!([{"type": "integer"}, {"type": "string"}]));
+            out.put("anyOf", either.or_else(|| list(&schema.logic.any_of)));
             out.put("oneOf", list(&schema.logic.one_of));
             out.put("not", schema.logic.not.as_deref().map(|schema| self.schema(schema)));
         }
-        out.texts("required", self.required(schema));
+        let embedded = is_v3 && schema.embedded_resource;
+        let own = self.required(schema).map(String::as_str);
+        let missing = ["kind", "apiVersion"].into_iter().filter(|name| !schema.required.iter().any(|own| own == name));
+        out.texts("required", own.chain(missing.filter(|_| embedded)));
         out.put("example", schema.example.clone());
         limits(&schema.limits, &mut out);
         extensions(schema, &mut out);
@@ -76,6 +89,14 @@ impl Dialect {
         Value::Object(out.0)
     }
 
+    /// Adds the fields that each object in a field has.
+    fn embed(self, out: &mut Out) {
+        let fields = out.0.entry("properties").or_insert_with(|| json!({}));
+        fields["apiVersion"] = json!({"type": "string"});
+        fields["kind"] = json!({"type": "string"});
+        fields["metadata"] = self.reference(OBJECT_META, Out(Map::new()));
+    }
+
     fn structure(self, schema: &Schema, out: &mut Out) {
         if !schema.properties.is_empty() {
             let fields = schema.properties.iter().map(|(name, schema)| (name.clone(), self.schema(schema)));
@@ -89,11 +110,21 @@ impl Dialect {
         out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
     }
 
-    /// Returns the required fields. v2 clients don't see defaults, so they must not require a field with a default.
+    /// Returns the required fields. v2 clients know neither defaults nor null, so they must not require a field that has a default or may
+    /// be null.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
-        let has_default = |field: &String| schema.properties.get(field).is_some_and(|field| field.default.is_some());
-        schema.required.iter().filter(move |field| self == Self::V3 || !has_default(field))
+        let may_miss = |field: &Schema| field.default.is_some() || field.nullable;
+        let may_miss = move |field: &String| schema.properties.get(field).is_some_and(may_miss);
+        schema.required.iter().filter(move |field| self == Self::V3 || !may_miss(field))
     }
+}
+
+/// Returns whether v2 clients must not know the type of a value: it may be null, an object with unknown fields, or a list
+/// without a schema of its items, which they can't read.
+fn is_untyped(schema: &Schema) -> bool {
+    schema.nullable
+        || schema.preserve_unknown && matches!(schema.kind, Some(Kind::Object | Kind::Array))
+        || schema.kind == Some(Kind::Array) && schema.items.is_none()
 }
 
 /// The members of a document, without absent ones.
@@ -110,8 +141,8 @@ impl Out {
         self.put(name, set.then_some(Value::Bool(true)));
     }
 
-    fn texts<'a>(&mut self, name: &str, texts: impl IntoIterator<Item = &'a String>) {
-        let texts: Vec<Value> = texts.into_iter().map(|text| text.as_str().into()).collect();
+    fn texts<'a>(&mut self, name: &str, texts: impl IntoIterator<Item = &'a str>) {
+        let texts: Vec<Value> = texts.into_iter().map(Into::into).collect();
         self.put(name, (!texts.is_empty()).then_some(texts.into()));
     }
 }
@@ -153,7 +184,7 @@ fn extensions(schema: &Schema, out: &mut Out) {
         List::Set => out.put("x-kubernetes-list-type", Some("set".into())),
         List::Map(keys) => {
             out.put("x-kubernetes-list-type", Some("map".into()));
-            out.texts("x-kubernetes-list-map-keys", keys);
+            out.texts("x-kubernetes-list-map-keys", keys.iter().map(String::as_str));
         }
     }
     out.put("x-kubernetes-map-type", schema.atomic_map.map(|atomic| if atomic { "atomic" } else { "granular" }.into()));
@@ -229,7 +260,9 @@ mod tests {
                     "maxProperties": 2},
                 "x": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                 "e": {"type": "object", "x-kubernetes-embedded-resource": true,
-                    "x-kubernetes-preserve-unknown-fields": true},
+                    "x-kubernetes-preserve-unknown-fields": true, "required": ["kind", "apiVersion"],
+                    "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"},
+                        "metadata": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}}},
                 "c": {"oneOf": [{"required": ["a"]}], "allOf": [{"minimum": 1}, {"maximum": 2}], "not": {"enum": [1]}},
                 "f": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
                 "g": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"},
@@ -259,5 +292,28 @@ mod tests {
             json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
             json!({"x-kubernetes-int-or-string": true}),
         );
+        let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        check(free.clone(), free, json!({"x-kubernetes-preserve-unknown-fields": true}));
+        check(json!({"type": "array"}), json!({"type": "array"}), json!({}));
+        let nullable =
+            json!({"type": "object", "properties": {"a": {"type": "string", "nullable": true}}, "required": ["a"]});
+        check(nullable.clone(), nullable, json!({"type": "object", "properties": {"a": {}}}));
+        let kinds = json!([{"group": "g", "version": "v1", "kind": "K"}]);
+        let root = json!({"type": "object", "description": "d", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"a": {"type": "string"}}, "x-kubernetes-group-version-kind": kinds});
+        check(root.clone(), root, json!({"type": "object", "x-kubernetes-group-version-kind": kinds}));
+    }
+
+    #[test]
+    fn what_kubernetes_adds() {
+        let schema = from_openapi(&json!({"x-kubernetes-int-or-string": true}));
+        let either = json!([{"type": "integer"}, {"type": "string"}]);
+        assert_eq!(openapi_v3(&schema), json!({"anyOf": either, "x-kubernetes-int-or-string": true}));
+        let schema =
+            from_openapi(&json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]}));
+        let added = openapi_v3(&schema);
+        assert_eq!(added["required"], json!(["kind", "apiVersion"]));
+        let names = added["properties"].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(names, ["apiVersion", "kind", "metadata"]);
     }
 }

@@ -14,7 +14,7 @@ fn schema_document() -> impl Strategy<Value = Value> {
         Just(json!({"type": "string", "enum": ["a", "b"]})),
         Just(json!({"type": "integer", "minimum": 0, "default": 1})),
         Just(json!({"type": "boolean", "nullable": true})),
-        Just(json!({"x-kubernetes-int-or-string": true})),
+        Just(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
         Just(json!({"x-kubernetes-preserve-unknown-fields": true})),
         Just(json!({"type": "object", "additionalProperties": {"type": "integer", "default": 1}})),
     ];

@@ -22,6 +22,8 @@ pub(crate) struct Definition {
     pub(crate) kind: Arc<str>,
     /// The schemas of all versions, served or not, by `apiVersion`.
     pub(crate) schemas: BTreeMap<String, Arc<ResourceSchema>>,
+    /// The revision of the CRD. Later objects were written with these schemas.
+    pub(crate) revision: u64,
     /// The conversion webhook. Without one, a conversion sets `apiVersion` and prunes fields that the version doesn't
     /// have.
     pub(crate) webhook: Option<Webhook>,
@@ -36,7 +38,7 @@ pub struct Versions {
 
 impl fmt::Debug for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { kind, schemas, webhook } = &self.definition;
+        let Definition { kind, schemas, revision: _, webhook } = &self.definition;
         let versions: Vec<_> = schemas.keys().collect();
         f.debug_struct("Versions").field("kind", kind).field("versions", &versions).field("webhook", webhook).finish()
     }
@@ -57,8 +59,14 @@ impl Versions {
         self.definition.schemas.get(api_version)
     }
 
-    /// Converts stored objects, each with its revision. As in Kubernetes, they get the defaults of the version in which
-    /// they are stored.
+    /// Returns whether an object was written with the present schemas. Others may lack defaults, or have fields that are pruned.
+    pub(crate) fn have_written(&self, stored: &Stored) -> bool {
+        // The object of a dry run has no revision.
+        stored.revision() > self.definition.revision || stored.revision() == 0
+    }
+
+    /// Converts stored objects, each with its revision. As in Kubernetes, they are pruned and get the defaults of the version in
+    /// which they are stored.
     pub(crate) async fn load(
         &self,
         client: &WebhookClient,
@@ -78,7 +86,8 @@ impl Versions {
         }
         let values = self.convert(client, values, to).await?;
         for (index, value) in unknown.into_iter().zip(values) {
-            let stored = Arc::new(objects[index].with_value(value));
+            let present = &objects[index];
+            let stored = if *present.value() == value { present.clone() } else { Arc::new(present.with_value(value)) };
             self.cache(&stored, to);
             converted[index] = Some(stored);
         }

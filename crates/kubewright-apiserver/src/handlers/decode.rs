@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::protobuf;
 
+/// The media type of an applied configuration.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
+
 /// The maximum size of a body in bytes, as in Kubernetes.
 pub(crate) const MAX_BODY: usize = 3 << 20;
 

@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue, Method, header, request::Parts};
 use http_body::Body as _;
 
 use super::{
+    decode,
     query::Query,
     route::{Route, Target},
 };
@@ -148,7 +149,7 @@ fn labels(parts: &Parts, route: &Route) -> Option<Labels> {
         _ if namespace.is_empty() => "cluster",
         _ => "namespace",
     };
-    let apply = || parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/apply-patch+yaml");
+    let apply = || parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == decode::APPLY);
     let verb = match method {
         _ if LONG_RUNNING.contains(&subresource) => "CONNECT",
         "GET" if *watch || (subresource.is_empty() && query.flag("watch") == Some(true)) => "WATCH",

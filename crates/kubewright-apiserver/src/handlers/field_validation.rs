@@ -1,7 +1,7 @@
 //! Unknown and duplicate fields of bodies, which strict field validation refuses, and of which clients are warned otherwise
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>).
 
-use kubewright_apimachinery::document_order;
+use kubewright_apimachinery::{decode, document_order};
 
 use super::query::FieldValidation;
 
@@ -26,6 +26,9 @@ pub(super) fn validate(
     let problems = match text {
         Some(text) => in_document(unknown.iter().map(message).collect(), duplicates, unknown, text),
         // The text is parsed, and its duplicate fields are found, before it becomes an object of its type.
+        None if validation == FieldValidation::Strict => {
+            decode::strict_errors(duplicates).into_iter().chain(unknown.iter().map(message)).collect()
+        }
         None => duplicates.into_iter().chain(unknown.iter().map(message)).collect(),
     };
     if validation == FieldValidation::Strict && !problems.is_empty() {

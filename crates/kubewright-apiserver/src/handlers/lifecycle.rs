@@ -48,7 +48,11 @@ impl Call {
         let Decoded { value: mut object, duplicates } = decoded;
         self.check_kind(&mut object)?;
         let text = self.json_text();
-        let unknown = decoding::decode(&self.resource, &mut object, text)?;
+        let mut unknown = decoding::decode(&self.resource, &mut object, text)?;
+        // What an applied configuration may not contain is refused when its fields get their owners.
+        if decode::media_type(&self.parts.headers) == decode::APPLY {
+            unknown.clear();
+        }
         meta::edit(&mut object, |_| {});
         self.check_name_and_namespace(&mut object)?;
         // A custom object is parsed before it is pruned.

@@ -15,7 +15,7 @@ use super::{
     decode::{self, Decoded},
     edit::{Edited, PartEdit},
     part::Part,
-    query::WriteOptions,
+    query::{FieldValidation, WriteOptions},
     touched,
 };
 use crate::{
@@ -39,7 +39,7 @@ impl PatchType {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
+            decode::APPLY => Ok(Self::Apply),
             _ if custom => Err(decode::unsupported(CUSTOM)),
             // The router refuses these, not the handler.
             _ => Err(Status::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
@@ -126,6 +126,14 @@ impl Patch {
         let mut decoded = kind.decode(&call.body)?;
         if kind == PatchType::Json {
             decoded.duplicates.iter_mut().for_each(|duplicate| duplicate.insert_str(0, "json patch "));
+        }
+        if kind == PatchType::Apply
+            && options.field_validation == FieldValidation::Strict
+            && !decoded.duplicates.is_empty()
+        {
+            let why = machinery::strict_errors(decoded.duplicates).join(", ");
+            let message = format!("error strict decoding YAML: error converting YAML to JSON: {why}");
+            return Err(Status::bad_request(message));
         }
         let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })

@@ -63,6 +63,38 @@ fn widget(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(kind).unwrap()
 }
 
+/// An object that was written before a change of the schema is pruned and gets the defaults when it is read.
+#[tokio::test]
+async fn objects_follow_the_schema_when_they_are_read() {
+    let (_, client) = start();
+    let definitions = define(&client, json!([version("v1", true)])).await;
+    let widgets = widgets(&client, "v1");
+    let old = widgets.create(&PostParams::default(), &widget("old", &json!({"replicas": 1}))).await.unwrap();
+    let mut changed = version("v1", true);
+    let fields = &mut changed["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    fields["size"] = json!({"type": "string", "default": "small"});
+    fields.as_object_mut().unwrap().remove("color");
+    changed.as_object_mut().unwrap().remove("selectableFields");
+    let patch = Patch::Merge(json!({"spec": {"versions": [changed]}}));
+    definitions.patch("widgets.example.com", &PatchParams::default(), &patch).await.unwrap();
+    let expect = json!({"spec": {"replicas": 1, "size": "small"}});
+    let read = widgets.get("old").await.unwrap();
+    assert_eq!((&read.data, read.metadata.resource_version), (&expect, old.metadata.resource_version), "not written");
+    assert_eq!(widgets.list(&ListParams::default()).await.unwrap().items[0].data, expect);
+    let mut events = std::pin::pin!(widgets.watch(&WatchParams::default(), "0").await.unwrap());
+    let Some(kube::api::WatchEvent::Added(seen)) = events.try_next().await.unwrap() else { panic!("no object") };
+    assert_eq!(seen.data, expect);
+    let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    let patched = widgets.patch("old", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(patched.data, json!({"spec": {"replicas": 2, "size": "small"}}));
+    // What is stored stays when the default goes.
+    let fields = json!({"size": {"type": "string"}, "replicas": {"type": "integer"}});
+    changed["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = fields;
+    let patch = Patch::Merge(json!({"spec": {"versions": [changed]}}));
+    definitions.patch("widgets.example.com", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(widgets.get("old").await.unwrap().data, json!({"spec": {"replicas": 2, "size": "small"}}));
+}
+
 #[tokio::test]
 async fn custom_objects_are_created_updated_and_deleted() {
     let (api, client) = start();

@@ -63,6 +63,7 @@ fn versions(definition: &Value) -> Versions {
     Versions::new(Definition {
         kind: kind.into(),
         schemas: list(definition, "/spec/versions").iter().map(schema).collect(),
+        revision: text(definition, "/metadata/resourceVersion").parse().unwrap_or(0),
         webhook: (text(conversion, "/strategy") == "Webhook").then(|| Webhook::new(&conversion["webhook"])),
     })
 }
