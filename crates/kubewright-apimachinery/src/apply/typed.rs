@@ -45,23 +45,28 @@ pub(crate) struct Items<'a> {
 /// A violation of the schema by an applied configuration, with its path.
 #[derive(Debug)]
 pub(crate) struct SchemaError {
-    path: String,
-    why: String,
+    /// The paths and the reasons.
+    errors: Vec<(String, String)>,
 }
 
 impl std::fmt::Display for SchemaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.path, self.why)
+        if let [(path, why)] = self.errors.as_slice() {
+            return write!(f, "{path}: {why}");
+        }
+        f.write_str("errors:")?;
+        self.errors.iter().try_for_each(|(path, why)| write!(f, "\n  {path}: {why}"))
     }
 }
 
 impl SchemaError {
     fn new(why: impl Into<String>) -> Self {
-        Self { path: String::new(), why: why.into() }
+        Self { errors: vec![(String::new(), why.into())] }
     }
 
-    fn below(self, element: &PathElement) -> Self {
-        Self { path: format!("{element}{}", self.path), ..self }
+    fn below(mut self, element: &PathElement) -> Self {
+        self.errors.iter_mut().for_each(|(path, _)| path.insert_str(0, &element.to_string()));
+        self
     }
 }
 
@@ -186,21 +191,25 @@ impl<'a> Cursor<'a> {
     /// it isn't owned itself. Entries of a map and items of a list are owned themselves.
     fn claimed_fields(self, map: &Map<String, Value>) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
-        for (name, value) in map {
-            if !self.tracks(name) {
-                continue;
-            }
+        let mut errors = Vec::new();
+        for (name, value) in map.iter().filter(|(name, _)| self.tracks(name)) {
             let element = PathElement::field(name);
             let Some((below, named)) = self.lookup(name) else {
-                return Err(SchemaError::new("field not declared in schema").below(&element));
+                // Kubernetes' library looks no further.
+                errors.extend(SchemaError::new("field not declared in schema").below(&element).errors);
+                break;
             };
-            let mut child = below.claimed(value).map_err(|error| error.below(&element))?;
-            if !named {
-                child.set_owned(true);
+            match below.claimed(value) {
+                Ok(mut child) => {
+                    if !named {
+                        child.set_owned(true);
+                    }
+                    set.push(element, child);
+                }
+                Err(error) => errors.extend(error.below(&element).errors),
             }
-            set.push(element, child);
         }
-        Ok(set.sorted())
+        if errors.is_empty() { Ok(set.sorted()) } else { Err(SchemaError { errors }) }
     }
 
     /// Returns the fields that the creation of `value` creates: the value itself, and everything in it.

@@ -127,16 +127,18 @@ impl Patch {
         if kind == PatchType::Json {
             decoded.duplicates.iter_mut().for_each(|duplicate| duplicate.insert_str(0, "json patch "));
         }
-        if kind == PatchType::Apply
-            && options.field_validation == FieldValidation::Strict
-            && !decoded.duplicates.is_empty()
-        {
-            let why = machinery::strict_errors(decoded.duplicates).join(", ");
-            let message = format!("error strict decoding YAML: error converting YAML to JSON: {why}");
-            return Err(Status::bad_request(message));
-        }
         let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })
+    }
+
+    /// Refuses duplicate fields of a configuration, in strict validation. Kubernetes does so when it has been applied.
+    fn check_duplicates(&self) -> Result<(), Status> {
+        let strict = self.kind == PatchType::Apply && self.options.field_validation == FieldValidation::Strict;
+        if !strict || self.decoded.duplicates.is_empty() {
+            return Ok(());
+        }
+        let why = machinery::strict_errors(self.decoded.duplicates.clone()).join(", ");
+        Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")))
     }
 
     /// Returns the error for a patch whose result isn't an object of the kind.
@@ -193,6 +195,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     }
     let desired = |served: &Value| {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
+        patch.check_duplicates()?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
         let received = call.receive(decoded, patch.options.field_validation);
         received.map_err(|status| patch.refused(&call.resource, &manager, served, &call.resource.kind, status))
@@ -207,6 +210,7 @@ async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<
     call.authorize("create")?;
     let uid = meta::text(&patch.decoded.value, "uid");
     let object = manager.apply(&call.resource, None, &patch.decoded.value)?;
+    patch.check_duplicates()?;
     if !uid.is_empty() {
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&call.resource.group, &call.resource.plural, &call.name, &why));

@@ -137,8 +137,31 @@ async fn fields_are_reported_in_the_order_of_the_document() {
     let body = "zeta: 1\nmetadata:\n  name: m\n  name: m\nalpha: 1\n";
     let yaml = message(&api, &strict(&format!("{CORE}/configmaps")), &[YAML], body).await;
     let (_, problems) = yaml.split_once("strict decoding error: ").unwrap();
-    assert!(problems.starts_with("yaml: "), "{problems}");
-    assert!(problems.ends_with(r#"unknown field "alpha", unknown field "zeta""#), "{problems}");
+    let expect = "yaml: unmarshal errors:\n  line 4: key \"name\" already set in map, unknown field \"alpha\", unknown field \"zeta\"";
+    assert_eq!(problems, expect);
+    let warned = send(&api, &format!("POST {CORE}/configmaps"), &[YAML], body).await.expect_code(201);
+    assert_eq!(warnings(&warned)[0], r#""line 4: key 'name' already set in map""#);
+}
+
+/// Its duplicate fields are found when it has been applied, and it has no other unknown fields.
+#[tokio::test]
+async fn duplicate_fields_of_an_applied_configuration_are_those_of_yaml() {
+    const APPLY: &str = "Content-Type: application/apply-patch+yaml";
+    let api = start().await;
+    let line = |validation: &str| format!("PATCH {CORE}/configmaps/m?fieldManager=me&fieldValidation={validation}");
+    let config = |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {data}\n");
+    let twice = config("{a: \"1\", a: \"2\"}");
+    let expect = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  \
+                  line 4: key \"a\" already set in map";
+    // The object doesn't exist, and then it does.
+    for _ in 0..2 {
+        assert_eq!(message(&api, &line("Strict"), &[APPLY], &twice).await, expect);
+        let warned = send(&api, &line("Warn"), &[APPLY], twice.clone()).await;
+        assert_eq!(warnings(&warned), [r#""line 4: key 'a' already set in map""#]);
+        assert_eq!(warned.json()["data"], json!({"a": "2"}));
+    }
+    let refused = message(&api, &line("Strict"), &[APPLY], &format!("{twice}more: 1\n")).await;
+    assert!(refused.ends_with(".more: field not declared in schema"), "{refused}");
 }
 
 #[tokio::test]

@@ -227,7 +227,7 @@ impl Simulation {
         let mut machine = resumed(pod, now);
         let main = (0..machine.containers.len()).filter(|index| machine.containers[*index].role == Role::Main);
         for index in main.collect::<Vec<_>>() {
-            machine.ended(index, code, now);
+            machine.ended(index, code, None, now);
         }
         settle(&mut machine, now);
         Ok(self.write(&value, &machine.status(now.wall)).await?)
@@ -306,7 +306,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                 Effect::Kill(index) => (index, 137),
                 Effect::Event(_) | Effect::Probe(..) | Effect::Remove => continue,
             };
-            machine.ended(index, code, now);
+            machine.ended(index, code, None, now);
             moved = true;
         }
         if !moved {

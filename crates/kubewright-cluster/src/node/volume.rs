@@ -268,7 +268,7 @@ pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf>
 }
 
 /// Returns a relative path without `..` components.
-fn inside(path: &str) -> PathBuf {
+pub(crate) fn inside(path: &str) -> PathBuf {
     Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 

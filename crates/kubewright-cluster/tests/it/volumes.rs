@@ -122,6 +122,37 @@ async fn services_are_found_by_name() {
     cluster.shutdown().await;
 }
 
+/// A message is a file at a path of the container, also in one of its volumes, or the end of the log.
+#[tokio::test]
+async fn containers_leave_messages_when_they_end() {
+    let cluster = running().await;
+    let ended = async |name: &str, command: &str, more: Value| {
+        let mut main = container("main", command, json!([{"name": "shared", "mountPath": "/shared"}]));
+        main.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spec = json!({"containers": [main], "volumes": [{"name": "shared", "emptyDir": {}}]});
+        create(&cluster, &pod(name, "", spec)).await;
+        let pod = until(&cluster, name, |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+        let statuses = pod.status.and_then(|status| status.container_statuses).expect("statuses");
+        statuses[0].state.as_ref().and_then(|state| state.terminated.clone()).expect("ended").message
+    };
+    let own = "printf done > $KUBEWRIGHT_ROOT/dev/termination-log";
+    assert_eq!(ended("own", own, json!({})).await.as_deref(), Some("done"));
+    assert_eq!(ended("silent", "echo text", json!({})).await, None);
+    let from_log = json!({"terminationMessagePolicy": "FallbackToLogsOnError"});
+    let failing = "seq 100; exit 1";
+    let text = ended("failing", failing, from_log.clone()).await.expect("a message");
+    assert_eq!((text.lines().next(), text.lines().count()), (Some("21"), 80));
+    assert_eq!(ended("succeeding", "seq 100", from_log).await, None);
+    if has_mount_namespaces(&cluster).await {
+        let usual = "test -c /dev/null && test -e /dev/stdout && printf usual > /dev/termination-log";
+        assert_eq!(ended("usual", usual, json!({})).await.as_deref(), Some("usual"));
+        let path = json!({"terminationMessagePath": "/shared/end"});
+        assert_eq!(ended("shared", "printf there > /shared/end", path).await.as_deref(), Some("there"));
+        assert!(!std::path::Path::new("/dev/termination-log").exists(), "nothing is created on the host");
+    }
+    cluster.shutdown().await;
+}
+
 #[tokio::test]
 async fn files_follow_changes() {
     let cluster = running().await;

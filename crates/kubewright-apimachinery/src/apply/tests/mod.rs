@@ -514,6 +514,12 @@ fn configurations_that_violate_the_schema_are_refused() {
         (json!({"spec": {"repliicas": 1}}), ".spec.repliicas: field not declared in schema"),
         (json!({"metadata": {"label": {}}}), ".metadata.label: field not declared in schema"),
         (
+            json!({"spec": {"containers": 1, "repliicas": 1, "replicas": "a"}, "metadata": {"label": {}}}),
+            "errors:\n  .metadata.label: field not declared in schema\n  \
+             .spec.containers: expected list, got &{1}\n  .spec.replicas: expected numeric (int or float), got string\n  \
+             .spec.repliicas: field not declared in schema",
+        ),
+        (
             json!({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
             r#".spec.containers: duplicate entries for key [name="a"]"#,
         ),

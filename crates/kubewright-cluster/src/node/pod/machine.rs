@@ -286,15 +286,15 @@ impl Machine {
         record.state = State::Waiting(Waiting { until, reason, message, then });
     }
 
-    /// Records that a process has ended.
-    pub(crate) fn ended(&mut self, index: usize, code: i32, now: Moment) {
+    /// Records that a process has ended, with the message that it has left.
+    pub(crate) fn ended(&mut self, index: usize, code: i32, message: Option<String>, now: Moment) {
         let State::Running(running) = &self.containers[index].state else { return };
         let replaced = running.replaced;
         let ended = Terminated {
             id: running.id.clone(),
             code,
             reason: if code == 0 { "Completed" } else { "Error" },
-            message: None,
+            message,
             started: running.since,
             finished: now.wall,
         };

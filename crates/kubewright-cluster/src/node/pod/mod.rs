@@ -11,6 +11,7 @@ mod resume;
 pub(crate) mod run;
 mod spec;
 pub(crate) mod status;
+mod termination;
 mod volumes;
 pub(crate) mod worker;
 

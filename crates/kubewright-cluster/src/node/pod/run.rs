@@ -15,6 +15,7 @@ use super::{
     machine::{Event, StartFailure},
     probe::{ProbeResult, ProbeType},
     prober::Prober,
+    termination::TerminationMessage,
     volumes::{ContainerVolumes, fetch, view},
 };
 use crate::node::{
@@ -40,8 +41,8 @@ pub(crate) enum ContainerEvent {
     Started(usize, String, Arc<Process>, Arc<Prober>),
     /// The process could not be started.
     Refused(usize, StartFailure),
-    /// The process has ended with this exit code.
-    Ended(usize, i32),
+    /// The process has ended with this exit code, and a message.
+    Ended(usize, i32, Option<String>),
     /// A probe has a result, for the run with this ID.
     Probed(usize, String, ProbeType, ProbeResult),
     /// An event to record about the pod.
@@ -72,10 +73,11 @@ pub(crate) async fn run_container(
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
-    let (mut line, volumes) = match prepare(&host, &pod, &address, &container, run, changes).await {
-        Ok(prepared) => prepared,
-        Err(why) => return tell(ContainerEvent::Refused(index, why)),
-    };
+    let Prepared { mut line, volumes, termination } =
+        match prepare(&host, &pod, &address, &container, run, changes).await {
+            Ok(prepared) => prepared,
+            Err(why) => return tell(ContainerEvent::Refused(index, why)),
+        };
     let tty = container.tty == Some(true);
     if tty {
         line.use_terminal();
@@ -145,7 +147,8 @@ pub(crate) async fn run_container(
         }
     };
     log.end();
-    tell(ContainerEvent::Ended(index, code));
+    let message = termination.read(code, &log).await;
+    tell(ContainerEvent::Ended(index, code, message));
 }
 
 /// Returns the event of a failed hook.
@@ -186,7 +189,16 @@ async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) 
     }
 }
 
-/// Returns the command to execute, and the volumes, which follow changes while it runs.
+/// What a run of a container needs.
+struct Prepared {
+    /// The command to execute.
+    line: CommandLine,
+    /// The volumes, which follow changes while it runs.
+    volumes: ContainerVolumes,
+    termination: TerminationMessage,
+}
+
+/// Prepares a run of a container.
 async fn prepare(
     host: &NodeContext,
     pod: &Pod,
@@ -194,7 +206,7 @@ async fn prepare(
     container: &Container,
     run: i32,
     changes: watch::Receiver<Arc<Pod>>,
-) -> Result<(CommandLine, ContainerVolumes), StartFailure> {
+) -> Result<Prepared, StartFailure> {
     let image = container.image.as_deref().unwrap_or_default();
     let program = host.images.find(image).map_err(|error| match error {
         ImageError::Invalid(_) => StartFailure::InvalidImage(error.to_string()),
@@ -221,11 +233,15 @@ async fn prepare(
     let environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
     let mut mounts = volumes.mount(host, &environment, &root)?;
-    if !mounts.iter().any(|mount| mount.path == std::path::Path::new(hosts::PLACE)) {
-        let source = host.hosts.add(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), pod, address);
-        let source =
-            source.map_err(|error| StartFailure::Config(format!("failed to write the hosts file: {error}")))?;
-        mounts.push(Mount { path: hosts::PLACE.into(), source, read_only: false });
+    let pod_directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
+    let failed = |what: &str, error: io::Error| StartFailure::Config(format!("failed to write {what}: {error}"));
+    let termination = TerminationMessage::create(&pod_directory, &root, container);
+    let (termination, message) = termination.map_err(|error| failed("the file of the termination message", error))?;
+    let source = host.hosts.add(&pod_directory, pod, address).map_err(|error| failed("the hosts file", error))?;
+    for own in [Mount { path: hosts::PLACE.into(), source, read_only: false }, message] {
+        if !mounts.iter().any(|mount| mount.path == own.path) {
+            mounts.push(own);
+        }
     }
     let own = container.working_dir.as_deref().map(std::path::Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
@@ -237,7 +253,8 @@ async fn prepare(
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    Ok((CommandLine { argv, environment, directory: directory.work, view }, volumes))
+    let line = CommandLine { argv, environment, directory: directory.work, view };
+    Ok(Prepared { line, volumes, termination })
 }
 
 /// Returns the names that an image's own arguments may refer to, with their values.

@@ -40,7 +40,7 @@ impl Bench {
     }
 
     fn ended(&mut self, index: usize, code: i32) {
-        self.machine.ended(index, code, moment(self.seconds));
+        self.machine.ended(index, code, None, moment(self.seconds));
     }
 
     fn refused(&mut self, index: usize, why: StartFailure) {

@@ -156,9 +156,9 @@ impl Worker {
                 self.machine.started(index, id, now);
             }
             ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
-            ContainerEvent::Ended(index, code) => {
+            ContainerEvent::Ended(index, code, message) => {
                 self.processes.remove(&index);
-                self.machine.ended(index, code, now);
+                self.machine.ended(index, code, message, now);
             }
             ContainerEvent::Probed(index, id, probe_type, outcome) => {
                 self.machine.probed(index, &id, probe_type, outcome, now)
