@@ -63,14 +63,18 @@ const FILES: &[(&str, &str)] = &templates![
 
 /// Files that often exist already. Existing ones are left unchanged.
 const OPTIONAL_FILES: &[(&str, &str)] = &templates![
+    ".cargo/config.toml" from "cargo_config.toml",
     ".gitattributes" from "gitattributes",
     ".gitignore" from "gitignore",
     "AGENTS.md" from "AGENTS.md",
     "README.md" from "README.md",
 ];
 
-/// The cargo configuration that uses a checkout of Kubewright instead of the published crates.
-const SDK: [&str; 8] = [
+/// The cargo configuration. It has the profile of release builds, because cargo ignores that of a package in a workspace.
+const CARGO: &str = ".cargo/config.toml";
+
+/// What uses a checkout of Kubewright instead of the published crates, in the cargo configuration.
+const SDK: [&str; 9] = [
     "# Uses a checkout of Kubewright instead of the published crates.\n",
     "[patch.crates-io]\n",
     "kubewright = { path = \"SDK/crates/kubewright\" }\n",
@@ -79,6 +83,7 @@ const SDK: [&str; 8] = [
     "[profile.dev.package.\"*\"]\n",
     "debug = false\n",
     "incremental = false\n",
+    "\n",
 ];
 
 /// A failure to create a project.
@@ -168,10 +173,15 @@ impl Init {
             templates.create(path, template)?;
         }
         for (path, template) in OPTIONAL_FILES {
-            templates.create_if_missing(path, template)?;
-        }
-        if let Some(sdk) = &self.sdk {
-            plan.create(".cargo/config.toml", SDK.map(|line| line.replace("SDK", sdk)).concat());
+            match &self.sdk {
+                Some(sdk) if *path == CARGO => {
+                    let lines = SDK.map(|line| line.replace("SDK", sdk)).concat();
+                    templates.create(path, &format!("{lines}{template}"))?;
+                }
+                _ => {
+                    templates.create_if_missing(path, template)?;
+                }
+            }
         }
         plan.create(project::FILE, project.write()?);
         if self.namespaced {

@@ -118,7 +118,11 @@ impl Machine {
 
     /// Processes a change of the pod's object.
     pub(crate) fn observe(&mut self, pod: Arc<Pod>, now: Moment) {
-        self.pod = pod;
+        let old = std::mem::replace(&mut self.pod, pod);
+        let (old, new) = (&old.metadata, &self.pod.metadata);
+        if old.labels != new.labels || old.annotations != new.annotations {
+            self.configuration_changed(now);
+        }
         if self.pod.metadata.deletion_timestamp.is_some() {
             let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
             self.stop(StopReason::Deleted, seconds(grace), now);
@@ -166,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// Retries containers that wait for a ConfigMap, Secret or volume.
+    /// Retries containers that wait for a ConfigMap, Secret or volume, or a label or annotation of the pod.
     pub(crate) fn configuration_changed(&mut self, now: Moment) {
         for record in &mut self.containers {
             if let State::Waiting(waiting) = &mut record.state

@@ -269,6 +269,14 @@ fn missing_configuration_is_waited_for() {
     bench.check("/containerStatuses/0/state/waiting/reason", json!("CreateContainerConfigError"));
     bench.machine.configuration_changed(moment(0));
     assert_eq!(bench.step(), [Effect::Start(0)]);
+    // The configuration may refer to an annotation.
+    bench.refused(0, StartFailure::Config("missing value for ANNOTATION".into()));
+    let mut changed = (*bench.machine.pod).clone();
+    bench.machine.observe(Arc::new(changed.clone()), moment(0));
+    assert_eq!(bench.step(), []);
+    changed.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
+    bench.machine.observe(Arc::new(changed), moment(0));
+    assert_eq!(bench.step(), [Effect::Start(0)]);
 }
 
 #[test]
