@@ -1,6 +1,6 @@
 //! The deletion of namespaces.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
@@ -66,5 +66,30 @@ async fn a_namespace_is_removed_once_it_is_empty() {
         .expect::<ConfigMap>(|all| all.iter().filter(|one| in_shop(one.namespace())).count() == 1)
         .await
         .expect("only the certificate");
+    cluster.shutdown().await;
+}
+
+/// What pods use stays until they are gone, as in Kubernetes.
+#[tokio::test]
+async fn pods_are_deleted_before_everything_else() {
+    let cluster = bare().await;
+    let held = SHOP
+        .replace("finalizers: [example.com/hold]", "")
+        .replace("{name: web,", "{name: web, finalizers: [example.com/hold],");
+    cluster.apply_yaml(&held).await.expect("applied");
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    namespaces.delete("shop", &background()).await.expect("accepted");
+    let reported = |all: &[&Namespace]| {
+        let shop = all.iter().find(|namespace| namespace.name_any() == "shop");
+        shop.is_some_and(|shop| shop.status.as_ref().is_some_and(|status| status.conditions.is_some()))
+    };
+    cluster.expect(reported).await.expect("conditions");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    assert!(pods.get("web").await.expect("held").metadata.deletion_timestamp.is_some());
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "shop");
+    assert!(secrets.get("keys").await.expect("its turn has not come").metadata.deletion_timestamp.is_none());
+    let release = json!({"metadata": {"finalizers": null}});
+    pods.patch("web", &PatchParams::default(), &Patch::Merge(&release)).await.expect("released");
+    cluster.expect::<Namespace>(|all| all.iter().all(|one| one.name_any() != "shop")).await.expect("it goes");
     cluster.shutdown().await;
 }
