@@ -33,12 +33,12 @@ struct Revisions {
 }
 
 impl Compaction {
-    /// Creates it at a time of the monotonic clock.
+    /// Creates the state at a time of the monotonic clock.
     pub(crate) fn new(now: Duration) -> Self {
         Self { next: AtomicU64::new(milliseconds(now + INTERVAL)), revisions: Mutex::default() }
     }
 
-    /// Takes the time of a request into account, which has written nothing yet.
+    /// Compacts if it is time to. Each request calls this with its time before it writes anything.
     pub(crate) fn advance(&self, now: Duration, revision: impl FnOnce() -> u64) {
         let now = milliseconds(now);
         if now < self.next.load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ mod tests {
         check(599, 20, 0);
         check(600, 21, 11);
         check(1000, 30, 21);
-        // Nothing was written since, or these requests would have told the time.
+        // No request came for several intervals, so nothing was written in them.
         check(10_000, 30, 30);
         check(10_199, 40, 30);
         check(10_200, 50, 30);

@@ -49,7 +49,8 @@ impl Call {
         self.check_kind(&mut object)?;
         let text = self.json_text();
         let mut unknown = decoding::decode(&self.resource, &mut object, text)?;
-        // What an applied configuration may not contain is refused when its fields get their owners.
+        // An applied configuration with a field that the schema doesn't declare was refused before. What else is pruned isn't reported, as in
+        // Kubernetes.
         if decode::media_type(&self.parts.headers) == decode::APPLY {
             unknown.clear();
         }

@@ -18,7 +18,7 @@ use crate::{
 /// The prefix of the common types' names.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// A built-in kind, whose descriptions of the fields that each object has are those of custom kinds, too.
+/// A built-in kind. Its descriptions of the fields that each object has are published for custom kinds, too.
 const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
 /// The page to which descriptions refer.
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";

@@ -1,9 +1,9 @@
 //! `/etc/hosts` of containers, with the pod's own name, its `hostAliases`, and the names of Services.
 //!
-//! The form is the kubelet's. The names of Services stand for the cluster's DNS
+//! The form is the kubelet's. The names of Services replace the cluster's DNS
 //! (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>), which the node doesn't have: a server
-//! would need port 53. They are those of cluster IPs, of the ready endpoints of headless Services, and of these endpoints' host names. There
-//! are no records of external names and of ports.
+//! would need port 53. There are names for cluster IPs, for the ready endpoints of headless Services, and for the host names of these
+//! endpoints, but none for external Services, and no records of ports.
 
 use std::{
     collections::BTreeMap,
@@ -115,7 +115,7 @@ impl Hosts {
             self.changed.notified().await;
             tokio::time::sleep(COALESCE).await;
             let hosts = self.clone();
-            // A panic has been reported, and the next change tries again.
+            // If it panics, the files are written at the next change.
             let _ended = tokio::task::spawn_blocking(move || hosts.update()).await;
         }
     }

@@ -58,8 +58,8 @@ impl Program {
     }
 
     /// Creates an image that contains only this program, as those of most operators do. It runs at whatever absolute path
-    /// the container's `command` names, such as `/manager`. Only the path of another program that the host has, such as
-    /// `/bin/sh`, means that program.
+    /// the container's `command` names, such as `/manager`. A path of the host with another file name, such as `/bin/sh`, runs the
+    /// host's program instead.
     pub fn single(path: impl Into<PathBuf>) -> Self {
         Self { single: true, ..Self::executable(path) }
     }

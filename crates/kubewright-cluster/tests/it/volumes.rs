@@ -54,7 +54,7 @@ async fn files_are_found_below_the_root() {
     create(&cluster, &pod("reader", "", spec)).await;
     until(&cluster, "reader", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     let text = pods(&cluster).logs("reader", &LogParams::default()).await.expect("a log");
-    assert_eq!(text, "red\ns3cret\nredreader\nred\n");
+    assert_eq!(text, "red\ns3cret\nredreader\nred");
     if !has_mount_namespaces(&cluster).await {
         let message = "Container main has /etc/config, /run/keys, /all, /color, /var/run/secrets/kubernetes.io/serviceaccount below ";
         wait_for_event(&cluster, "VolumesElsewhere", message).await;
@@ -119,6 +119,13 @@ async fn services_are_found_by_name() {
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
     }
     assert!(text.contains("\tkubernetes.default.svc.cluster.local\t"), "{text}");
+    // A volume at its path is what the container has asked for.
+    let own = container("main", "cat /etc/hosts", json!([{"name": "hosts", "mountPath": "/etc/hosts"}]));
+    let spec = json!({"containers": [own], "volumes": [{"name": "hosts", "hostPath": {"path": "/etc/hosts"}}]});
+    create(&cluster, &pod("host", "", spec)).await;
+    until(&cluster, "host", |pod| phase(pod) == "Succeeded").await;
+    let text = pods(&cluster).logs("host", &LogParams::default()).await.expect("a log");
+    assert!(!text.contains("Kubernetes-managed"), "{text}");
     cluster.shutdown().await;
 }
 
@@ -142,7 +149,8 @@ async fn containers_leave_messages_when_they_end() {
     let failing = "seq 100; exit 1";
     let text = ended("failing", failing, from_log.clone()).await.expect("a message");
     assert_eq!((text.lines().next(), text.lines().count()), (Some("21"), 80));
-    assert_eq!(ended("succeeding", "seq 100", from_log).await, None);
+    assert_eq!(ended("succeeding", "seq 100", from_log.clone()).await, None);
+    assert_eq!(ended("short", "printf done; exit 1", from_log).await.as_deref(), Some("done"));
     if has_mount_namespaces(&cluster).await {
         let usual = "test -c /dev/null && test -e /dev/stdout && printf usual > /dev/termination-log";
         assert_eq!(ended("usual", usual, json!({})).await.as_deref(), Some("usual"));

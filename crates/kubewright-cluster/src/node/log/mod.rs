@@ -100,7 +100,8 @@ impl Log {
             let now = self.0.clock.now();
             if length == 0 {
                 if !line.is_empty() {
-                    self.append(&record(now, stream, true, &line))?;
+                    // As with containerd, a last line without an end is read without one.
+                    self.append(&record(now, stream, false, &line))?;
                 }
                 return Ok(());
             }
@@ -206,12 +207,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let log = log(&folder);
         log.record(Stream::Stdout, &b"one\ntwo\n\nlast"[..]).await.expect("recorded");
-        assert_eq!(read(&log, Query::default()).await, "one\ntwo\n\nlast\n");
-        assert_eq!(read(&log, Query { tail: Some(2), ..Query::default() }).await, "\nlast\n");
+        assert_eq!(read(&log, Query::default()).await, "one\ntwo\n\nlast", "a last line without an end");
+        assert_eq!(read(&log, Query { tail: Some(2), ..Query::default() }).await, "\nlast");
         assert_eq!(read(&log, Query { tail: Some(0), ..Query::default() }).await, "");
         assert_eq!(read(&log, Query { limit: Some(5), ..Query::default() }).await, "one\nt");
         let stamped = read(&log, Query { timestamps: true, tail: Some(1), ..Query::default() }).await;
-        assert_eq!(stamped, "2023-11-14T22:13:20.000000000Z last\n");
+        assert_eq!(stamped, "2023-11-14T22:13:20.000000000Z last");
     }
 
     #[tokio::test(start_paused = true)]

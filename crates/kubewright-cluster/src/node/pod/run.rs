@@ -239,7 +239,9 @@ async fn prepare(
     let (termination, message) = termination.map_err(|error| failed("the file of the termination message", error))?;
     let source = host.hosts.add(&pod_directory, pod, address).map_err(|error| failed("the hosts file", error))?;
     for own in [Mount { path: hosts::PLACE.into(), source, read_only: false }, message] {
-        if !mounts.iter().any(|mount| mount.path == own.path) {
+        // A mount of the container at this path hides it, even if it is the host's file itself, which needs no mount.
+        let mut given = container.volume_mounts.iter().flatten().map(|mount| std::path::Path::new(&mount.mount_path));
+        if given.all(|path| path != own.path) {
             mounts.push(own);
         }
     }

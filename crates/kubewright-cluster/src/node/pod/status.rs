@@ -200,8 +200,8 @@ fn container_id(id: &str) -> String {
     format!("kubewright://{id}")
 }
 
-/// Returns the state of a container. A container that has never run waits for the initialization of a pod that `has_init`
-/// containers, even if it is one of them.
+/// Returns the state of a container. `has_init` is whether the pod has init containers: each container that has never run is
+/// `PodInitializing` then, even an init container.
 fn state(record: &Record, has_init: bool) -> ContainerState {
     let creating = if has_init { "PodInitializing" } else { "ContainerCreating" };
     let waiting = |reason: &str, message: Option<String>| ContainerState {

@@ -33,7 +33,7 @@ pub(super) struct TerminationMessage {
 }
 
 impl TerminationMessage {
-    /// Creates an empty file in the pod's directory, which the container finds below its root directory, and by the mount at its path.
+    /// Creates an empty file in the pod's directory. The container finds it below its root directory, and at its path by the mount.
     ///
     /// # Errors
     /// If the file can't be created.
