@@ -174,8 +174,8 @@ fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Document,
     serde_saphyr::from_str_with_options(text, options)
 }
 
-/// A value of a YAML document, with the messages about its duplicate fields in the words of Go's library. As in it, a field in the
-/// value of another one precedes that one, and the line is that of the value.
+/// A value of a YAML document, with the messages about its duplicate fields in the words and the order of Go's library: duplicates in
+/// the value of a field come before the field itself. The line is that of the field's value.
 struct Document {
     value: Value,
     duplicates: Vec<String>,

@@ -33,7 +33,7 @@ pub(crate) fn is_served_form(resource: &Resource, stored: &Stored) -> bool {
     let written_in = stored.api_version().split_once('/').unwrap_or(("", stored.api_version()));
     is_stored_form(resource)
         && written_in == (&*resource.group, &*resource.version)
-        && resource.versions.as_ref().is_none_or(|versions| versions.have_written(stored))
+        && resource.versions.as_ref().is_none_or(|versions| versions.is_up_to_date(stored))
 }
 
 /// Converts stored objects of a custom kind to the version of the resource, preserving their order. Other objects are

@@ -230,8 +230,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns whether a schema says of an object that it is one, and nothing about what is in it. What is in it is owned
-/// according to its own structure, although such fields of a custom kind are pruned.
+/// Returns whether a schema has the type object and describes none of its fields. These are owned according to the structure of
+/// the value, although they are pruned from objects of custom kinds.
 fn is_untyped(schema: &Schema) -> bool {
     schema.kind == Some(Kind::Object)
         && schema.properties.is_empty()

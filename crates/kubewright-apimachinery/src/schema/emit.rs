@@ -48,7 +48,9 @@ impl Dialect {
         if is_v3 || !(schema.nullable || schema.preserve_unknown) {
             self.structure(schema, &mut out);
         }
-        if schema.embedded_resource && (is_v3 || !schema.preserve_unknown) {
+        // With them, kubectl would refuse unknown fields.
+        let embeds = schema.embedded_resource && (is_v3 || !schema.preserve_unknown);
+        if embeds {
             self.embed(&mut out);
         }
         if is_v3 {
@@ -63,10 +65,9 @@ impl Dialect {
             out.put("oneOf", list(&schema.logic.one_of));
             out.put("not", schema.logic.not.as_deref().map(|schema| self.schema(schema)));
         }
-        let embedded = is_v3 && schema.embedded_resource;
         let own = self.required(schema).map(String::as_str);
         let missing = ["kind", "apiVersion"].into_iter().filter(|name| !schema.required.iter().any(|own| own == name));
-        out.texts("required", own.chain(missing.filter(|_| embedded)));
+        out.texts("required", own.chain(missing.filter(|_| embeds)));
         out.put("example", schema.example.clone());
         limits(&schema.limits, &mut out);
         extensions(schema, &mut out);
@@ -311,9 +312,10 @@ mod tests {
         assert_eq!(openapi_v3(&schema), json!({"anyOf": either, "x-kubernetes-int-or-string": true}));
         let schema =
             from_openapi(&json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]}));
-        let added = openapi_v3(&schema);
-        assert_eq!(added["required"], json!(["kind", "apiVersion"]));
-        let names = added["properties"].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!(names, ["apiVersion", "kind", "metadata"]);
+        for added in [openapi_v3(&schema), openapi_v2(&schema)] {
+            assert_eq!(added["required"], json!(["kind", "apiVersion"]));
+            let names = added["properties"].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
+            assert_eq!(names, ["apiVersion", "kind", "metadata"]);
+        }
     }
 }

@@ -60,7 +60,7 @@ impl Versions {
     }
 
     /// Returns whether an object was written with the present schemas. Others may lack defaults, or have fields that are pruned.
-    pub(crate) fn have_written(&self, stored: &Stored) -> bool {
+    pub(crate) fn is_up_to_date(&self, stored: &Stored) -> bool {
         // The object of a dry run has no revision.
         stored.revision() > self.definition.revision || stored.revision() == 0
     }
@@ -86,8 +86,7 @@ impl Versions {
         }
         let values = self.convert(client, values, to).await?;
         for (index, value) in unknown.into_iter().zip(values) {
-            let present = &objects[index];
-            let stored = if *present.value() == value { present.clone() } else { Arc::new(present.with_value(value)) };
+            let stored = Arc::new(objects[index].with_value(value));
             self.cache(&stored, to);
             converted[index] = Some(stored);
         }

@@ -233,7 +233,7 @@ pub(crate) fn expand_all(text: &str, variables: &[(String, String)]) -> Result<S
     Err(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
-/// Expands a text, and tells the references to variables without a value.
+/// Expands a text, and calls `missing` with the name of each variable that has no value.
 fn expand_or(text: &str, variables: &[(String, String)], missing: &mut dyn FnMut(&str)) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

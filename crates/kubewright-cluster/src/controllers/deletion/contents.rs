@@ -152,17 +152,18 @@ mod tests {
         let pods = contents.remains(&Scope::Kind("/pods".into()));
         assert_eq!(pods.resources, BTreeMap::from([("pods".into(), 3)]));
         assert_eq!(pods.to_delete.len(), 2, "one collection for each namespace");
-        let mut remove = |uid, plural, namespace| contents.remove(&item(uid, plural, namespace, false, &[]));
-        remove("a", "pods", Some("shop"));
-        remove("b", "pods", Some("shop"));
+        let remove = |contents: &mut Contents, uid, plural, namespace| {
+            contents.remove(&item(uid, plural, namespace, false, &[]));
+        };
+        remove(&mut contents, "a", "pods", Some("shop"));
+        remove(&mut contents, "b", "pods", Some("shop"));
         let remains = contents.remains(&shop);
         assert!(!remains.waits_for_pods);
         assert_eq!(remains.to_delete, [ObjectPath::core("configmaps", Some("shop"), "")]);
-        let mut remove = |uid, plural, namespace| contents.remove(&item(uid, plural, namespace, false, &[]));
-        remove("c", "secrets", Some("shop"));
-        remove("d", "pods", Some("other"));
-        remove("e", "nodes", None);
-        remove("f", "configmaps", Some("shop"));
+        remove(&mut contents, "c", "secrets", Some("shop"));
+        remove(&mut contents, "d", "pods", Some("other"));
+        remove(&mut contents, "e", "nodes", None);
+        remove(&mut contents, "f", "configmaps", Some("shop"));
         assert!(contents.scopes.is_empty());
     }
 }
