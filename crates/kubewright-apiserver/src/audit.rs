@@ -54,7 +54,7 @@ struct UserUsage {
 
 impl Audit {
     pub(crate) fn record(&self, user: &UserInfo, attributes: &Attributes, allowed: bool) {
-        if user.is_master() {
+        if user.is_unrestricted() {
             return;
         }
         let attributes = normalized(attributes);

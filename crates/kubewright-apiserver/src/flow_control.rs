@@ -61,7 +61,7 @@ pub(crate) struct Flow(FlowSchema);
 impl Flow {
     /// Classifies a request. The attributes may be absent for users with unrestricted access.
     pub(crate) fn of(user: &UserInfo, attributes: Option<&Attributes>) -> Self {
-        match attributes.filter(|_| !user.is_master()) {
+        match attributes.filter(|_| !user.is_unrestricted()) {
             Some(attributes) => Self(schema(user, attributes)),
             None => Self(FlowSchema::Exempt),
         }

@@ -335,20 +335,16 @@ impl ApiServer {
 
     /// Returns an in-process client without a socket, with unrestricted access. Must be called inside a tokio runtime.
     pub fn client(&self) -> kube::Client {
-        self.client_as(USER_AGENT)
-    }
-
-    /// Like [`ApiServer::client`], with a `User-Agent`. It names the field manager of requests that don't set one.
-    pub fn client_as(&self, user_agent: &str) -> kube::Client {
-        self.in_process(user_agent, UserInfo::admin())
+        self.client_of(UserInfo::admin())
     }
 
     /// Returns an in-process client without a socket that acts as a user, with the permissions of the user's roles.
     pub fn client_of(&self, user: UserInfo) -> kube::Client {
-        self.in_process(USER_AGENT, user)
+        self.client_as(USER_AGENT, user)
     }
 
-    fn in_process(&self, user_agent: &str, user: UserInfo) -> kube::Client {
+    /// Like [`ApiServer::client_of`], with a `User-Agent`. It names the field manager of requests that don't set one.
+    pub fn client_as(&self, user_agent: &str, user: UserInfo) -> kube::Client {
         let user_agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(USER_AGENT));
         kube::Client::new(InProcess { server: self.clone(), user_agent, user: Arc::new(user) }, "default")
     }

@@ -26,11 +26,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
+    component,
     controllers::{
         api_services, deletion, event_ttl,
         informer::Informer,
         kubernetes_service,
-        manager::{COMPONENT, ControllerManager, VOLUMES},
+        manager::{ControllerManager, VOLUMES},
         objects::Objects,
         scheduler,
         selection::Controllers,
@@ -55,6 +56,9 @@ use crate::{
 
 /// The folder of the volumes of simulated pods. It isn't created, since no process uses it.
 const SIMULATED_VOLUMES: &str = "/var/lib/kubewright/volumes";
+
+/// The directory of Linux's file system in memory.
+const MEMORY: &str = "/dev/shm";
 
 /// The file of the data directory that contains the address of the server.
 const ADDRESS: &str = "address";
@@ -109,6 +113,7 @@ pub struct ClusterBuilder {
     controllers: Controllers,
     service_account_admission: Option<bool>,
     api: ApiServerBuilder,
+    has_checkpoint: bool,
     data_dir: Option<PathBuf>,
 }
 
@@ -201,6 +206,7 @@ impl ClusterBuilder {
     /// Has no effect with a [data directory](Self::data_dir).
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
         self.api = self.api.checkpoint(checkpoint);
+        self.has_checkpoint = true;
         self
     }
 
@@ -290,9 +296,13 @@ impl ClusterBuilder {
             simulation: None,
             endpoints: ApiEndpoints::new(api.clone()),
             directory: None,
+            memory: None,
             data_dir: self.data_dir,
         };
         cluster.start_controllers(&self.controllers);
+        if !self.has_checkpoint {
+            cluster.spawn(cluster.controller_manager().create_accounts(&self.controllers));
+        }
         match self.pods {
             Pods::None => cluster.bind_volumes(&self.controllers).await?,
             Pods::Run => {
@@ -307,11 +317,11 @@ impl ClusterBuilder {
                 cluster.register(&clock, Capacity::simulated()).await?;
                 cluster.volumes = Some(SIMULATED_VOLUMES.into());
                 cluster.bind_volumes(&self.controllers).await?;
-                let client = cluster.component_client("kubelet");
+                let client = cluster.object_client("kubelet");
                 let simulation = Simulation::new(client, clock.clone(), self.simulated_start, (simulated_usage, pods));
                 cluster.spawn(simulation.clone().run(api.clone()));
                 cluster.simulation = Some(simulation);
-                cluster.spawn(scheduler::run(api, cluster.component_client("kube-scheduler"), clock, None));
+                cluster.spawn(scheduler::run(api, cluster.object_client("kube-scheduler"), clock, None));
             }
         }
         Ok(cluster)
@@ -338,6 +348,8 @@ pub struct Cluster {
     simulation: Option<Simulation>,
     endpoints: ApiEndpoints,
     directory: Option<NodeDirectory>,
+    /// The directory of the node for volumes in memory.
+    memory: Option<NodeDirectory>,
     data_dir: Option<PathBuf>,
 }
 
@@ -451,12 +463,18 @@ impl Cluster {
         for listener in self.endpoints.take() {
             listener.shutdown().await;
         }
-        drop(self.directory.take());
+        drop((self.directory.take(), self.memory.take()));
         self.api.close();
     }
 
-    fn component_client(&self, component: &str) -> ObjectClient {
-        ObjectClient::new(self.api.client_as(component))
+    /// Returns the in-process client of a component, such as `kubelet`, or of a controller, such as `job-controller`: with its user
+    /// and its `User-Agent`, and with all permissions.
+    pub fn component_client(&self, component: &str) -> kube::Client {
+        component::client(&self.api, component)
+    }
+
+    fn object_client(&self, component: &str) -> ObjectClient {
+        ObjectClient::new(self.component_client(component))
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -477,16 +495,16 @@ impl Cluster {
     /// Starts what is a part of every API server, and the selected controllers.
     fn start_controllers(&self, selected: &Controllers) {
         let (api, clock) = (&self.api, &self.clock);
-        let client = self.component_client(COMPONENT);
+        let client = self.object_client("namespace-controller");
         let namespaces = selected.contains("namespace-controller");
         self.spawn(deletion::run(api.clone(), client, clock.clone(), namespaces));
-        self.spawn(event_ttl::run(self.api.client_as(COMPONENT), clock.clone()));
-        let server = self.component_client("kube-apiserver");
+        self.spawn(event_ttl::run(self.component_client("kube-apiserver"), clock.clone()));
+        let server = self.object_client("kube-apiserver");
         self.spawn(api_services::register(api.clone(), server.clone(), clock.clone()));
         self.spawn(api_services::check(api.clone(), server, clock.clone()));
         self.spawn(kubernetes_service::run(
             api.clone(),
-            self.component_client("kube-apiserver"),
+            self.object_client("kube-apiserver"),
             clock.clone(),
             self.endpoints.address(),
         ));
@@ -502,7 +520,7 @@ impl Cluster {
             random: self.random.clone(),
             metrics: self.metrics.clone(),
             certificate: self.endpoints.certificate(),
-            clients: Box::new(|component| self.api.client_as(component)),
+            clients: Box::new(|component| self.component_client(component)),
         }
     }
 
@@ -518,7 +536,7 @@ impl Cluster {
     /// let cluster = Cluster::builder().pods(Pods::None).controllers(Controllers::none()).start().await?;
     /// let faults = Faults::new();
     /// faults.on(&[Verb::Create], "serviceaccounts").times(2).refuse(503, "ServiceUnavailable");
-    /// let client = |component: &str| faults.client(&cluster.api().client_as(component));
+    /// let client = |component: &str| faults.client(&cluster.component_client(component));
     /// let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> = kube::Api::default_namespaced(cluster.client());
     /// let wait = async {
     ///     while accounts.get_opt("default").await?.is_none() {
@@ -540,7 +558,7 @@ impl Cluster {
         let spawn = |task| drop(tasks.lock().spawn(task));
         let (informer, selected) = (Informer::new(self.api.clone()), Controllers::all());
         let manager = ControllerManager { informer, random, clients: Box::new(client), ..self.controller_manager() };
-        let terminator = ObjectClient::new((manager.clients)(COMPONENT));
+        let terminator = ObjectClient::new((manager.clients)("namespace-controller"));
         spawn(deletion::run(self.api.clone(), terminator, self.clock.clone(), true).boxed());
         manager.start(&selected, &spawn);
         manager.control(&selected, VOLUMES, Volumes::new(self.volumes.clone()), &spawn);
@@ -565,7 +583,7 @@ impl Cluster {
         if self.volumes.is_none() {
             return Ok(());
         }
-        let client = self.component_client("kube-addon-manager");
+        let client = self.object_client("kube-addon-manager");
         match client.create(&volume_binder::CLASS.address("", ""), "", &volume_binder::provision::class()).await {
             // It is there since an earlier start.
             Err(error) if is_conflict(&error) => Ok(()),
@@ -577,7 +595,11 @@ impl Cluster {
     fn create_directory(&mut self) -> Result<(), StartError> {
         let root = std::env::temp_dir();
         let directory = NodeDirectory::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
-        self.tracker.spawn_blocking(move || node_directory::remove_abandoned(&root));
+        self.memory = NodeDirectory::new(MEMORY.as_ref(), &self.processes.id()).ok();
+        self.tracker.spawn_blocking(move || {
+            node_directory::remove_abandoned(&root);
+            node_directory::remove_abandoned(MEMORY.as_ref());
+        });
         let folders = match &self.data_dir {
             Some(path) => std::path::absolute(path).map_err(StartError::Directory)?.join("volumes"),
             None => directory.path().join("volumes"),
@@ -589,7 +611,7 @@ impl Cluster {
 
     async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
-        let client = self.component_client("kubelet");
+        let client = self.object_client("kubelet");
         object::register(&client, clock, capacity, &version.git_version).await.map_err(StartError::Register)
     }
 
@@ -605,7 +627,7 @@ impl Cluster {
         stop_ignoring_terminal_signals();
         let directory = self.directory.as_ref().map(|directory| directory.path().to_owned()).unwrap_or_default();
         let host = NodeContext {
-            client: self.component_client("kubelet"),
+            client: self.object_client("kubelet"),
             clock: clock.clone(),
             random: random.clone(),
             images,
@@ -623,14 +645,15 @@ impl Cluster {
             view_tools: Default::default(),
             volume_writes: Default::default(),
             directory,
+            memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
         let task = self.recorder("kube-proxy", NODE_NAME);
         self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone()));
-        self.spawn(object::renew(self.component_client("kubelet"), clock.clone()));
-        let client = self.component_client("kube-scheduler");
+        self.spawn(object::renew(self.object_client("kubelet"), clock.clone()));
+        let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, clock.clone(), Some(events)));
     }
 
@@ -645,7 +668,7 @@ impl Drop for Cluster {
         self.tasks.lock().abort_all();
         self.close_processes();
         drop(self.endpoints.take());
-        drop(self.directory.take());
+        drop((self.directory.take(), self.memory.take()));
         self.api.close();
     }
 }

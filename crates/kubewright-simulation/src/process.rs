@@ -296,7 +296,7 @@ impl Launcher {
         let (cluster, is_dead) = (self.outside.cluster.clone(), connection.is_dead.clone());
         self.state.record(Entry::Process { process: number, what: "starts".into() });
         let task = tasks.spawn(async move {
-            let server = |component: &str| cluster.api().client_as(component);
+            let server = |component: &str| cluster.component_client(component);
             let client = |component: &str| Connection { server: server(component), ..connection.clone() }.client();
             cluster.run_controllers(client, random).await;
             Ok(())

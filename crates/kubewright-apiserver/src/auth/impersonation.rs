@@ -33,7 +33,7 @@ pub(crate) fn impersonate(
     headers: &HeaderMap,
 ) -> Result<Arc<UserInfo>, Status> {
     let Some(mut user) = requested(headers)? else { return Ok(authenticated) };
-    if !authenticated.is_master() {
+    if !authenticated.is_unrestricted() {
         for attributes in required(&user) {
             authorization.authorize(&authenticated, &attributes)?;
         }

@@ -28,6 +28,8 @@ pub struct UserInfo {
     pub groups: Vec<String>,
     /// Additional attributes, such as the pod that a token was issued for.
     pub extra: BTreeMap<String, Vec<String>>,
+    /// Whether roles don't limit the user.
+    pub(crate) is_unrestricted: bool,
 }
 
 impl UserInfo {
@@ -39,6 +41,12 @@ impl UserInfo {
     /// Returns the user of in-process clients and of the kubeconfig's credentials, which has unrestricted access.
     pub fn admin() -> Self {
         Self::new("system:admin", [MASTERS, AUTHENTICATED])
+    }
+
+    /// Gives the user unrestricted access, whatever its name and groups. Webhooks, policies and extension API servers see the name and
+    /// the groups only. For parts of the cluster that run in the process of the API server.
+    pub fn unrestricted(self) -> Self {
+        Self { is_unrestricted: true, ..self }
     }
 
     /// Returns the user of requests without credentials.
@@ -54,9 +62,9 @@ impl UserInfo {
         Self::new(service_account_name(namespace, name), groups)
     }
 
-    /// Returns whether the user is in `system:masters` and has unrestricted access.
-    pub(crate) fn is_master(&self) -> bool {
-        self.groups.iter().any(|group| group == MASTERS)
+    /// Returns whether roles don't limit the user, who is in `system:masters` or a part of the cluster.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.is_unrestricted || self.groups.iter().any(|group| group == MASTERS)
     }
 
     /// Returns the user as `userInfo` of reviews, without empty fields.

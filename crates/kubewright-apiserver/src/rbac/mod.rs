@@ -95,7 +95,7 @@ impl Authorizer {
 
     /// Decides whether a user is allowed to make a request.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
-        if user.is_master() {
+        if user.is_unrestricted() {
             return Decision { allowed: true, reason: String::new() };
         }
         let index = self.index.read().clone();

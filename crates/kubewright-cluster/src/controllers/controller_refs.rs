@@ -26,6 +26,8 @@ pub(crate) struct ControllerRefs {
     children: Objects,
     /// Whether another keeps `children` up to date.
     shared: bool,
+    /// The finalizer that children have for their parent, and lose when they are released.
+    finalizer: Option<&'static str>,
     /// The children whose controller reference names a parent of this kind, by the parent.
     named: BTreeMap<Key, BTreeSet<Key>>,
     /// The parents that these children name.
@@ -45,12 +47,18 @@ impl ControllerRefs {
     /// Creates an empty set for two kinds.
     pub(crate) fn new(parent: Kind, child: Kind) -> Self {
         let (parents, named, named_by) = Default::default();
-        Self { parent, child, parents, children: Objects::default(), shared: false, named, named_by }
+        let children = Objects::default();
+        Self { parent, child, parents, children, shared: false, finalizer: None, named, named_by }
     }
 
     /// Creates an empty set for parents of `pods`, which include each pod before its change is taken.
     pub(crate) fn of_pods(parent: Kind, pods: Objects) -> Self {
         Self { children: pods, shared: true, ..Self::new(parent, Kind::POD) }
+    }
+
+    /// Sets the finalizer that children lose when they are released.
+    pub(crate) fn finalizer(self, finalizer: &'static str) -> Self {
+        Self { finalizer: Some(finalizer), ..self }
     }
 
     /// Clears the state.
@@ -134,12 +142,19 @@ impl ControllerRefs {
         if controller_of(child).is_some() {
             return Vec::new();
         }
-        self.parents
-            .range(Key::first_of(&key.namespace)..)
-            .take_while(|(parent, _)| parent.namespace == key.namespace)
-            .filter(|(_, parent)| selects(&self.selector(parent), child))
-            .map(|(parent, _)| parent.clone())
-            .collect()
+        self.selected_by(&key.namespace, child).cloned().collect()
+    }
+
+    /// Returns the parents whose selectors match a child.
+    pub(crate) fn selected_by<'a>(&'a self, namespace: &'a str, child: &'a Value) -> impl Iterator<Item = &'a Key> {
+        let parents = self.parents.range(Key::first_of(namespace)..);
+        let parents = parents.take_while(move |(parent, _)| parent.namespace == namespace);
+        parents.filter(|(_, parent)| selects(&self.selector(parent), child)).map(|(parent, _)| parent)
+    }
+
+    /// Returns a child.
+    pub(crate) fn child(&self, key: &Key) -> Option<Arc<Value>> {
+        self.children.get(key)
     }
 
     /// Returns whether a controller reference refers to an object of the parents' kind.
@@ -177,15 +192,21 @@ impl ControllerRefs {
                 claim.children.push(child);
             } else if stays {
                 let owners = list(&child, "/metadata/ownerReferences");
-                let others = owners.iter().filter(|owner| owner["uid"] != *uid).cloned().collect();
-                claim.steps.push(self.set_owners(&child, others));
+                let others: Vec<_> = owners.iter().filter(|owner| owner["uid"] != *uid).cloned().collect();
+                let mut patch = json!({"metadata": {"ownerReferences": others}});
+                if let Some(finalizer) = self.finalizer {
+                    let others = list(&child, "/metadata/finalizers").iter().filter(|name| *name != finalizer);
+                    patch["metadata"]["finalizers"] = others.cloned().collect();
+                }
+                claim.steps.push(Step::change(&self.child, &child, patch));
             }
         }
         let orphans = if stays { self.children.orphans(&key.namespace, &selector) } else { Vec::new() };
         for child in orphans.into_iter().filter(|child| !is_deleting(child) && belongs(child)) {
             let mut owners = list(&child, "/metadata/ownerReferences").to_vec();
             owners.push(controller_reference(parent, &self.parent.api_version(), self.parent.kind));
-            claim.steps.push(self.set_owners(&child, owners));
+            let patch = json!({"metadata": {"ownerReferences": owners}});
+            claim.steps.push(Step::change(&self.child, &child, patch));
             claim.children.push(child);
         }
         claim
@@ -197,9 +218,5 @@ impl ControllerRefs {
             "" => selector(&json!({"matchLabels": parent["spec"]["selector"]}), ""),
             _ => selector(parent, "/spec/selector"),
         }
-    }
-
-    fn set_owners(&self, child: &Value, owners: Vec<Value>) -> Step {
-        Step::change(&self.child, child, json!({"metadata": {"ownerReferences": owners}}))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use kubewright_apimachinery::{clock::SharedClock, random::Random, watch};
 use kubewright_apiserver::{ApiServer, ResourceMetrics};
+use serde_json::json;
 
 use super::{
     admission_policies::PolicyStatuses,
@@ -19,7 +20,7 @@ use super::{
     garbage,
     informer::Informer,
     job::Jobs,
-    namespace_defaults,
+    namespace_defaults::{self, Clients},
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
@@ -30,10 +31,12 @@ use super::{
     stateful_set::StatefulSets,
     taint_eviction::TaintEvictions,
 };
-use crate::{events::Recorder, object_client::ObjectClient};
+use crate::{
+    component::{self, CERTIFICATE_PUBLISHER, CONTROLLER_MANAGER},
+    events::Recorder,
+    object_client::{ObjectClient, ObjectPath, is_conflict},
+};
 
-/// The component that the controllers belong to.
-pub(crate) const COMPONENT: &str = "kube-controller-manager";
 /// The controller of persistent volumes, which starts when it is known where they are.
 pub(crate) const VOLUMES: &str = "persistentvolume-binder-controller";
 
@@ -50,21 +53,26 @@ pub(crate) struct ControllerManager<'a> {
     pub(crate) metrics: Option<Arc<dyn ResourceMetrics>>,
     /// The certificate authority of the API server in PEM, or empty.
     pub(crate) certificate: watch::Receiver<String>,
-    /// Returns the client of a component.
+    /// Returns the client of a component or of a controller.
     pub(crate) clients: Box<dyn Fn(&str) -> kube::Client + Send + Sync + 'a>,
 }
 
 impl ControllerManager<'_> {
     /// Starts the selected controllers, but not those of namespaces and persistent volumes.
     pub(crate) fn start(&self, selected: &Controllers, spawn: Spawn<'_>) {
-        let (api, clock, client) = (self.api, self.clock, || self.client(COMPONENT));
+        let (api, clock) = (self.api, self.clock);
         if selected.contains("garbage-collector-controller") {
+            let client = self.client("garbage-collector-controller");
             let events = self.recorder("garbage-collector-controller", "", spawn);
-            spawn(garbage::run(api.clone(), client(), clock.clone(), events).boxed());
+            spawn(garbage::run(api.clone(), client, clock.clone(), events).boxed());
         }
         if selected.contains("serviceaccount-controller") {
+            let clients = Clients {
+                accounts: self.client("serviceaccount-controller"),
+                certificates: self.client(CERTIFICATE_PUBLISHER),
+            };
             let certificate = self.certificate.clone();
-            spawn(namespace_defaults::run(api.clone(), client(), clock.clone(), certificate).boxed());
+            spawn(namespace_defaults::run(api.clone(), clients, clock.clone(), certificate).boxed());
         }
         let signing = SigningRequests::new(api.certificate_authority(), self.random.clone());
         self.control(selected, "certificatesigningrequest-approving-controller", Approvals::default(), spawn);
@@ -117,7 +125,7 @@ impl ControllerManager<'_> {
             spawn(self.informer.clone().run().boxed());
         }
         let subscription = self.informer.subscribe(controller);
-        spawn(reconcile::run(subscription, self.client(COMPONENT), self.clock.clone(), events).boxed());
+        spawn(reconcile::run(subscription, self.client(name), self.clock.clone(), events).boxed());
     }
 
     /// Returns a recorder of events, whose task is started.
@@ -125,6 +133,23 @@ impl ControllerManager<'_> {
         let (recorder, task) = Recorder::new(component, host, self.client(component), self.clock.clone());
         spawn(task.boxed());
         recorder
+    }
+
+    /// Creates the service accounts of the selected controllers, as kube-controller-manager does when each of them starts.
+    pub(crate) fn create_accounts(&self, selected: &Controllers) -> impl Future<Output = ()> + use<> {
+        let (client, accounts) = (self.client(CONTROLLER_MANAGER), component::accounts(selected));
+        async move {
+            let path = ObjectPath::core("serviceaccounts", Some(component::NAMESPACE), "");
+            for name in accounts {
+                let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+                match client.create(&path, "", &account).await {
+                    Err(error) if !is_conflict(&error) => {
+                        tracing::warn!(%error, name, "failed to create the service account of a controller");
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     fn client(&self, component: &str) -> ObjectClient {

@@ -18,16 +18,17 @@ use crate::object_client::{ObjectClient, ObjectPath, is_gone, is_in_terminating_
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 
+/// The clients that write the objects, which have users of their own.
+pub(crate) struct Clients {
+    pub(crate) accounts: ObjectClient,
+    pub(crate) certificates: ObjectClient,
+}
+
 /// Maintains these objects for as long as it is polled. `certificate` is in PEM, or empty.
-pub(crate) async fn run(
-    api: ApiServer,
-    client: ObjectClient,
-    clock: SharedClock,
-    certificate: watch::Receiver<String>,
-) {
+pub(crate) async fn run(api: ApiServer, clients: Clients, clock: SharedClock, certificate: watch::Receiver<String>) {
     let feed = api.feed();
     let retries = Retries::default();
-    NamespaceDefaults { client, clock, feed, certificate, state: State::default(), dirty: BTreeSet::new(), retries }
+    NamespaceDefaults { clients, clock, feed, certificate, state: State::default(), dirty: BTreeSet::new(), retries }
         .run()
         .await;
 }
@@ -111,7 +112,7 @@ impl State {
 }
 
 struct NamespaceDefaults {
-    client: ObjectClient,
+    clients: Clients,
     clock: SharedClock,
     feed: Feed,
     certificate: watch::Receiver<String>,
@@ -169,9 +170,9 @@ impl NamespaceDefaults {
         if missing.account {
             let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
             let accounts = ObjectPath::core("serviceaccounts", Some(namespace), "");
-            forgive(self.client.create(&accounts, "", &account).await)?;
+            forgive(self.clients.accounts.create(&accounts, "", &account).await)?;
         }
-        let data = json!({"ca.crt": certificate});
+        let (client, data) = (&self.clients.certificates, json!({"ca.crt": certificate}));
         match missing.certificate {
             None => Ok(()),
             Some(Write::Create) => {
@@ -180,11 +181,11 @@ impl NamespaceDefaults {
                     "apiVersion": "v1", "kind": "ConfigMap", "data": data,
                     "metadata": {"name": CONFIG_MAP, "annotations": {"kubernetes.io/description": description}},
                 });
-                forgive(self.client.create(&ObjectPath::core("configmaps", Some(namespace), ""), "", &body).await)
+                forgive(client.create(&ObjectPath::core("configmaps", Some(namespace), ""), "", &body).await)
             }
             Some(Write::Change) => {
                 let address = ObjectPath::core("configmaps", Some(namespace), CONFIG_MAP);
-                forgive(self.client.merge(&address, "", &json!({"data": data})).await)
+                forgive(client.merge(&address, "", &json!({"data": data})).await)
             }
         }
     }

@@ -247,8 +247,9 @@ impl Runner {
             let timer = until(self.retries.next(), now);
             tokio::select! {
                 biased;
-                () = self.subscription.woken() => {}
+                // Before the changes, which may arrive without a pause; each round takes those that are there.
                 Some((key, result)) = self.work.next() => self.finish(key, result),
+                () = self.subscription.woken() => {}
                 () = timer => {}
             }
         }

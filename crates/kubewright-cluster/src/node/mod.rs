@@ -122,6 +122,8 @@ pub(crate) struct NodeContext {
     pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.
     pub(crate) directory: PathBuf,
+    /// The parent of the pods' directories in memory, if the host has a place for them.
+    pub(crate) memory: Option<PathBuf>,
     /// All tasks of the node, for waiting on shutdown.
     pub(crate) tasks: TaskTracker,
 }
@@ -130,6 +132,11 @@ impl NodeContext {
     /// Returns the directory of a pod, which is removed together with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
+    }
+
+    /// Returns the directory in memory of a pod, which is removed together with the pod. It exists once a volume is in it.
+    pub(crate) fn memory_directory(&self, uid: &str) -> Option<PathBuf> {
+        self.memory.as_ref().map(|memory| memory.join(uid))
     }
 }
 

@@ -36,6 +36,8 @@ const MODE: i32 = 0o644;
 pub(crate) enum Content {
     /// An empty directory.
     Empty,
+    /// An empty directory in memory, if the host has a place for it.
+    Memory,
     /// A directory or file of the host.
     Host(PathBuf),
     /// A directory of the host that is created if it is missing, but not its parents.
@@ -122,8 +124,9 @@ pub(crate) fn content(
     node: Capacity,
 ) -> Result<Content, String> {
     let mut files = Files { pod, container, found, node, mode: MODE, files: BTreeMap::new() };
-    if volume.empty_dir.is_some() {
-        return Ok(Content::Empty);
+    if let Some(empty) = &volume.empty_dir {
+        let is_memory = empty.medium.as_deref() == Some("Memory");
+        return Ok(if is_memory { Content::Memory } else { Content::Empty });
     }
     if let Some(host) = &volume.host_path {
         return Ok(Content::Host(host.path.clone().into()));
@@ -280,19 +283,22 @@ pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     (!literal).then(|| inside(&mount.mount_path))
 }
 
-/// Writes a volume of a pod. Blocks until its files are written.
-pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
+/// Writes a volume of a pod, which has a directory and perhaps one in memory. Blocks until its files are written.
+pub(crate) fn make(pod_directory: &Path, memory: Option<&Path>, name: &str, content: &Content) -> io::Result<PathBuf> {
     let folder = pod_directory.join(FOLDER);
     let create = |path: &Path| match std::fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     };
     create(&folder)?;
-    let volume = folder.join(name);
+    let volume = match memory.filter(|_| *content == Content::Memory) {
+        Some(memory) => memory.join(name),
+        None => folder.join(name),
+    };
     match content {
         Content::Host(path) => return Ok(path.clone()),
         Content::Folder(path) => return create(path).map(|()| path.clone()),
-        Content::Empty => {
+        Content::Empty | Content::Memory => {
             std::fs::create_dir_all(&volume)?;
             // Each user of the pod can write, as in Kubernetes. Only the node's user reaches the directories above.
             std::fs::set_permissions(&volume, Permissions::from_mode(0o777))?;
@@ -393,6 +399,7 @@ mod tests {
     #[test]
     fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
+        check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["Host(\"/srv\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Host(\"/l\")"]));
@@ -427,9 +434,15 @@ mod tests {
     #[test]
     fn an_empty_directory_is_writable_for_each_user() {
         let pod = tempfile::tempdir().expect("a folder");
-        let volume = make(pod.path(), "v", &Content::Empty).expect("made");
-        let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
-        assert_eq!(mode & 0o777, 0o777);
+        let memory = pod.path().join("memory");
+        for (content, parent) in [(Content::Empty, pod.path().join(FOLDER)), (Content::Memory, memory.clone())] {
+            let volume = make(pod.path(), Some(&memory), "v", &content).expect("made");
+            assert_eq!(volume.parent(), Some(&*parent));
+            let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
+            assert_eq!(mode & 0o777, 0o777);
+        }
+        let elsewhere = make(pod.path(), None, "w", &Content::Memory).expect("made");
+        assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));
     }
 
     #[test]

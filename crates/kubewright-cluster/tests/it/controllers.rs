@@ -5,10 +5,11 @@ use std::time::Duration;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet},
-        core::v1::{Namespace, Pod, ServiceAccount},
+        core::v1::{Event, Namespace, Pod, ServiceAccount},
         rbac::v1::ClusterRole,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, ResourceExt};
 use kubewright_cluster::{Cluster, Pods};
@@ -76,6 +77,66 @@ async fn a_new_cluster_has_all_rules_of_its_aggregated_roles() {
     // The controllers have done what they have to do when the clock goes on.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(versions().await, before, "the controller has nothing to write");
+}
+
+/// Writes the user who creates a pod, a ReplicaSet or an event about pods into an annotation.
+const CREATORS: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: creators}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: ['', apps], apiVersions: [v1], operations: [CREATE], resources: [pods, replicasets, events]}
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: 'Object{metadata: Object.metadata{annotations: {\"creator\": request.userInfo.username}}}'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: creators}
+spec: {policyName: creators}
+";
+
+#[tokio::test]
+async fn components_write_under_their_own_names() {
+    let cluster = Cluster::builder().start().await.expect("a cluster");
+    cluster.apply_yaml(CREATORS).await.expect("applied");
+    cluster.apply_yaml(WORKLOADS).await.expect("applied");
+    let creator = |metadata: &ObjectMeta| metadata.annotations.as_ref().and_then(|all| all.get("creator").cloned());
+    let account = |name: &str| Some(format!("system:serviceaccount:kube-system:{name}"));
+    let sets = cluster.expect::<ReplicaSet>(|all| all.len() == 2).await.expect("both ReplicaSets");
+    let of_deployment = sets.iter().find(|set| set.name_any() != "lone").expect("the Deployment's");
+    assert_eq!(creator(&of_deployment.metadata), account("deployment-controller"));
+    for pod in cluster.expect::<Pod>(|all| all.len() == 2).await.expect("both pods") {
+        assert_eq!(creator(&pod.metadata), account("replicaset-controller"));
+        let managers = pod.metadata.managed_fields.unwrap_or_default();
+        assert_eq!(managers[0].manager.as_deref(), Some("kube-controller-manager"));
+    }
+    let expected = [
+        ("ScalingReplicaSet", account("deployment-controller")),
+        ("SuccessfulCreate", account("replicaset-controller")),
+        ("Scheduled", Some("system:kube-scheduler".into())),
+        ("Pulled", Some("system:node:kubewright".into())),
+    ];
+    for (reason, user) in expected {
+        let is_it = |event: &Event| event.reason.as_deref() == Some(reason);
+        let events = cluster.expect::<Event>(|all| all.iter().any(|event| is_it(event))).await.expect(reason);
+        let event = events.iter().find(|event| is_it(event)).expect(reason);
+        assert_eq!(creator(&event.metadata), user, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn controllers_have_service_accounts() {
+    let controllers = "job-controller,daemonset-controller".parse().expect("a list");
+    let cluster = Cluster::builder().pods(Pods::None).controllers(controllers).start().await.expect("a cluster");
+    let accounts = cluster.expect::<ServiceAccount>(|all| all.len() == 2).await.expect("both");
+    let names: Vec<_> = accounts.iter().map(|account| (account.namespace(), account.name_any())).collect();
+    let expected = ["daemon-set-controller", "job-controller"].map(|name| (Some("kube-system".into()), name.into()));
+    assert_eq!(names, expected);
 }
 
 #[tokio::test]

@@ -266,6 +266,26 @@ async fn an_empty_directory_is_shared_and_outlives_a_container() {
     cluster.shutdown().await;
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_empty_directory_can_be_in_memory() {
+    let cluster = running().await;
+    let mount = json!([{"name": "cache", "mountPath": "/cache"}]);
+    let command = "echo x > $KUBEWRIGHT_ROOT/cache/file; stat -f -c %T $KUBEWRIGHT_ROOT/cache";
+    let mut spec = json!({"containers": [container("main", command, mount)]});
+    spec["volumes"] = json!([{"name": "cache", "emptyDir": {"medium": "Memory"}}]);
+    create(&cluster, &pod("fast", "", spec)).await;
+    let uid = until(&cluster, "fast", |pod| phase(pod) == "Succeeded").await.uid().expect("a UID");
+    let text = pods(&cluster).logs("fast", &LogParams::default()).await.expect("a log");
+    assert_eq!(text, "tmpfs\n");
+    let nodes = std::fs::read_dir("/dev/shm").expect("it can be read").flatten();
+    let mut files = nodes.map(|node| node.path().join(&uid).join("cache/file"));
+    let file = files.find(|file| file.exists()).expect("the file");
+    pods(&cluster).delete("fast", &crate::background()).await.expect("deleted");
+    eventually("the volume is gone", async || (!file.exists()).then_some(())).await;
+    cluster.shutdown().await;
+}
+
 #[tokio::test]
 async fn missing_sources_are_waited_for_and_unsupported_volumes_are_reported() {
     let cluster = running().await;

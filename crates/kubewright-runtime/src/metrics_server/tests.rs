@@ -231,7 +231,7 @@ async fn only_the_allowed_tls_versions_are_agreed_to() {
 async fn requests_are_denied_while_tokens_cannot_be_reviewed() {
     let scene = Scene::new();
     // The operator itself lacks permission to create reviews.
-    let nobody = UserInfo { name: "operator".into(), ..UserInfo::default() };
+    let nobody = UserInfo::new("operator", [""; 0]);
     let scene = Scene { client: scene.api.client_of(nobody), ..scene };
     let address = "127.0.0.1:0".parse().unwrap();
     let running = scene.serve(MetricsServer::new(address).guarded(true)).await;

@@ -144,8 +144,9 @@ impl Replica {
     fn awaits(&self, count: usize) -> Option<Duration> {
         let now = self.clock.monotonic();
         let settling = match *self.role.lock() {
-            ReplicaRole::Sole | ReplicaRole::Following => None,
-            ReplicaRole::Unknown => Some(PATIENCE),
+            ReplicaRole::Sole => None,
+            // A guest has reached this pod, so it is probably active by now, and learns that with its next request.
+            ReplicaRole::Unknown | ReplicaRole::Following => Some(PATIENCE),
             ReplicaRole::Active(since) => (since + SETTLING).checked_sub(now).filter(|left| !left.is_zero()),
         };
         let lately = now.saturating_sub(LATELY);

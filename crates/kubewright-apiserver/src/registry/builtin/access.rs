@@ -113,7 +113,7 @@ impl Strategy for RoleStrategy {
             name: name.into(),
             ..Attributes::default()
         };
-        if requester.user().is_master() || !changes_content(old, new) || requester.may(&escalate) {
+        if requester.user().is_unrestricted() || !changes_content(old, new) || requester.may(&escalate) {
             return Ok(());
         }
         check_escalation(requester, self.resource(), new, &rules(new))?;
@@ -248,7 +248,7 @@ impl Strategy for BindingStrategy {
             name: role.into(),
             ..Attributes::default()
         };
-        if requester.user().is_master() || !changes_content(old, new) || requester.may(&bind) {
+        if requester.user().is_unrestricted() || !changes_content(old, new) || requester.may(&bind) {
             return Ok(());
         }
         let rules = requester.role((!cluster).then_some(namespace), role);

@@ -104,6 +104,7 @@ fn named_user(review: &Value) -> UserInfo {
         uid: text(review, "/spec/uid").into(),
         groups: strings(&review["spec"]["groups"]),
         extra: extra.collect(),
+        ..UserInfo::default()
     }
 }
 

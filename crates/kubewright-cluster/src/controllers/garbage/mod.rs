@@ -10,7 +10,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resource};
@@ -92,6 +92,10 @@ impl Collector {
                 batch = batch::next(&mut self.feed) => self.take_all(&batch),
                 Some((uid, version, outcome)) = self.work.next() => self.conclude(uid, &version, outcome),
                 () = timer => {}
+            }
+            // However many changes there are, requests go on.
+            if let Some(Some((uid, version, outcome))) = self.work.next().now_or_never() {
+                self.conclude(uid, &version, outcome);
             }
         }
     }

@@ -14,10 +14,10 @@ mod status;
 mod tests;
 mod uncounted_pods;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use kubewright_apiserver::Change;
+use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
 use self::uncounted_pods::PodCounts;
@@ -38,36 +38,78 @@ const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// The value of `managedBy` for this controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
 
-/// The job controller.
+/// The job controller. The key without a name stands for the orphaned pods of a namespace.
 #[derive(Debug)]
-pub(crate) struct Jobs(ControllerRefs);
+pub(crate) struct Jobs {
+    refs: ControllerRefs,
+    /// The pods with the finalizer that have no controller.
+    orphans: BTreeSet<Key>,
+}
 
 impl Jobs {
     /// Creates the controller. `pods` include each pod before its change is taken.
     pub(crate) fn new(pods: Objects) -> Self {
-        Self(ControllerRefs::of_pods(JOB, pods))
+        Self { refs: ControllerRefs::of_pods(JOB, pods).finalizer(FINALIZER), orphans: BTreeSet::new() }
+    }
+
+    /// Processes a change of a pod. Returns whether it is an orphan with the finalizer.
+    fn take_pod(&mut self, pod: &Value, gone: bool) -> bool {
+        let Some(key) = Key::of(pod) else { return false };
+        let is_orphan = !gone && is_tracked(pod) && controller_of(pod).is_none();
+        if is_orphan {
+            self.orphans.insert(key);
+        } else {
+            self.orphans.remove(&key);
+        }
+        is_orphan
+    }
+
+    fn orphans(&self, namespace: &str) -> impl Iterator<Item = &Key> {
+        self.orphans.range(Key::first_of(namespace)..).take_while(move |key| key.namespace == namespace)
+    }
+
+    /// Removes the finalizer of orphaned pods, such as those of a job that was deleted without them, unless a job adopts them.
+    fn release_orphans(&self, namespace: &str) -> Plan {
+        let orphans = self.orphans(namespace).filter_map(|key| self.refs.child(key));
+        let orphans = orphans.filter(|pod| is_deleting(pod) || self.refs.selected_by(namespace, pod).next().is_none());
+        Plan { steps: orphans.map(|pod| release(&pod)).collect(), ..Plan::default() }
     }
 }
 
 impl Controller for Jobs {
     fn reset(&mut self) {
-        self.0.reset();
+        self.refs.reset();
+        self.orphans.clear();
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        self.0.take(change)
+        let mut keys = self.refs.take(change);
+        let object = change.object();
+        let namespace = text(object, "/metadata/namespace");
+        let concerns_orphans = if Kind::POD.is_of(change) {
+            self.take_pod(object, change.kind == ChangeKind::Deleted)
+        } else {
+            JOB.is_of(change) && self.orphans(namespace).next().is_some()
+        };
+        if concerns_orphans {
+            keys.push(Key::first_of(namespace));
+        }
+        keys
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
-        let job = self.0.parent(key);
+        if key.name.is_empty() {
+            return self.release_orphans(&key.namespace);
+        }
+        let job = self.refs.parent(key);
         let uid = job.map_or(&Value::Null, |job| &job["metadata"]["uid"]);
         let mut plan = job.map_or_else(Plan::default, |job| Plan::of(&JOB, job));
-        let strangers = self.0.named(key).filter(|pod| controller_of(pod).is_none_or(|owner| owner["uid"] != *uid));
+        let strangers = self.refs.named(key).filter(|pod| controller_of(pod).is_none_or(|owner| owner["uid"] != *uid));
         plan.steps.extend(strangers.filter(|pod| is_tracked(pod)).map(|pod| release(&pod)));
         if let Some(job) = job
             && matches!(text(job, "/spec/managedBy"), "" | MANAGER)
         {
-            let claim = self.0.claim(key, job);
+            let claim = self.refs.claim(key, job);
             plan.steps.extend(claim.steps);
             decide(job, &claim.children, now, &mut plan);
         }

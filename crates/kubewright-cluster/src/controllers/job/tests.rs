@@ -241,3 +241,23 @@ fn a_failure_policy_ignores_failures_or_fails_the_job() {
     let message = "Container main for pod default/a failed with exit code 42 matching FailJob rule at index 1";
     assert_eq!(failed["conditions"][0]["message"], message);
 }
+
+#[test]
+fn orphaned_pods_lose_the_finalizer_unless_a_job_adopts_them() {
+    let pods = Objects::default();
+    let mut jobs = Jobs::new(pods.clone());
+    let orphan = pod("left", "Running", None);
+    pods.insert(&orphan, orphan.clone().into());
+    assert!(jobs.take_pod(&orphan, false));
+    let released = |jobs: &Jobs| jobs.decide(&Key::first_of("default"), now()).steps;
+    let [Step::Merge(path, "", patch)] = &released(&jobs)[..] else { panic!("no write") };
+    assert_eq!((path.name.as_str(), &patch["metadata"]["finalizers"]), ("left", &json!([])));
+    assert_eq!(released(&jobs).len(), 1, "until the change has arrived");
+
+    let mut owned = orphan.clone();
+    owned["metadata"]["ownerReferences"] = json!([{"controller": true, "uid": "o"}]);
+    assert!(!jobs.take_pod(&owned, false));
+    assert_eq!(released(&jobs), []);
+    assert!(jobs.take_pod(&orphan, false) && !jobs.take_pod(&orphan, true));
+    assert_eq!(released(&jobs), []);
+}

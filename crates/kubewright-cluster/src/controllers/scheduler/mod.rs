@@ -22,9 +22,11 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_apiserver::ApiServer;
+use kubewright_apiserver::{ApiServer, Change, Feed, Lagged};
 
 use self::{
     action::{PodAction, perform},
@@ -44,64 +46,104 @@ type Completion = (PodKey, PodAction, Result<Vec<ObjectEvent>, kube::Error>);
 
 /// Binds pods for as long as it is polled. Records no events if `events` is `None`.
 pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
-    let mut feed = api.feed();
-    let mut work: FuturesUnordered<BoxFuture<'_, Completion>> = FuturesUnordered::new();
-    let mut retries = Retries::default();
-    let mut scheduler = Scheduler::default();
-    // Nothing is decided before the whole snapshot is known: any pod in it may be in the way of another one.
-    let mut is_synced = false;
-    loop {
-        let now = clock.monotonic();
-        let begin = |pod: PodKey, scheduler: &mut Scheduler| {
-            let action = scheduler.decide(&pod)?;
-            let (client, now) = (&client, clock.now());
-            Some(Box::pin(async move {
-                let result = perform(client, &pod, &action, now).await;
+    let scheduling = Scheduling {
+        feed: api.feed(),
+        client,
+        clock,
+        events,
+        scheduler: Scheduler::default(),
+        is_synced: false,
+        retries: Retries::default(),
+        work: FuturesUnordered::new(),
+    };
+    scheduling.run().await;
+}
+
+struct Scheduling {
+    feed: Feed,
+    client: ObjectClient,
+    clock: SharedClock,
+    events: Option<Recorder>,
+    scheduler: Scheduler,
+    /// Whether the whole snapshot is known. Nothing is decided before: any pod in it may be in the way of another one.
+    is_synced: bool,
+    retries: Retries<PodKey>,
+    work: FuturesUnordered<BoxFuture<'static, Completion>>,
+}
+
+impl Scheduling {
+    async fn run(mut self) {
+        loop {
+            let now = self.clock.monotonic();
+            if !self.is_synced && self.feed.is_synced() {
+                self.is_synced = true;
+                let all = self.scheduler.all();
+                self.begin(all);
+            }
+            let due = self.retries.due(now);
+            self.begin(due);
+            let timer = until(self.retries.next(), now);
+            tokio::select! {
+                biased;
+                change = self.feed.next(), if self.work.len() < CONCURRENCY => self.take(change),
+                Some(ended) = self.work.next() => self.finish(ended, now),
+                () = timer => {}
+            }
+            // However many changes there are, actions go on.
+            if let Some(Some(ended)) = self.work.next().now_or_never() {
+                self.finish(ended, now);
+            }
+        }
+    }
+
+    fn take(&mut self, change: Result<Change, Lagged>) {
+        match change {
+            Ok(change) => {
+                let affected = self.scheduler.take(&change);
+                if self.is_synced {
+                    self.begin(affected);
+                }
+            }
+            Err(lagged) => {
+                tracing::info!(%lagged, "the scheduler restarts from a snapshot");
+                self.scheduler = Scheduler::default();
+                self.is_synced = false;
+            }
+        }
+    }
+
+    /// Decides about pods, and begins the actions.
+    fn begin(&mut self, pods: impl IntoIterator<Item = PodKey>) {
+        for pod in pods {
+            let Some(action) = self.scheduler.decide(&pod) else { continue };
+            let (client, now) = (self.client.clone(), self.clock.now());
+            self.work.push(Box::pin(async move {
+                let result = perform(&client, &pod, &action, now).await;
                 (pod, action, result)
-            }) as BoxFuture<'_, _>)
-        };
-        if !is_synced && feed.is_synced() {
-            is_synced = true;
-            work.extend(scheduler.all().into_iter().filter_map(|pod| begin(pod, &mut scheduler)));
+            }));
         }
-        work.extend(retries.due(now).into_iter().filter_map(|pod| begin(pod, &mut scheduler)));
-        let timer = until(retries.next(), now);
-        tokio::select! {
-            biased;
-            change = feed.next(), if work.len() < CONCURRENCY => match change {
-                Ok(change) => {
-                    let affected = scheduler.take(&change);
-                    work.extend(affected.into_iter().filter(|_| is_synced).filter_map(|pod| begin(pod, &mut scheduler)));
+    }
+
+    fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
+        let is_done = result.is_ok();
+        match result {
+            Ok(found) => {
+                self.retries.forget(&pod);
+                if let Some(events) = &self.events {
+                    found.into_iter().for_each(|event| events.record(event));
                 }
-                Err(lagged) => {
-                    tracing::info!(%lagged, "the scheduler restarts from a snapshot");
-                    scheduler = Scheduler::default();
-                    is_synced = false;
-                }
-            },
-            Some((pod, action, result)) = work.next() => match result {
-                Ok(found) => {
-                    retries.forget(&pod);
-                    if let Some(events) = &events {
-                        found.into_iter().for_each(|event| events.record(event));
-                    }
-                    let affected = scheduler.end(&pod, &action, true);
-                    work.extend(affected.into_iter().filter_map(|other| begin(other, &mut scheduler)));
-                }
-                Err(error) => {
-                    if is_gone(&error) || is_conflict(&error) {
-                        // The pod is gone, already bound, or changed. The feed delivers its new state.
-                        retries.forget(&pod);
-                    } else {
-                        tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
-                        retries.failed(pod.clone(), now);
-                    }
-                    let affected = scheduler.end(&pod, &action, false);
-                    let affected = affected.into_iter().filter(|other| !retries.is_waiting(other));
-                    work.extend(affected.filter_map(|other| begin(other, &mut scheduler)));
-                }
-            },
-            () = timer => {}
+            }
+            // The pod is gone, already bound, or changed. The feed delivers its new state.
+            Err(error) if is_gone(&error) || is_conflict(&error) => self.retries.forget(&pod),
+            Err(error) => {
+                tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
+                self.retries.failed(pod.clone(), now);
+            }
         }
+        let mut affected = self.scheduler.end(&pod, &action, is_done);
+        if !is_done {
+            affected.retain(|other| !self.retries.is_waiting(other));
+        }
+        self.begin(affected);
     }
 }

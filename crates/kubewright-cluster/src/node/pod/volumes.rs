@@ -156,6 +156,7 @@ impl ContainerVolumes {
         root: &Path,
     ) -> Result<Vec<Mount>, StartFailure> {
         let pod_directory = pod_directory(host, &self.pod);
+        let memory = host.memory_directory(uid(&self.pod));
         let mut mounts = Vec::new();
         for found in volume::mounted(&self.pod, &self.container) {
             let failed = |why: String| {
@@ -164,7 +165,8 @@ impl ContainerVolumes {
             let content = self.content(host, found).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
-                volume::make(&pod_directory, &found.name, &content).map_err(|error| failed(error.to_string()))?
+                volume::make(&pod_directory, memory.as_deref(), &found.name, &content)
+                    .map_err(|error| failed(error.to_string()))?
             };
             let own = self.container.volume_mounts.iter().flatten().enumerate();
             for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
@@ -218,7 +220,7 @@ impl ContainerVolumes {
             let content = self.content(host, found)?;
             if matches!(content, Content::Files(_)) {
                 let _alone = host.volume_writes.lock();
-                volume::make(&pod_directory, &found.name, &content).map_err(|error| error.to_string())?;
+                volume::make(&pod_directory, None, &found.name, &content).map_err(|error| error.to_string())?;
             }
         }
         Ok(())
@@ -247,7 +249,11 @@ fn sub_path(mount: &VolumeMount, environment: &[(String, String)]) -> Result<Opt
 }
 
 fn pod_directory(host: &NodeContext, pod: &Pod) -> PathBuf {
-    host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default())
+    host.pod_directory(uid(pod))
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Creates the view of a container on the file system; `None` if it needs none, or the host can't have any.

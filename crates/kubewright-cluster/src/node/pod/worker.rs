@@ -332,13 +332,14 @@ impl Worker {
         self.host.tokens.forget(&uid);
         self.host.hosts.remove(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
-        let directory = self.host.pod_directory(&uid);
-        // The removal continues even if the node ends in the meantime.
-        let path = directory.clone();
-        if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
+        for directory in [Some(self.host.pod_directory(&uid)), self.host.memory_directory(&uid)].into_iter().flatten() {
+            // The removal continues even if the node ends in the meantime.
+            let path = directory.clone();
+            if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
+            }
         }
     }
 }

@@ -1,0 +1,76 @@
+#!/bin/sh
+# Runs Kubernetes' end-to-end tests against the embedded cluster, in namespaces of their own: run.sh FOLDER KUBEWRIGHT FOCUS SKIP
+# FOLDER has e2e.test and agnhost, and gets cluster.log, e2e.log and reports/junit_01.xml.
+set -eu
+folder=$1 kubewright=$2 focus=$3 skip=$4
+
+if [ -z "${CONFORMANCE_ROOT:-}" ]; then
+	# The images' programs are at fixed paths. Below is the machine's file system, and what is written above ends with the namespace.
+	ip link set lo up
+	above=$folder/root
+	mkdir -p "$above"
+	mount -t tmpfs tmpfs "$above"
+	mkdir "$above/upper" "$above/work" "$above/root"
+	mount -t overlay overlay -o "lowerdir=/,upperdir=$above/upper,workdir=$above/work" "$above/root"
+	for path in /proc /sys /dev /tmp "$folder"; do
+		mount --rbind "$path" "$above/root$path"
+	done
+	export CONFORMANCE_ROOT="$above"
+	exec chroot "$above/root" /bin/sh "$0" "$@"
+fi
+
+# A pod's address is in its /etc/hosts, on the line with its name.
+cat >/agnhost <<END
+#!/bin/sh
+name=\${HOSTNAME:-\$(hostname)}
+POD_IP=\${POD_IP:-\$(awk -v name="\$name" '{ for (i = 2; i <= NF; i++) if (\$i == name) print \$1 }' /etc/hosts | tail -n 1)}
+[ -z "\$POD_IP" ] || export POD_IP
+[ "\$#" -gt 0 ] || set -- pause
+exec "$folder/agnhost" "\$@"
+END
+# A web server on port 80, as in the images of nginx and httpd.
+cat >/web-server <<'END'
+#!/bin/sh
+[ "$#" -eq 0 ] || exec "$@"
+exec /agnhost test-webserver
+END
+cat >/shell <<'END'
+#!/bin/sh
+[ "$#" -gt 0 ] || set -- sh
+exec "$@"
+END
+# The images' shells know [[, and pass on variables with any names.
+ln -sf /bin/bash /bin/sh
+# Files of the images that tests ask for.
+echo certificate >/localhost.crt
+mkdir -p /usr/local/apache2/htdocs
+echo page >/usr/local/apache2/htdocs/index.html
+ln -s /usr/local/apache2/htdocs/index.html /index.html
+cat >/pause <<'END'
+#!/bin/sh
+exec /agnhost pause
+END
+chmod 755 /agnhost /web-server /shell /pause
+cat >/images <<'END'
+registry.k8s.io/e2e-test-images/agnhost=/agnhost
+registry.k8s.io/e2e-test-images/busybox=/shell
+registry.k8s.io/e2e-test-images/httpd=/web-server
+registry.k8s.io/e2e-test-images/nginx=/web-server
+registry.k8s.io/e2e-test-images/perl=/shell
+registry.k8s.io/pause=/pause
+END
+
+cd "$folder"
+rm -rf reports kubeconfig
+"$kubewright" cluster --wait --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
+cluster=$!
+trap 'kill "$cluster"; wait "$cluster" || :' EXIT
+until [ -s "$folder/kubeconfig" ]; do
+	kill -0 "$cluster"
+	sleep 0.1
+done
+status=0
+"$folder/e2e.test" --kubeconfig="$folder/kubeconfig" --provider=skeleton --num-nodes=1 --minStartupPods=0 \
+	--report-dir="$folder/reports" --ginkgo.focus="$focus" --ginkgo.skip="$skip" --ginkgo.no-color --ginkgo.succinct \
+	>e2e.log 2>&1 || status=$?
+exit "$status"
