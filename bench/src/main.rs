@@ -73,7 +73,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
-    /// Directory of the operators' programs to measure [default: target/release; with --smoke, the one of this program]
+    /// Directory of the operators' programs to measure [default: target/project; with --smoke, the one of this program]
     #[arg(long, value_name = "FOLDER")]
     operators: Option<PathBuf>,
 
@@ -165,14 +165,14 @@ struct Programs {
 
 impl Programs {
     fn of(arguments: &Arguments) -> Result<Self> {
-        let (built, shipped) = if arguments.smoke {
+        let (built, projects, shipped): (PathBuf, PathBuf, PathBuf) = if arguments.smoke {
             let program = std::env::current_exe().context("find this program")?;
             let folder = program.parent().context("find the folder of this program")?.to_owned();
-            (folder.clone(), folder)
+            (folder.clone(), folder.clone(), folder)
         } else {
-            ("target/release".into(), "target/dist".into())
+            ("target/release".into(), "target/project".into(), "target/dist".into())
         };
-        let operators = arguments.operators.as_ref().unwrap_or(&built);
+        let operators = arguments.operators.as_ref().unwrap_or(&projects);
         let peers = arguments.control_plane.clone().unwrap_or_else(|| "target/control-plane".into());
         Ok(Self {
             baseline: arguments.baseline.clone(),

@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `bench`, `builds`, `release`,
-//! `corpus`, `fuzz`, `invariants`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `conformance`, `bench`, `builds`,
+//! `release`, `corpus`, `fuzz`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -8,6 +8,7 @@
 mod book;
 mod builds;
 mod clients;
+mod conformance;
 mod generate;
 mod invariants;
 mod release;
@@ -69,6 +70,15 @@ enum Chore {
         /// Use the cluster of this kubeconfig, on a loopback address, instead of an embedded one
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,
+    },
+    /// Run Kubernetes' end-to-end tests against an embedded cluster, which takes hours; needs Go, Linux and root
+    Conformance {
+        /// Run only the tests whose name matches this regular expression
+        #[arg(default_value = r"\[Conformance\]")]
+        focus: String,
+        /// Leave out the tests whose name matches this regular expression
+        #[arg(long, value_name = "EXPRESSION", default_value = "")]
+        skip: String,
     },
     /// Run the benchmarks, print the figures, and rewrite bench/RESULTS.md
     Bench {
@@ -164,6 +174,7 @@ fn run(chore: Chore) -> Result<()> {
             }
         }
         Chore::Clients { suite, kubeconfig } => clients::build_and_run(&mut steps, &suite, kubeconfig.as_deref()),
+        Chore::Conformance { focus, skip } => conformance::build_and_run(&mut steps, &focus, &skip),
         Chore::Bench { filter, baseline } => bench(&mut steps, filter, baseline),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
         Chore::Release { no_verify: true, .. } => release::run(&mut steps, Extent::Project),
@@ -197,11 +208,13 @@ fn fuzz(time: u64) -> Command {
 fn bench(steps: &mut Steps, filter: Option<String>, baseline: Option<PathBuf>) {
     build_peers(steps);
     // Some benchmarks measure programs from outside.
-    let mut build = cargo(&["build", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
-    build.args(["-p", "podset-operator", "-p", "podset-kube-rs"]);
-    let built = steps.run("release build", build);
-    let shipped = ["build", "--profile", "dist", "-p", "five-operators"];
-    if steps.run("build with the profile dist", cargo(&shipped)) && built {
+    let builds: [(&str, &[&str]); 3] = [
+        ("release build", &["build", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]),
+        ("build as a project", &["build", "--profile", "project", "-p", "podset-operator", "-p", "podset-kube-rs"]),
+        ("build as shipped", &["build", "--profile", "dist", "-p", "five-operators"]),
+    ];
+    let built: Vec<_> = builds.into_iter().map(|(name, build)| steps.run(name, cargo(build))).collect();
+    if !built.contains(&false) {
         let mut bench = Command::new("target/release/kubewright-bench");
         bench.args(["--results", "bench/RESULTS.md"]).args(filter);
         if let Some(baseline) = baseline {

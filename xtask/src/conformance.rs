@@ -1,0 +1,146 @@
+//! `cargo xtask conformance`: Kubernetes' own end-to-end tests against `kubewright cluster`.
+//!
+//! The tests, and `agnhost`, the program of most of their pods, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
+//! cluster and the tests in a network namespace and over a copy of the file system that ends with them, so that nothing else on the
+//! machine is in their way. Failures are listed, and fail the chore.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    root,
+    steps::{Steps, cargo, run},
+};
+
+/// The folder of the module and the scripts.
+const FOLDER: &str = "crates/kubewright-cluster/tests/conformance";
+/// The folder of everything that is built and written.
+const BUILD: &str = "target/conformance";
+
+/// Changes of Go's library, with which programs of a pod listen at the pod's address instead of at all addresses, since pods have no
+/// network namespaces: a file, the first line of a function, and what it begins with.
+const CHANGES: [(&str, &str, &str); 2] = [
+    (
+        "dial.go",
+        "func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Listener, error) {\n",
+        "\tif ip, ok := syscall.Getenv(\"POD_IP\"); ok && len(address) > 0 && address[0] == ':' {\n\t\taddress = ip + address\n\t}\n",
+    ),
+    (
+        "udpsock.go",
+        "func ListenUDP(network string, laddr *UDPAddr) (*UDPConn, error) {\n",
+        "\tif ip, ok := syscall.Getenv(\"POD_IP\"); ok && laddr != nil && len(laddr.IP) == 0 {\n\t\tladdr.IP = ParseIP(ip)\n\t}\n",
+    ),
+];
+
+/// Builds the tests and the cluster, and runs the tests whose names match a regular expression, without those that match `skip`.
+pub(crate) fn build_and_run(steps: &mut Steps, focus: &str, skip: &str) {
+    if let Some(missing) = missing() {
+        return steps.skip("conformance tests", missing);
+    }
+    let cluster = cargo(&["build", "--release", "-p", "kubewright-cli"]);
+    let built = [
+        steps.check("build of the end-to-end tests", build_tests),
+        steps.check("build of agnhost", build_agnhost),
+        steps.run("build of kubewright", cluster),
+    ];
+    if !built.contains(&false) {
+        steps.check("conformance tests", || test(focus, skip));
+    }
+}
+
+/// Returns what keeps the tests from running on this machine.
+fn missing() -> Option<&'static str> {
+    let works = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !works("go", &["version"]) {
+        Some("Go isn't installed")
+    } else if !works("unshare", &["--net", "--mount", "true"]) {
+        Some("they need namespaces: run them as root on Linux")
+    } else {
+        None
+    }
+}
+
+fn go(arguments: &[&str]) -> Command {
+    let mut command = Command::new("go");
+    command.args(arguments).current_dir(root().join(FOLDER));
+    command
+}
+
+fn build_tests() -> Result<()> {
+    fs::create_dir_all(BUILD).with_context(|| format!("create {BUILD}"))?;
+    let mut command = go(&["test", "-c", "-o"]);
+    run(command.arg(root().join(BUILD).join("e2e.test")).arg("k8s.io/kubernetes/test/e2e"))
+}
+
+fn build_agnhost() -> Result<()> {
+    let library = go(&["env", "GOROOT"]).output().context("ask Go for its folder")?.stdout;
+    let library = Path::new(String::from_utf8_lossy(&library).trim()).join("src/net");
+    let folder = root().join(BUILD);
+    let mut replacements = Vec::new();
+    for (file, function, beginning) in CHANGES {
+        let (source, replaced) = (library.join(file), folder.join(file));
+        let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
+        if !text.contains(function) {
+            bail!("{} has no function that begins with {function:?}", source.display());
+        }
+        let text = text.replacen(function, &format!("{function}{beginning}"), 1);
+        fs::write(&replaced, text).with_context(|| format!("write {}", replaced.display()))?;
+        replacements.push(format!("{source:?}: {replaced:?}"));
+    }
+    let overlay = folder.join("overlay.json");
+    fs::write(&overlay, format!("{{\"Replace\": {{{}}}}}", replacements.join(", ")))
+        .with_context(|| format!("write {}", overlay.display()))?;
+    let mut command = go(&["build", "-overlay"]);
+    command.arg(overlay).arg("-o").arg(folder.join("agnhost")).arg("k8s.io/kubernetes/test/images/agnhost");
+    run(command.env("CGO_ENABLED", "0"))
+}
+
+fn test(focus: &str, skip: &str) -> Result<()> {
+    let folder = root().join(BUILD);
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh"]).arg(root().join(FOLDER).join("run.sh")).arg(&folder);
+    command.arg(root().join("target/release/kubewright")).args([focus, skip]);
+    // The exit code tells of failed tests, too, which are listed below.
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    let path = folder.join("reports/junit_01.xml");
+    let report = fs::read_to_string(&path).with_context(|| format!("read {}: {status}", path.display()))?;
+    let [passed, failed] = ["passed", "failed"].map(|state| tests(&report, state));
+    for name in &failed {
+        println!("FAILED {name}");
+    }
+    println!("{} passed, {} failed; their logs are in {}", passed.len(), failed.len(), folder.display());
+    if !failed.is_empty() || passed.is_empty() {
+        bail!("{} of {} tests failed", failed.len(), passed.len() + failed.len());
+    }
+    Ok(())
+}
+
+/// Returns the names of the tests with a state in a report of JUnit.
+fn tests<'a>(report: &'a str, state: &str) -> Vec<&'a str> {
+    let state = format!("status=\"{state}\"");
+    let cases = report
+        .split("<testcase ")
+        .skip(1)
+        .filter(|case| case.split('>').next().is_some_and(|tag| tag.contains(&state)));
+    cases.filter_map(|case| case.strip_prefix("name=\"")?.strip_prefix("[It] ")?.split('"').next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tests_are_found_by_their_state() {
+        let report = "<testsuites><testsuite><testcase name=\"[It] [sig-apps] a &gt; b\" classname=\"c\" status=\"passed\" time=\"1\">\
+            </testcase><testcase name=\"[It] d\" classname=\"c\" status=\"failed\" time=\"1\"><failure>status=\"passed\"</failure>\
+            </testcase><testcase name=\"[ReportBeforeSuite]\" status=\"passed\"></testcase></testsuite></testsuites>";
+        assert_eq!(super::tests(report, "passed"), ["[sig-apps] a &gt; b"]);
+        assert_eq!(super::tests(report, "failed"), ["d"]);
+    }
+}
