@@ -29,7 +29,7 @@
 //! Services answer at their node ports on 127.0.0.1, and on Linux also at their cluster IPs, which are addresses of the
 //! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS:
 //! containers find services by the environment variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`, and, in a mount
-//! namespace, by the names in their `/etc/hosts`.
+//! namespace, by the names in their `/etc/hosts`. The name of the host is the pod's there.
 //!
 //! Volumes are at their mount paths, in a mount namespace of each process, where `unshare` and `mount` of util-linux can make
 //! one: as root with `CAP_SYS_ADMIN`, or in a user namespace. The annotation `kubewright.dev/mount-namespaces` of the node says

@@ -4,7 +4,7 @@
 //! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't exist is
 //! replaced by one of the pod, with links to what the host's directory contains. So nothing is created on the host and no
 //! other process sees the mounts, which end with the process. A command of `kubectl exec` gets a namespace of its own with
-//! the same mounts.
+//! the same mounts. The name of the host is the pod's there, in a UTS namespace.
 //!
 //! `unshare`, `mount` and a shell do the work, since the namespace has to be entered between the fork and the start of the
 //! program: as root directly, otherwise in a user namespace. Whether that works is tried once.
@@ -26,8 +26,10 @@ use rustix::process::{getegid, geteuid};
 const OWN: &str = ".kubewright";
 /// The maximum number of entries of a directory that is replaced.
 const ENTRIES: usize = 4096;
-/// Mounts by a table, then executes the rest of the arguments.
-const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125; shift; exec "$@""#;
+/// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments.
+const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125
+{ [ -z "$2" ] || echo "$2" >/proc/sys/kernel/hostname || hostname "$2" || :; } 2>/dev/null
+shift 2; exec "$@""#;
 
 /// A volume, or a part of it, at a path of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub(crate) struct View {
     root: PathBuf,
     table: PathBuf,
     mounts: Vec<Mount>,
+    /// The name of the host; `None` for the host's own.
+    host_name: Option<String>,
 }
 
 impl Tools {
@@ -92,7 +96,7 @@ impl Tools {
         let path = PathBuf::from("/var/run/secrets/kubewright.dev/trial");
         let file = path.join("file").to_string_lossy().into_owned();
         let mount = Mount { path, source: volume, read_only: true };
-        let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount])?;
+        let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], Some("trial".into()))?;
         let argv = [format!("test -e {file} && ! test -e {}", self.marker()).to_owned()];
         let mut command = view.command(&self.shell, Path::new("/"));
         let output = command.arg("-c").args(argv).env_clear().output()?;
@@ -116,11 +120,17 @@ fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 impl View {
-    /// Creates a view in `folder`, which is emptied. The directory holds what replaces directories of the host.
+    /// Creates a view in `folder`, which is emptied. The directory holds what replaces directories of the host. Programs see
+    /// `host_name` as the name of the host.
     ///
     /// # Errors
     /// If a file can't be written, or a mount path can't be used.
-    pub(crate) fn new(tools: Arc<Tools>, folder: &Path, mut mounts: Vec<Mount>) -> io::Result<Self> {
+    pub(crate) fn new(
+        tools: Arc<Tools>,
+        folder: &Path,
+        mut mounts: Vec<Mount>,
+        host_name: Option<String>,
+    ) -> io::Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }
@@ -141,7 +151,7 @@ impl View {
         layout.link_entries()?;
         let table = folder.join("fstab");
         fs::write(&table, &layout.lines)?;
-        Ok(Self { tools, root, table, mounts })
+        Ok(Self { tools, root, table, mounts, host_name })
     }
 
     /// Returns the command that starts a program with this view, to which the program's arguments are added.
@@ -149,10 +159,14 @@ impl View {
         let Tools { unshare, mount, shell, user, .. } = &*self.tools;
         let mut command = Command::new(unshare);
         command.arg("--mount");
+        if self.host_name.is_some() {
+            command.arg("--uts");
+        }
         if user.is_some() {
             command.args(["--user", "--map-root-user"]);
         }
-        command.arg(shell).args(["-c", SCRIPT]).arg(mount).arg(&self.table).arg(unshare);
+        command.arg(shell).args(["-c", SCRIPT]).arg(mount).arg(&self.table);
+        command.arg(self.host_name.as_deref().unwrap_or_default()).arg(unshare);
         if let Some((user, group)) = user {
             command.arg("--user").arg(format!("--map-user={user}")).arg(format!("--map-group={group}"));
         }
@@ -360,7 +374,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tools = Tools::find(&folder.path().join("trial")).ok()?;
         let shell = tools.shell.clone();
-        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts).unwrap();
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, Some("web-0".into())).unwrap();
         let output = view.command(&shell, Path::new("/")).args(["-c", script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(text(&output.stdout) + &text(&output.stderr))
@@ -387,6 +401,12 @@ mod tests {
         {
             assert!(!Path::new(path).exists(), "{path}");
         }
+    }
+
+    #[test]
+    fn the_host_has_the_name_of_the_pod() {
+        let Some(output) = run(Vec::new(), "uname -n") else { return };
+        assert_eq!(output, "web-0\n");
     }
 
     #[test]

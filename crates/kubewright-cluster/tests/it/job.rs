@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy},
 };
 use kubewright_cluster::Cluster;
 use serde_json::{Value, json};
@@ -163,4 +163,31 @@ async fn an_index_fails_alone_and_the_job_with_it_at_the_end() {
     assert_eq!(reason(&done), "FailedIndexes");
     assert_eq!(done.status.and_then(|status| status.completed_indexes).as_deref(), Some("1"));
     cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_pod_can_be_deleted() {
+    let cluster = simulated().await;
+    create(&cluster, json!({"completions": 2, "parallelism": 1})).await;
+    let found = cluster.expect::<Pod>(|pods| pods.iter().any(|pod| is_running(pod))).await.expect("a pod");
+    let name = found[0].name_any();
+    let labels = json!({"metadata": {"labels": null}});
+    pods(&cluster).patch(&name, &PatchParams::default(), &Patch::Merge(&labels)).await.expect("released");
+    let is_released =
+        |pod: &&Pod| pod.name_any() == name && pod.owner_references().is_empty() && pod.finalizers().is_empty();
+    let both = |pods: &[&Pod]| pods.len() == 2 && pods.iter().any(is_released);
+    cluster.expect::<Pod>(both).await.expect("another pod, and the finalizer is gone");
+    pods(&cluster).delete(&name, &background()).await.expect("deleted");
+    cluster.expect::<Pod>(|pods| pods.iter().all(|pod| pod.name_any() != name)).await.expect("it is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_that_is_deleted_without_them_lose_the_finalizer() {
+    let cluster = simulated().await;
+    create(&cluster, json!({})).await;
+    cluster.expect::<Pod>(|pods| pods.iter().any(|pod| is_running(pod))).await.expect("a pod");
+    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    jobs(&cluster).delete("sum", &orphan).await.expect("deleted");
+    let is_free = |pod: &&Pod| pod.owner_references().is_empty() && pod.finalizers().is_empty();
+    cluster.expect::<Pod>(|pods| pods.len() == 1 && pods.iter().all(is_free)).await.expect("it stays without");
 }

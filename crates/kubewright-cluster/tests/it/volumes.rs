@@ -266,6 +266,21 @@ async fn an_empty_directory_is_shared_and_outlives_a_container() {
     cluster.shutdown().await;
 }
 
+#[tokio::test]
+async fn the_name_of_the_host_is_that_of_the_pod() {
+    let cluster = running().await;
+    for (pod_name, host_network) in [("own", false), ("shared", true)] {
+        create(&cluster, &pod(pod_name, "uname -n", json!({"hostNetwork": host_network}))).await;
+        until(&cluster, pod_name, |pod| phase(pod) == "Succeeded").await;
+    }
+    if has_mount_namespaces(&cluster).await {
+        let log = async |name: &str| pods(&cluster).logs(name, &LogParams::default()).await.expect("a log");
+        assert_eq!(log("own").await, "own\n");
+        assert_ne!(log("shared").await, "shared\n");
+    }
+    cluster.shutdown().await;
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn an_empty_directory_can_be_in_memory() {

@@ -21,6 +21,7 @@ use crate::{
     node::{
         NODE_NAME, NodeContext,
         environment::{Reference, expand_all},
+        hosts,
         tokens::{self, PLACE},
         view::{Mount, Tools, View},
         volume::{self, Content, Sources},
@@ -262,7 +263,9 @@ pub(crate) async fn view(host: &NodeContext, pod: &Pod, container: &str, mounts:
         return None;
     }
     let tools = host.view_tools.get_or_init(|| find_tools(host)).await.clone()?;
-    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts) {
+    let has_own_name = pod.spec.as_ref().is_some_and(|spec| spec.host_network != Some(true));
+    let host_name = has_own_name.then(|| hosts::host_name(pod).to_owned());
+    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, host_name) {
         Ok(view) => Some(Arc::new(view)),
         Err(error) => {
             tracing::warn!(%error, container, "a container doesn't have its volumes at their mount paths");
