@@ -86,6 +86,27 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// Returns a URL with a [clean](clean) path.
+fn with_clean_path(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |scheme| scheme + 3);
+    let authority = url[begin..].find('/').map_or(url.len(), |path| begin + path);
+    format!("{}{}", &url[..authority], clean(&url[authority..]))
+}
+
+/// Returns a path as Kubernetes' client requests it: without empty parts, `.`, `..` and a slash at the end. envtest of
+/// controller-runtime writes `//` before the path of each webhook, which servers in Go answer with a redirect.
+fn clean(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
 impl Endpoint {
     /// Returns the endpoint of a valid `clientConfig`. The timeout, in seconds, is sent to the webhook as the query
     /// parameter `timeout`.
@@ -98,10 +119,9 @@ impl Endpoint {
         });
         let url = match &service {
             Some(ServicePort { namespace, name, port }) => {
-                let path = text(&config["service"]["path"]);
-                format!("https://{name}.{namespace}.svc:{port}/{}", path.trim_start_matches('/'))
+                format!("https://{name}.{namespace}.svc:{port}{}", clean(&text(&config["service"]["path"])))
             }
-            None => text(&config["url"]),
+            None => with_clean_path(&text(&config["url"])),
         };
         let authority = config["caBundle"].as_str().filter(|bundle| !bundle.is_empty());
         Self {
@@ -305,5 +325,21 @@ fn unsuccessful(code: StatusCode, body: &[u8]) -> String {
             let text = if text.is_empty() { code.canonical_reason().unwrap_or_default().to_owned() } else { text };
             format!("an error on the server ({text:?}) has prevented the request from succeeding")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_requested_as_by_kubernetes() {
+        for (path, expect) in
+            [("", "/"), ("/", "/"), ("//validate", "/validate"), ("a/./b/../c/", "/a/c"), ("/../x", "/x")]
+        {
+            assert_eq!(clean(path), expect, "{path:?}");
+        }
+        assert_eq!(with_clean_path("https://127.0.0.1:9443//failing"), "https://127.0.0.1:9443/failing");
+        assert_eq!(with_clean_path("https://example.com"), "https://example.com/");
     }
 }
