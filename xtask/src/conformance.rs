@@ -1,8 +1,8 @@
 //! `cargo xtask conformance`: Kubernetes' own end-to-end tests against `kubewright cluster`.
 //!
 //! The tests, and `agnhost`, the program of most of their pods, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
-//! cluster and the tests in a network namespace and over a copy of the file system that ends with them, so that nothing else on the
-//! machine is in their way. Failures are listed, and fail the chore.
+//! cluster and the tests in a network namespace and on an overlay of the file system, so that they don't conflict with other
+//! programs and leave no files. Failures are listed, and fail the chore.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ const FOLDER: &str = "crates/kubewright-cluster/tests/conformance";
 const BUILD: &str = "target/conformance";
 
 /// Changes of Go's library, with which programs of a pod listen at the pod's address instead of at all addresses, since pods have no
-/// network namespaces: a file, the first line of a function, and what it begins with.
+/// network namespaces: a file, the first line of a function, and the lines that are added after it.
 const CHANGES: [(&str, &str, &str); 2] = [
     (
         "dial.go",
@@ -108,9 +108,11 @@ fn test(focus: &str, skip: &str) -> Result<()> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "sh"]).arg(root().join(FOLDER).join("run.sh")).arg(&folder);
     command.arg(root().join("target/release/kubewright")).args([focus, skip]);
-    // The exit code tells of failed tests, too, which are listed below.
-    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    // A report of an earlier run must not be read if this one fails to start.
     let path = folder.join("reports/junit_01.xml");
+    let _ = fs::remove_file(&path);
+    // The command fails if a test fails. These are listed below.
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
     let report = fs::read_to_string(&path).with_context(|| format!("read {}: {status}", path.display()))?;
     let [passed, failed] = ["passed", "failed"].map(|state| tests(&report, state));
     for name in &failed {

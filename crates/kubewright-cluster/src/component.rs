@@ -44,7 +44,7 @@ fn account(controller: &str) -> Option<&str> {
         "garbage-collector-controller" => "generic-garbage-collector",
         "horizontal-pod-autoscaler-controller" | "horizontal-pod-autoscaler" => "horizontal-pod-autoscaler",
         "persistentvolume-binder-controller" => "persistent-volume-binder",
-        // Of claims, too.
+        // This controller protects claims, too.
         "persistentvolume-protection-controller" => "pvc-protection-controller",
         "replicationcontroller-controller" => "replication-controller",
         "service-cidr-controller" => "service-cidrs-controller",

@@ -5,7 +5,7 @@ set -eu
 folder=$1 kubewright=$2 focus=$3 skip=$4
 
 if [ -z "${CONFORMANCE_ROOT:-}" ]; then
-	# The images' programs are at fixed paths. Below is the machine's file system, and what is written above ends with the namespace.
+	# The images' programs are at fixed paths. They are written to an overlay of the file system, which ends with the namespace.
 	ip link set lo up
 	above=$folder/root
 	mkdir -p "$above"

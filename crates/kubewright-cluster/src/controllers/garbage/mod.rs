@@ -93,7 +93,7 @@ impl Collector {
                 Some((uid, version, outcome)) = self.work.next() => self.conclude(uid, &version, outcome),
                 () = timer => {}
             }
-            // However many changes there are, requests go on.
+            // Requests progress even if changes arrive without a pause.
             if let Some(Some((uid, version, outcome))) = self.work.next().now_or_never() {
                 self.conclude(uid, &version, outcome);
             }

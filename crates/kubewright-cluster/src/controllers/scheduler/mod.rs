@@ -89,7 +89,7 @@ impl Scheduling {
                 Some(ended) = self.work.next() => self.finish(ended, now),
                 () = timer => {}
             }
-            // However many changes there are, actions go on.
+            // Actions progress even if changes arrive without a pause.
             if let Some(Some(ended)) = self.work.next().now_or_never() {
                 self.finish(ended, now);
             }
