@@ -18,7 +18,9 @@
 //! `kubewright`, `cargo run -p` and `cargo demo` run the programs that the tests have built; everything else runs as
 //! written. In a project that the page has created, with `$SDK` as the path of this repository, cargo is the real
 //! cargo. It runs offline and shares the tests' build directory, so that of the crates that both use only those with
-//! different features are compiled again.
+//! different features are compiled again. Pages add crates with a requirement (`cargo add jiff@0.2`), which the copied
+//! lock file satisfies. Without one, cargo takes the newest version that the machine has, whether or not the crates
+//! that it needs are there too.
 
 use std::{
     fs,
