@@ -17,7 +17,11 @@ use futures::{
     FutureExt, Stream,
     future::{BoxFuture, OptionFuture},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header, request::Parts, uri::PathAndQuery};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header,
+    request::Parts,
+    uri::{Authority, PathAndQuery},
+};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
@@ -96,6 +100,7 @@ pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> 
     let ProxyRequest { mut parts, body, target, prefix } = request;
     let upgrade = upgrade_protocol(&parts.headers);
     let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<Arc<ConnectionTasks>>());
+    add_host(&mut parts);
     parts.uri = target
         .parse::<PathAndQuery>()
         .map(Uri::from)
@@ -185,6 +190,15 @@ fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_lowercase().contains("upgrade");
     let asked = headers.get_all(header::CONNECTION).iter().any(asked);
     headers.get(header::UPGRADE).filter(|_| asked).cloned()
+}
+
+/// Adds the header `Host`, which a request of HTTP/1.1 must have, and Go's servers insist on (RFC 9112, section 3.2). In
+/// HTTP/2, its value is the authority of the URI.
+fn add_host(parts: &mut Parts) {
+    if !parts.headers.contains_key(header::HOST) {
+        let authority = parts.uri.authority().map_or("", Authority::as_str);
+        parts.headers.extend(HeaderValue::try_from(authority).ok().map(|host| (header::HOST, host)));
+    }
 }
 
 /// Removes headers that belong to the connection to the client, and those that prove its identity.

@@ -87,6 +87,18 @@ async fn requests_reach_the_pod_without_the_headers_of_the_connection() {
 }
 
 #[tokio::test]
+async fn requests_of_http2_have_a_host() {
+    for (origin, host) in [("https://example.com:6443", "example.com:6443"), ("", "")] {
+        let (api, _) = start();
+        let (port, received) = backend("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0).await;
+        pod(&api, "web", port).await;
+        get(&api, &format!("{origin}{NAMESPACE}/pods/web/proxy/"), "*/*").await.expect_code(200);
+        let (head, _) = received.await.unwrap();
+        assert!(head.contains(&format!("\r\nhost: {host}\r\n")), "{head}");
+    }
+}
+
+#[tokio::test]
 async fn a_service_is_reached_by_the_name_or_number_of_its_port() {
     let (api, _) = start();
     for name in ["web:http", "web:80", "http:web:http"] {
