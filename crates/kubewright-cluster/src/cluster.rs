@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     api_endpoints::{ApiEndpoints, Endpoint},
-    component,
+    component::{self, KIND_TERMINATOR},
     controllers::{
         api_services, deletion, event_ttl,
         informer::Informer,
@@ -54,6 +54,8 @@ use crate::{
     object_client::{ObjectClient, is_conflict},
 };
 
+/// The controller that empties namespaces.
+const NAMESPACES: &str = "namespace-controller";
 /// The folder of the volumes of simulated pods. It isn't created, since no process uses it.
 const SIMULATED_VOLUMES: &str = "/var/lib/kubewright/volumes";
 
@@ -495,9 +497,8 @@ impl Cluster {
     /// Starts what is a part of every API server, and the selected controllers.
     fn start_controllers(&self, selected: &Controllers) {
         let (api, clock) = (&self.api, &self.clock);
-        let client = self.object_client("namespace-controller");
-        let namespaces = selected.contains("namespace-controller");
-        self.spawn(deletion::run(api.clone(), client, clock.clone(), namespaces));
+        let namespaces = selected.contains(NAMESPACES).then(|| self.object_client(NAMESPACES));
+        self.spawn(deletion::run(api.clone(), self.object_client(KIND_TERMINATOR), namespaces, clock.clone()));
         self.spawn(event_ttl::run(self.component_client("kube-apiserver"), clock.clone()));
         let server = self.object_client("kube-apiserver");
         self.spawn(api_services::register(api.clone(), server.clone(), clock.clone()));
@@ -558,8 +559,8 @@ impl Cluster {
         let spawn = |task| drop(tasks.lock().spawn(task));
         let (informer, selected) = (Informer::new(self.api.clone()), Controllers::all());
         let manager = ControllerManager { informer, random, clients: Box::new(client), ..self.controller_manager() };
-        let terminator = ObjectClient::new((manager.clients)("namespace-controller"));
-        spawn(deletion::run(self.api.clone(), terminator, self.clock.clone(), true).boxed());
+        let [kinds, namespaces] = [KIND_TERMINATOR, NAMESPACES].map(|name| ObjectClient::new((manager.clients)(name)));
+        spawn(deletion::run(self.api.clone(), kinds, Some(namespaces), self.clock.clone()).boxed());
         manager.start(&selected, &spawn);
         manager.control(&selected, VOLUMES, Volumes::new(self.volumes.clone()), &spawn);
         drop(manager);

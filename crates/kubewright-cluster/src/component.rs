@@ -11,6 +11,9 @@ use crate::{controllers::selection::Controllers, node::NODE_NAME};
 pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The publisher of the ConfigMaps `kube-root-ca.crt`, which is a part of `serviceaccount-controller` here.
 pub(crate) const CERTIFICATE_PUBLISHER: &str = "root-ca-cert-publisher";
+/// What deletes the objects of a custom kind that is being deleted. It is a part of Kubernetes' API server, which deletes them in
+/// its storage, without admission: an operator that is gone can't refuse it by its webhooks.
+pub(crate) const KIND_TERMINATOR: &str = "crd-finalizer";
 /// The namespace of the accounts.
 pub(crate) const NAMESPACE: &str = "kube-system";
 
@@ -20,11 +23,13 @@ const AUTHENTICATED: &str = "system:authenticated";
 /// Returns the in-process client of a component, such as `kubelet`, or of a controller, such as `job-controller`.
 pub(crate) fn client(api: &ApiServer, component: &str) -> kube::Client {
     let system = |name: &str| UserInfo::new(format!("system:{name}"), [AUTHENTICATED]);
+    let server = || UserInfo::new("system:apiserver", ["system:masters", AUTHENTICATED]);
     let (user_agent, user) = match component {
         "kubelet" => (component, UserInfo::new(format!("system:node:{NODE_NAME}"), ["system:nodes", AUTHENTICATED])),
         "kube-proxy" => (component, UserInfo::service_account(NAMESPACE, component)),
         "kube-scheduler" | "default-scheduler" => ("kube-scheduler", system("kube-scheduler")),
-        "kube-apiserver" => (component, UserInfo::new("system:apiserver", ["system:masters", AUTHENTICATED])),
+        "kube-apiserver" => (component, server()),
+        KIND_TERMINATOR => ("kube-apiserver", server().without_admission()),
         CONTROLLER_MANAGER => (component, system(CONTROLLER_MANAGER)),
         _ => match account(component) {
             Some(name) => (CONTROLLER_MANAGER, UserInfo::service_account(NAMESPACE, name)),

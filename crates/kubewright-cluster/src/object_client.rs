@@ -96,6 +96,11 @@ impl ObjectClient {
         }
     }
 
+    /// Reads the JSON document at a path.
+    pub(crate) async fn read(&self, path: &str) -> Result<Value, kube::Error> {
+        self.send(Method::GET, path.to_owned(), "application/json", None).await
+    }
+
     /// Creates an object in a collection, or posts to a subresource of an object.
     pub(crate) async fn create(
         &self,

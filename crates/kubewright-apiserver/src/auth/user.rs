@@ -30,6 +30,8 @@ pub struct UserInfo {
     pub extra: BTreeMap<String, Vec<String>>,
     /// Whether roles don't limit the user.
     pub(crate) is_unrestricted: bool,
+    /// Whether webhooks and admission policies don't see the user's requests.
+    pub(crate) skips_admission: bool,
 }
 
 impl UserInfo {
@@ -47,6 +49,11 @@ impl UserInfo {
     /// the groups only. For parts of the cluster that run in the process of the API server.
     pub fn unrestricted(self) -> Self {
         Self { is_unrestricted: true, ..self }
+    }
+
+    /// Hides the user's requests from webhooks and admission policies. For what Kubernetes' API server writes in its storage directly.
+    pub fn without_admission(self) -> Self {
+        Self { skips_admission: true, ..self }
     }
 
     /// Returns the user of requests without credentials.

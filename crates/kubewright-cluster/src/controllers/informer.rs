@@ -14,7 +14,7 @@ use super::{
     batch,
     kind::Kind,
     objects::Objects,
-    reconcile::{Controller, Key, Plan, StepKind},
+    reconcile::{Answers, Controller, Key, Plan, StepKind},
 };
 
 /// The feed that controllers share, and their state.
@@ -158,9 +158,13 @@ impl Subscription {
         })
     }
 
-    /// See [`Controller::finished`].
-    pub(crate) fn finished(&self, key: &Key, failure: Option<(StepKind, String)>) {
-        self.state.lock().subscribers[self.index].controller.finished(key, failure);
+    /// See [`Controller::answered`] and [`Controller::finished`].
+    pub(crate) fn finished(&self, key: &Key, failure: Option<(StepKind, String)>, answers: Answers) {
+        let controller = &mut self.state.lock().subscribers[self.index].controller;
+        if !answers.is_empty() {
+            controller.answered(key, answers);
+        }
+        controller.finished(key, failure);
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Subscriber) -> T) -> T {

@@ -57,6 +57,9 @@ impl Key {
     }
 }
 
+/// The answers to what a plan has read, by path: an object, or the server's message.
+pub(crate) type Answers = BTreeMap<String, Result<Value, String>>;
+
 /// A controller: its state, and the decisions based on it. Pure.
 pub(crate) trait Controller: Send {
     /// Clears the state. A snapshot of all objects follows.
@@ -65,6 +68,8 @@ pub(crate) trait Controller: Send {
     fn take(&mut self, change: &Change) -> Vec<Key>;
     /// Returns the plan for an object.
     fn decide(&self, key: &Key, now: Timestamp) -> Plan;
+    /// Called with the answers to what a plan has read.
+    fn answered(&mut self, _key: &Key, _answers: Answers) {}
     /// Called when a plan was executed, or failed. A failure consists of the failed step and the server's message.
     fn finished(&mut self, _key: &Key, _failure: Option<(StepKind, String)>) {}
 }
@@ -147,6 +152,8 @@ pub(crate) enum Step {
     DeleteInForeground(ObjectPath, String),
     /// Delete the object of this UID, and record an event about the result.
     DeleteReported(ObjectPath, String, Report),
+    /// Read what is at these paths, for the next decision ([`Controller::answered`]). An error is an answer, too.
+    Read(Vec<String>),
     /// Remove a folder of the node with its content. It may be gone already.
     RemoveFolder(PathBuf),
     /// Record an event.
@@ -227,7 +234,7 @@ pub(crate) async fn run(subscription: Subscription, client: ObjectClient, clock:
     runner.run().await;
 }
 
-type Completion = (Key, Result<(), (StepKind, kube::Error)>);
+type Completion = (Key, Result<Answers, (StepKind, kube::Error)>);
 
 struct Runner {
     subscription: Subscription,
@@ -285,23 +292,23 @@ impl Runner {
         }
     }
 
-    fn finish(&mut self, key: Key, result: Result<(), (StepKind, kube::Error)>) {
+    fn finish(&mut self, key: Key, result: Result<Answers, (StepKind, kube::Error)>) {
         let requeue_after = self.busy.remove(&key).flatten();
         let now = self.clock.monotonic();
         // Nothing is left to do in a namespace that is being deleted, as in Kubernetes' controllers.
         let result = match result {
-            Err((_, error)) if is_in_terminating_namespace(&error) => Ok(()),
+            Err((_, error)) if is_in_terminating_namespace(&error) => Ok(Answers::new()),
             other => other,
         };
         match result {
-            Ok(()) => {
-                self.subscription.finished(&key, None);
+            Ok(answers) => {
+                self.subscription.finished(&key, None, answers);
                 self.settle(key, requeue_after, now);
             }
             Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
-                self.subscription.finished(&key, Some((sort, error_message(&error))));
+                self.subscription.finished(&key, Some((sort, error_message(&error))), Answers::new());
                 self.retries.failed(key, now);
             }
         }
@@ -324,8 +331,9 @@ struct Worker {
 }
 
 impl Worker {
-    async fn execute(self, plan: Plan) -> Result<(), (StepKind, kube::Error)> {
+    async fn execute(self, plan: Plan) -> Result<Answers, (StepKind, kube::Error)> {
         let regarding = &plan.regarding;
+        let mut answers = Answers::new();
         for step in &plan.steps {
             match step {
                 Step::CreatePods(pods) => {
@@ -365,11 +373,17 @@ impl Worker {
                     let result = self.delete(address, uid, "Background").await;
                     self.report(regarding, report, result).map_err(|error| (StepKind::Delete, error))?;
                 }
+                Step::Read(paths) => answers.extend(join_all(paths.iter().map(|path| self.read(path))).await),
                 Step::RemoveFolder(folder) => remove(folder.clone()).await.map_err(|error| (StepKind::Other, error))?,
                 Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
             }
         }
-        Ok(())
+        Ok(answers)
+    }
+
+    async fn read(&self, path: &str) -> (String, Result<Value, String>) {
+        let answer = self.client.read(path).await;
+        (path.to_owned(), answer.map_err(|error| error_message(&error)))
     }
 
     async fn merge_first_allowed(

@@ -1,6 +1,8 @@
 //! Horizontal pod autoscalers.
 
 use std::{
+    collections::BTreeMap,
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -8,12 +10,32 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Event};
-use kube::{Api, Client, api::PostParams};
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        autoscaling::v2::HorizontalPodAutoscaler,
+        core::v1::{Event, Pod},
+    },
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::{Api, Client, ResourceExt, api::PostParams};
 use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_cluster::{Cluster, Pods, ResourceUsage};
+use parking_lot::Mutex;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::TlsAcceptor;
 
 use crate::{eventually, running};
 
@@ -162,5 +184,137 @@ async fn metrics_of_processes_are_read() {
         (seen && found["currentMetrics"][0]["resource"]["current"]["averageUtilization"].as_i64()? > 50).then_some(())
     })
     .await;
+    cluster.shutdown().await;
+}
+
+/// An extension API server with fixed answers by path and query.
+struct MetricServer {
+    port: u16,
+    answers: Arc<Mutex<BTreeMap<String, Value>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for MetricServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl MetricServer {
+    async fn start() -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let names = vec!["metrics.default.svc".to_owned()];
+        let certificate = CertificateParams::new(names).expect("names").self_signed(&key).expect("a certificate");
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+            .expect("a certificate");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let answers = Arc::<Mutex<BTreeMap<String, Value>>>::default();
+        let (acceptor, shared) = (TlsAcceptor::from(Arc::new(config)), answers.clone());
+        let task = tokio::spawn(async move {
+            let mut tasks = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, answers) = (acceptor.clone(), shared.clone());
+                tasks.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(|request| answer(request, &answers));
+                    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    let _ = connection.await;
+                });
+            }
+        });
+        Self { port, answers, task }
+    }
+
+    /// Registers the server for a version, and waits until the cluster reaches it.
+    async fn register(&self, cluster: &Cluster, group: &str, version: &str) {
+        let resources =
+            json!({"kind": "APIResourceList", "groupVersion": format!("{group}/{version}"), "resources": []});
+        self.answers.lock().insert(format!("/apis/{group}/{version}"), resources);
+        let name = format!("{version}.{group}");
+        let spec = json!({
+            "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "metrics", "port": self.port},
+        });
+        let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name}, "spec": spec});
+        cluster.apply_yaml(&service.to_string()).await.expect("applied");
+        let is_available = |all: &[&APIService]| {
+            let found = all.iter().find(|service| service.name_any() == name);
+            let conditions = found.and_then(|service| service.status.as_ref()?.conditions.as_ref());
+            conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Available" && one.status == "True"))
+        };
+        cluster.expect(is_available).await.expect("available");
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    answers: &Mutex<BTreeMap<String, Value>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+    let not_found =
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "message": "unknown"});
+    let found = answers.lock().get(path).cloned();
+    let code = if found.is_some() { 200 } else { 404 };
+    let body = found.unwrap_or(not_found).to_string();
+    Ok(Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(body.into())
+        .expect("a response"))
+}
+
+#[tokio::test]
+async fn metrics_of_extension_servers_are_read() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let server = MetricServer::start().await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics", "namespace": "default"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    });
+    cluster.apply_yaml(&service.to_string()).await.expect("applied");
+    server.register(&cluster, "custom.metrics.k8s.io", "v1beta2").await;
+    server.register(&cluster, "external.metrics.k8s.io", "v1beta1").await;
+    create::<Deployment>(&cluster, deployment("sleep 3600")).await;
+    let pods = cluster
+        .expect::<Pod>(|pods| {
+            pods.iter().any(|pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running")))
+        })
+        .await
+        .expect("a pod");
+    let item = |name: &str, value: &str| json!({"describedObject": {"kind": "Pod", "name": name}, "value": value});
+    let custom = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default";
+    let answers = [
+        (format!("{custom}/pods/*/rps?labelSelector=app%3Dweb"), json!([item(&pods[0].name_any(), "15")])),
+        (format!("{custom}/services/metrics/rps"), json!([item("metrics", "30")])),
+        ("/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue".to_owned(), json!([{"value": "40"}])),
+    ];
+    server.answers.lock().extend(answers.map(|(path, items)| (path, json!({"items": items}))));
+    let ten = json!({"type": "AverageValue", "averageValue": "10"});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "name": "metrics"});
+    let mut scaled = autoscaler(9);
+    scaled["spec"]["metrics"] = json!([
+        {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": ten}},
+        {"type": "Object", "object": {"metric": {"name": "rps"}, "describedObject": service, "target": ten}},
+        {"type": "External", "external": {"metric": {"name": "queue"}, "target": ten}},
+    ]);
+    create::<HorizontalPodAutoscaler>(&cluster, scaled).await;
+    eventually("it is scaled to what the greatest metric asks for", async || {
+        (replicas(&cluster).await == 4).then_some(())
+    })
+    .await;
+    let found = eventually("the status", async || {
+        let found = status(&cluster).await;
+        (found["desiredReplicas"] == 4).then_some(found)
+    })
+    .await;
+    assert_eq!(reasons(&found)[1], ("ScalingActive", "True", "ValidMetricFound"));
+    let kinds: Vec<_> = found["currentMetrics"].as_array().into_iter().flatten().map(|one| &one["type"]).collect();
+    assert_eq!(kinds, ["Pods", "Object", "External"]);
+    assert_eq!(found["currentMetrics"][0]["pods"]["current"], json!({"averageValue": "15"}));
     cluster.shutdown().await;
 }

@@ -84,6 +84,41 @@ metadata: {name: b, namespace: other}
 }
 
 #[tokio::test]
+async fn webhooks_of_an_operator_that_is_gone_do_not_hold_up_the_deletion_of_its_kind() {
+    let cluster = bare().await;
+    cluster.apply_yaml(WIDGETS).await.expect("defined");
+    let widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: a}}";
+    cluster.apply_yaml(widget).await.expect("applied");
+    cluster
+        .apply_yaml(
+            "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: widgets.example.com}
+webhooks:
+- name: widgets.example.com
+  clientConfig: {url: 'https://127.0.0.1:1/validate'}
+  rules: [{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [DELETE]}]
+  admissionReviewVersions: [v1]
+  sideEffects: None
+",
+        )
+        .await
+        .expect("applied");
+    let resource = kube::api::ApiResource::from_gvk_with_plural(
+        &kube::core::GroupVersionKind::gvk("example.com", "v1", "Widget"),
+        "widgets",
+    );
+    let widgets: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.client(), "default", &resource);
+    let refused = widgets.delete("a", &background()).await.expect_err("the webhook can't be reached");
+    assert!(refused.to_string().contains("failed calling webhook"), "{refused}");
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    crds.delete("widgets.example.com", &background()).await.expect("accepted");
+    cluster.expect::<CustomResourceDefinition>(|crds| crds.is_empty()).await.expect("it goes");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn deleting_a_definition_with_the_name_of_a_built_in_kind_deletes_no_objects() {
     let cluster = bare().await;
     cluster

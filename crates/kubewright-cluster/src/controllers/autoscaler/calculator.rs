@@ -1,4 +1,4 @@
-//! The number of replicas that a resource metric asks for. Pure.
+//! The number of replicas that a metric asks for. Pure.
 //!
 //! The rules are those of
 //! <https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details>: the use of ready pods is
@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::controllers::value::{condition, is_deleting, list, text, time};
+use crate::controllers::value::{condition, holds, is_deleting, list, text, time};
 
 /// The time after the start of a pod in which its CPU only counts if it was ready during the whole measurement.
 const CPU_INITIALIZATION: Duration = Duration::from_secs(300);
@@ -161,6 +161,37 @@ impl Metric<'_> {
         let utilization = used.saturating_mul(100) / requested;
         Ok((utilization as f64 / percent as f64, Some(utilization), used / number))
     }
+}
+
+/// Returns the number of replicas for an amount that all pods of a workload share, and its target.
+///
+/// # Errors
+/// The reason why it can't be calculated, in Kubernetes' words.
+pub(super) fn by_value(
+    used: i64,
+    target: i64,
+    current: i64,
+    pods: &[Arc<Value>],
+    tolerances: Tolerances,
+) -> Result<i64, String> {
+    let ratio = used as f64 / target as f64;
+    if tolerances.contain(ratio) {
+        return Ok(current);
+    }
+    if pods.is_empty() {
+        let why = "no pods returned by selector while calculating replica count";
+        return Err(format!("unable to calculate ready pods: {why}"));
+    }
+    let ready = pods.iter().filter(|pod| text(pod, "/status/phase") == "Running" && holds(pod, "Ready"));
+    Ok(ceil(ratio * count(ready.count())))
+}
+
+/// Returns the number of replicas for an amount that all pods of a workload share, and its target for each pod, with the average of the
+/// `observed` pods.
+pub(super) fn by_average(used: i64, target: i64, observed: i64, tolerances: Tolerances) -> (i64, i64) {
+    let ratio = used as f64 / (target as f64 * observed as f64);
+    let replicas = if tolerances.contain(ratio) { observed } else { ceil(used as f64 / target as f64) };
+    (replicas, (used as f64 / observed as f64).ceil() as i64)
 }
 
 fn count(number: usize) -> f64 {

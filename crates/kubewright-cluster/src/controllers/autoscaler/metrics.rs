@@ -1,7 +1,6 @@
 //! The metrics of an autoscaler. Pure, except for the source of measurements.
 //!
-//! Metrics of pods, objects and external systems need APIs that this cluster doesn't have. They are reported as by Kubernetes
-//! without these APIs.
+//! Those of resources are computed here, those of extension API servers in [`super::metric_api`].
 
 use std::sync::Arc;
 
@@ -9,8 +8,11 @@ use jiff::Timestamp;
 use kubewright_apiserver::{ResourceMetrics, ResourceUsage, milli_quantity};
 use serde_json::{Value, json};
 
-use super::calculator::{Metric, Sample, Samples, Target, Tolerances, thousandths};
-use crate::controllers::value::{list, number, text};
+use super::{
+    calculator::{Metric, Sample, Samples, Target, Tolerances, thousandths},
+    metric_api::MetricApis,
+};
+use crate::controllers::value::{number, text};
 
 /// The tolerance, unless the autoscaler sets one.
 const TOLERANCE: f64 = 0.1;
@@ -43,9 +45,14 @@ pub(super) struct Workload<'a> {
     pub(super) namespace: &'a str,
     /// The number of replicas of its specification.
     pub(super) replicas: i64,
+    /// The number of replicas of its status.
+    pub(super) observed_replicas: i64,
+    /// The selector of its pods.
+    pub(super) selector: &'a str,
     pub(super) pods: &'a [Arc<Value>],
     /// `None` without resource metrics.
     pub(super) source: Option<&'a dyn ResourceMetrics>,
+    pub(super) apis: MetricApis<'a>,
 }
 
 impl Workload<'_> {
@@ -57,9 +64,9 @@ impl Workload<'_> {
                 let metric = &metric["containerResource"];
                 self.resource(spec, metric, text(metric, "/container"), now)
             }
-            "Pods" => Err(pods_metric(&metric["pods"])),
-            "Object" => Err(object_metric(&metric["object"], self.namespace)),
-            "External" => Err(external_metric(&metric["external"], self.namespace)),
+            "Pods" => self.pods_metric(spec, metric, now),
+            "Object" => self.object_metric(spec, metric),
+            "External" => self.external_metric(spec, metric),
             other => {
                 let message = format!("unknown metric source type {other:?}");
                 Err(Failed { reason: "InvalidMetricSourceType", summary: message.clone(), message })
@@ -151,63 +158,11 @@ fn amount(usage: ResourceUsage, resource: &str) -> Option<i64> {
     Some(i64::try_from(amount).unwrap_or(i64::MAX))
 }
 
-fn tolerances(spec: &Value) -> Tolerances {
+/// Returns the tolerances of an autoscaler's `spec`.
+pub(super) fn tolerances(spec: &Value) -> Tolerances {
     let of = |rules: &str| {
         let own = spec["behavior"][rules].get("tolerance").filter(|own| !own.is_null());
         own.and_then(thousandths).map_or(TOLERANCE, |tolerance| tolerance as f64 / 1000.0)
     };
     Tolerances { down: of("scaleDown"), up: of("scaleUp") }
-}
-
-const NO_CUSTOM_METRICS: &str = "unable to fetch metrics from custom metrics API: no custom metrics API \
-                                 (custom.metrics.k8s.io) registered";
-
-fn pods_metric(metric: &Value) -> Failed {
-    let message = format!("unable to get metric {}: {NO_CUSTOM_METRICS}", text(metric, "/metric/name"));
-    let summary = format!("failed to get pods metric value: {message}");
-    Failed { reason: "FailedGetPodsMetric", message, summary }
-}
-
-fn object_metric(metric: &Value, namespace: &str) -> Failed {
-    let name = text(metric, "/metric/name");
-    let (kind, object) = (text(metric, "/describedObject/kind"), text(metric, "/describedObject/name"));
-    // The order of the words is that of kube-controller-manager.
-    let message = format!("unable to get metric {name}: {kind} on {namespace} {object}/{NO_CUSTOM_METRICS}");
-    let inner = match text(metric, "/target/type") {
-        "AverageValue" => format!("failed to get {name} object metric: {message}"),
-        _ => message.clone(),
-    };
-    Failed { reason: "FailedGetObjectMetric", summary: format!("failed to get object metric value: {inner}"), message }
-}
-
-fn external_metric(metric: &Value, namespace: &str) -> Failed {
-    let name = text(metric, "/metric/name");
-    let message = format!(
-        "unable to get external metric {namespace}/{name}/{}: unable to fetch metrics from external metrics API: the \
-         server could not find the requested resource (get {name}.external.metrics.k8s.io)",
-        shown(&metric["metric"]["selector"])
-    );
-    let inner = match text(metric, "/target/type") {
-        "AverageValue" => format!("failed to get {name} external metric: {message}"),
-        _ => format!("failed to get external metric {name}: {message}"),
-    };
-    let summary = format!("failed to get {name} external metric value: {inner}");
-    Failed { reason: "FailedGetExternalMetric", message, summary }
-}
-
-/// Formats a selector as Go prints its struct.
-fn shown(selector: &Value) -> String {
-    let Some(_) = selector.as_object() else { return "nil".into() };
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let labels: String = labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default())).collect();
-    let requirement = |one: &Value| {
-        let values: Vec<_> = list(one, "/values").iter().filter_map(Value::as_str).collect();
-        let (key, operator) = (text(one, "/key"), text(one, "/operator"));
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
-    };
-    let requirements: String = list(selector, "/matchExpressions").iter().map(requirement).collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{\
-         {requirements}}},}}"
-    )
 }

@@ -2,7 +2,7 @@
 //! (<https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/>).
 //!
 //! * [`target`]: the scales of all objects
-//! * [`metrics`] and [`calculator`]: the number of replicas that the metrics ask for
+//! * [`metrics`], [`metric_api`] and [`calculator`]: the number of replicas that the metrics ask for
 //! * [`limits`]: stabilization, rates and bounds
 //!
 //! As in Kubernetes, there is a decision every 15 seconds. The first one is made at once, where kube-controller-manager
@@ -10,6 +10,7 @@
 
 mod calculator;
 mod limits;
+mod metric_api;
 mod metrics;
 mod target;
 #[cfg(test)]
@@ -25,19 +26,21 @@ use serde_json::{Value, json};
 
 use self::{
     limits::{History, Limited},
+    metric_api::{MetricApis, MetricServices},
     metrics::{Computed, Failed, Workload},
     target::{TargetScale, Targets},
 };
 use super::{
     kind::Kind,
     objects::Objects,
-    reconcile::{Controller, Key, Plan, Report, Step, StepKind},
+    reconcile::{Answers, Controller, Key, Plan, Report, Step, StepKind},
     value::{int, list, number, selects, stamp, text},
 };
 use crate::object_client::ObjectPath;
 
 const AUTOSCALER: Kind =
     Kind { group: "autoscaling", kind: "HorizontalPodAutoscaler", plural: "horizontalpodautoscalers" };
+const API_SERVICE: Kind = Kind { group: "apiregistration.k8s.io", kind: "APIService", plural: "apiservices" };
 /// The time between two decisions.
 const PERIOD: Duration = Duration::from_secs(15);
 
@@ -50,6 +53,7 @@ pub(crate) struct Autoscalers {
     autoscalers: BTreeMap<Key, Arc<Value>>,
     pods: Objects,
     targets: Targets,
+    metric_services: MetricServices,
     memory: Mutex<BTreeMap<Key, Memory>>,
 }
 
@@ -64,6 +68,8 @@ struct Memory {
     pending: Option<(i64, i64, Timestamp)>,
     /// Why a scale couldn't be written.
     failure: Option<String>,
+    /// The values of metrics for the next decision.
+    answers: Answers,
 }
 
 impl fmt::Debug for Autoscalers {
@@ -75,8 +81,15 @@ impl fmt::Debug for Autoscalers {
 impl Autoscalers {
     /// Creates a controller for the kinds of a server. `pods` include each pod before its change is taken.
     pub(crate) fn new(api: ApiServer, pods: Objects, source: Option<Arc<dyn ResourceMetrics>>) -> Self {
-        let (autoscalers, targets) = (BTreeMap::new(), Targets::default());
-        Self { api, source, autoscalers, pods, targets, memory: Mutex::default() }
+        Self {
+            api,
+            source,
+            autoscalers: BTreeMap::new(),
+            pods,
+            targets: Targets::default(),
+            metric_services: MetricServices::default(),
+            memory: Mutex::default(),
+        }
     }
 
     /// Returns the scale of an autoscaler's target, and the resource that it belongs to.
@@ -167,13 +180,20 @@ impl Autoscalers {
             }
             _ if current > most => (most, "Current number of replicas above Spec.MaxReplicas".into()),
             _ if current < least => (least, "Current number of replicas below Spec.MinReplicas".into()),
-            _ => match self.recommend(key, autoscaler, &scale, memory, &mut decision) {
-                Some(found) => found,
-                None => {
-                    decision.status["currentReplicas"] = current.into();
-                    return decision.plan();
+            _ => {
+                let unread = self.unread(key, autoscaler, &scale, memory);
+                if !unread.is_empty() {
+                    memory.due = None;
+                    return read(autoscaler, unread);
                 }
-            },
+                match self.recommend(key, autoscaler, &scale, memory, &mut decision) {
+                    Some(found) => found,
+                    None => {
+                        decision.status["currentReplicas"] = current.into();
+                        return decision.plan();
+                    }
+                }
+            }
         };
         if desired != current {
             memory.pending = Some((current, desired, now));
@@ -182,6 +202,32 @@ impl Autoscalers {
         decision.status["currentReplicas"] = current.into();
         decision.status["desiredReplicas"] = desired.into();
         decision.plan()
+    }
+
+    /// Returns the paths of the metrics whose values have to be read before a decision.
+    fn unread(&self, key: &Key, autoscaler: &Value, scale: &TargetScale, memory: &Memory) -> Vec<String> {
+        self.with_workload(key, scale, &[], &memory.answers, |workload| {
+            list(autoscaler, "/spec/metrics").iter().filter_map(|metric| workload.unread(metric)).collect()
+        })
+    }
+
+    fn with_workload<T>(
+        &self,
+        key: &Key,
+        scale: &TargetScale,
+        pods: &[Arc<Value>],
+        answers: &Answers,
+        act: impl FnOnce(&Workload<'_>) -> T,
+    ) -> T {
+        act(&Workload {
+            namespace: &key.namespace,
+            replicas: scale.replicas,
+            observed_replicas: scale.observed,
+            selector: &scale.selector,
+            pods,
+            source: self.source.as_deref(),
+            apis: MetricApis { services: &self.metric_services, registry: self.api.registry(), answers },
+        })
     }
 
     /// Returns the number of replicas that the metrics ask for, within the limits, and the reason; `None` if they can't be
@@ -204,10 +250,11 @@ impl Autoscalers {
                 return None;
             }
         };
-        let workload =
-            Workload { namespace: &key.namespace, replicas: current, pods: &pods, source: self.source.as_deref() };
+        let answers = std::mem::take(&mut memory.answers);
         let metrics = list(spec, "/metrics");
-        let results: Vec<_> = metrics.iter().map(|metric| workload.compute(spec, metric, now)).collect();
+        let results: Vec<_> = self.with_workload(key, scale, &pods, &answers, |workload| {
+            metrics.iter().map(|metric| workload.compute(spec, metric, now)).collect()
+        });
         for failed in results.iter().filter_map(|result| result.as_ref().err()) {
             decision.plan.event(true, failed.reason, failed.message.clone());
         }
@@ -246,6 +293,14 @@ impl Autoscalers {
         decision.set("ScalingLimited", is_limited, why.0, why.1.into());
         Some((replicas, reason))
     }
+}
+
+/// Returns a plan that reads the values of metrics, after which the next decision follows.
+fn read(autoscaler: &Value, paths: Vec<String>) -> Plan {
+    let mut plan = Plan::of(&AUTOSCALER, autoscaler);
+    plan.steps.push(Step::Read(paths));
+    plan.requeue_after(Duration::ZERO);
+    plan
 }
 
 fn warning(reason: &str, message: String) -> Step {
@@ -348,6 +403,9 @@ impl Controller for Autoscalers {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         self.targets.take(change);
+        if API_SERVICE.is_of(change) {
+            self.metric_services.take(change.object(), change.kind == ChangeKind::Deleted);
+        }
         if !AUTOSCALER.is_of(change) {
             return Vec::new();
         }
@@ -377,6 +435,12 @@ impl Controller for Autoscalers {
         memory.due = now.checked_add(PERIOD).ok();
         memory.pending = None;
         self.reconcile(key, autoscaler, memory, now)
+    }
+
+    fn answered(&mut self, key: &Key, answers: Answers) {
+        if let Some(memory) = self.memory.lock().get_mut(key) {
+            memory.answers.extend(answers);
+        }
     }
 
     fn finished(&mut self, key: &Key, failure: Option<(StepKind, String)>) {

@@ -13,6 +13,8 @@ use crate::controllers::{reconcile::Key, value::text};
 pub(super) struct TargetScale {
     /// The desired number of replicas.
     pub(super) replicas: i64,
+    /// The observed number of replicas.
+    pub(super) observed: i64,
     /// The selector of its pods, as text; empty if it has none.
     pub(super) selector: String,
 }
@@ -48,8 +50,9 @@ impl Targets {
             }
             _ => String::new(),
         };
-        let replicas = find(&paths.spec_replicas).and_then(|replicas| replicas.as_i64()).unwrap_or_default();
-        self.0.insert(key, TargetScale { replicas, selector });
+        let number = |path: &str| find(path).and_then(|number| number.as_i64()).unwrap_or_default();
+        let (replicas, observed) = (number(&paths.spec_replicas), number(&paths.status_replicas));
+        self.0.insert(key, TargetScale { replicas, observed, selector });
     }
 
     /// Returns the scale of an object.

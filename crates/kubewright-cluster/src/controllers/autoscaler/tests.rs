@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use kubewright_apiserver::{Measurement, ResourceMetrics, ResourceUsage};
+use kubewright_apiserver::{ApiServer, Measurement, ResourceMetrics, ResourceUsage};
 use serde_json::{Value, json};
 
 use super::{
     calculator::{Metric, Sample, Samples, Target, Tolerances},
     limits::{History, Limited, limit},
-    metrics::{Failed, Workload},
+    metric_api::{MetricApis, MetricServices},
+    metrics::{Computed, Failed, Workload},
 };
-use crate::events::written;
+use crate::{controllers::reconcile::Answers, events::written};
 
 const START: i64 = 1_700_000_000;
 
@@ -248,10 +249,24 @@ impl ResourceMetrics for Fixed {
     }
 }
 
+/// Computes a metric of two pods, of which one has been observed ready.
+fn compute(
+    metric: &Value,
+    source: Option<&dyn ResourceMetrics>,
+    services: &MetricServices,
+    answers: &Answers,
+) -> Result<Computed, Failed> {
+    let pods = [pod("a", State::Ready, "1"), pod("b", State::Ready, "1")];
+    let api = ApiServer::builder().build();
+    let apis = MetricApis { services, registry: api.registry(), answers };
+    let (namespace, selector) = ("hpat", "app=web");
+    let workload = Workload { namespace, replicas: 2, observed_replicas: 2, selector, pods: &pods, source, apis };
+    assert_eq!(workload.unread(metric), None, "everything has been read");
+    workload.compute(&json!({}), metric, at(0))
+}
+
 fn failure(metric: &Value, source: Option<&dyn ResourceMetrics>) -> Failed {
-    let pods = [pod("a", State::Ready, "1")];
-    let workload = Workload { namespace: "hpat", replicas: 2, pods: &pods, source };
-    workload.compute(&json!({}), metric, at(0)).expect_err("a failure")
+    compute(metric, source, &MetricServices::default(), &Answers::new()).expect_err("a failure")
 }
 
 /// The texts were recorded on kube-controller-manager 1.36.3 without metrics APIs.
@@ -316,10 +331,9 @@ fn metrics_that_are_not_there() {
 
 #[test]
 fn the_status_of_a_resource_metric() {
-    let pods = [pod("a", State::Ready, "1"), pod("b", State::Ready, "1")];
     let source = Fixed(Some(ResourceUsage { cpu_nanocores: 900_000_000, memory_bytes: 96 << 20 }));
-    let workload = Workload { namespace: "default", replicas: 2, pods: &pods, source: Some(&source) };
-    let compute = |metric: Value| workload.compute(&json!({}), &metric, at(0)).expect("a number");
+    let (services, answers) = (MetricServices::default(), Answers::new());
+    let compute = |metric: Value| compute(&metric, Some(&source), &services, &answers).expect("a number");
     let half = json!({"type": "Utilization", "averageUtilization": 50});
     let found = compute(json!({"type": "Resource", "resource": {"name": "cpu", "target": half}}));
     assert_eq!((found.replicas, &*found.name), (4, "cpu resource utilization (percentage of request)"));
@@ -338,4 +352,122 @@ fn the_status_of_a_resource_metric() {
     let why = "failed to get cpu utilization: unable to get metrics for resource cpu: no metrics returned from resource \
                metrics API";
     assert_eq!(nothing.message, why);
+}
+
+/// Returns the services of these group versions, which are available.
+fn services(versions: &[(&str, &str)]) -> MetricServices {
+    let mut services = MetricServices::default();
+    for (group, version) in versions {
+        let conditions = json!([{"type": "Available", "status": "True"}]);
+        let spec = json!({"group": group, "version": version});
+        services.take(&json!({"spec": spec, "status": {"conditions": conditions}}), false);
+    }
+    services
+}
+
+const BOTH: &[(&str, &str)] = &[("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1")];
+
+fn value(object: &str, value: &str) -> Value {
+    json!({"describedObject": {"kind": "Pod", "name": object}, "timestamp": "2023-11-14T22:13:20Z", "value": value})
+}
+
+/// Returns a metric `rps` of an object, such as `v1 Service s`.
+fn object_metric(object: &str, target: &Value) -> Value {
+    let parts: Vec<_> = object.split(' ').collect();
+    let object = json!({"apiVersion": parts[0], "kind": parts[1], "name": parts[2]});
+    json!({"type": "Object", "object": {"metric": {"name": "rps"}, "describedObject": object, "target": target}})
+}
+
+#[test]
+fn values_come_from_the_apis_of_metrics() {
+    let check = |metric: &Value, path: &str, items: Value, replicas: i64, name: &str, current: Value| {
+        let answers = Answers::from([(path.to_owned(), Ok(json!({"items": items})))]);
+        let found = compute(metric, None, &services(BOTH), &answers).expect("a number");
+        assert_eq!((found.replicas, &*found.name), (replicas, name));
+        let kind = metric["type"].as_str().expect("a type");
+        let of = &found.status[kind.to_lowercase()];
+        assert_eq!((&found.status["type"], &of["current"]), (&metric["type"], &current));
+        assert_eq!(of["metric"], metric[kind.to_lowercase()]["metric"]);
+    };
+    let (average, whole) =
+        (json!({"type": "AverageValue", "averageValue": "10"}), json!({"type": "Value", "value": "10"}));
+    let custom = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/hpat";
+    let selector = json!({"matchLabels": {"verb": "GET"}});
+    let pods = json!({"type": "Pods", "pods": {"metric": {"name": "rps", "selector": selector}, "target": average}});
+    let path = format!("{custom}/pods/*/rps?labelSelector=app%3Dweb&metricLabelSelector=verb%3DGET");
+    let items = json!([value("a", "20"), value("b", "25")]);
+    check(&pods, &path, items, 5, "pods metric rps", json!({"averageValue": "22500m"}));
+
+    let service = object_metric("v1 Service s", &whole);
+    let path = format!("{custom}/services/s/rps");
+    check(&service, &path, json!([value("s", "30")]), 6, "Service metric rps", json!({"value": "30"}));
+    check(&service, &path, json!([value("s", "10500m")]), 2, "Service metric rps", json!({"value": "10500m"}));
+    let ingress = object_metric("networking.k8s.io/v1 Ingress i", &average);
+    let path = format!("{custom}/ingresses.networking.k8s.io/i/rps");
+    let name = "external metric rps(nil)";
+    check(&ingress, &path, json!([value("i", "35")]), 4, name, json!({"averageValue": "17500m"}));
+    let namespace = object_metric("v1 Namespace other", &whole);
+    let path = format!("{custom}/metrics/rps");
+    check(&namespace, &path, json!([value("hpat", "5")]), 1, "Namespace metric rps", json!({"value": "5"}));
+
+    let external =
+        |target: &Value| json!({"type": "External", "external": {"metric": {"name": "queue"}, "target": target}});
+    let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/hpat/queue";
+    let items = json!([{"value": "12"}, {"value": "13"}]);
+    let name = "external metric queue(nil)";
+    check(&external(&average), path, items.clone(), 3, name, json!({"averageValue": "12500m"}));
+    check(&external(&whole), path, items, 5, name, json!({"value": "25"}));
+}
+
+#[test]
+fn answers_without_a_value_are_told() {
+    let message = |metric: &Value, path: &str, answer: Result<Value, String>| {
+        let answers = Answers::from([(path.to_owned(), answer)]);
+        compute(metric, None, &services(BOTH), &answers).expect_err("a failure").message
+    };
+    let whole = json!({"type": "Value", "value": "10"});
+    let service = object_metric("v1 Service s", &whole);
+    let path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/hpat/services/s/rps";
+    let unable = "unable to fetch metrics from custom metrics API";
+    let custom = format!("unable to get metric rps: Service on hpat s/{unable}");
+    assert_eq!(message(&service, path, Err("gone".into())), format!("{custom}: gone"));
+    let two = json!({"items": [value("s", "1"), value("t", "2")]});
+    let why = "the custom metrics API server returned 2 results when we asked for exactly one";
+    assert_eq!(message(&service, path, Ok(two)), format!("{custom}: {why}"));
+    let external = json!({"type": "External", "external": {"metric": {"name": "queue"}, "target": whole}});
+    let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/hpat/queue";
+    let why = "unable to get external metric hpat/queue/nil: no metrics returned from external metrics API";
+    assert_eq!(message(&external, path, Ok(json!({"items": []}))), why);
+    let unknown = object_metric("example.com/v1 Cow c", &whole);
+    let why = "unable to map kind Cow.example.com to resource: no matches for kind \"Cow\" in group \"example.com\"";
+    let cow = format!("unable to get metric rps: Cow on hpat c/{unable}: {why}");
+    assert_eq!(message(&unknown, "", Err(String::new())), cow);
+}
+
+#[test]
+fn the_preferred_available_version_is_asked() {
+    let api = ApiServer::builder().build();
+    let metric = object_metric("v1 Service s", &json!({"type": "Value", "value": "10"}));
+    let asked = |services: &MetricServices| {
+        let answers = Answers::new();
+        let apis = MetricApis { services, registry: api.registry(), answers: &answers };
+        let workload = Workload {
+            namespace: "hpat",
+            replicas: 1,
+            observed_replicas: 1,
+            selector: "app=web",
+            pods: &[],
+            source: None,
+            apis,
+        };
+        workload.unread(&metric).map(|path| path.split('/').nth(3).unwrap_or_default().to_owned())
+    };
+    let group = "custom.metrics.k8s.io";
+    assert_eq!(asked(&services(&[(group, "v1beta1")])).as_deref(), Some("v1beta1"));
+    let mut both = services(&[(group, "v1beta1"), (group, "v1beta2")]);
+    assert_eq!(asked(&both).as_deref(), Some("v1beta2"));
+    let preferred = json!({"spec": {"group": group, "version": "v1beta2"}});
+    both.take(&preferred, false);
+    assert_eq!(asked(&both).as_deref(), Some("v1beta1"), "the other one isn't available any more");
+    assert_eq!(asked(&MetricServices::default()), None);
 }

@@ -31,14 +31,14 @@ const KUBERNETES: &str = "kubernetes";
 /// The minimum time between two writes of conditions.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Empties kinds and, with `namespaces`, namespaces that are being deleted, for as long as it is polled.
-pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, namespaces: bool) {
+/// Empties kinds and, with the client of their controller, namespaces that are being deleted, for as long as it is polled.
+pub(crate) async fn run(api: ApiServer, kinds: ObjectClient, namespaces: Option<ObjectClient>, clock: SharedClock) {
     let feed = api.feed();
     let deleter = Terminator {
-        client,
+        kinds,
+        namespaces,
         clock,
         feed,
-        namespaces,
         contents: Contents::default(),
         ending: BTreeMap::new(),
         dirty: BTreeSet::new(),
@@ -48,11 +48,12 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
 }
 
 struct Terminator {
-    client: ObjectClient,
+    /// The client for the objects of kinds.
+    kinds: ObjectClient,
+    /// The client for the content of namespaces, if they are emptied, too.
+    namespaces: Option<ObjectClient>,
     clock: SharedClock,
     feed: Feed,
-    /// Whether namespaces are emptied, too.
-    namespaces: bool,
     contents: Contents,
     /// The scopes that are being deleted.
     ending: BTreeMap<Scope, Terminating>,
@@ -102,7 +103,7 @@ impl Terminator {
         let Some(item) = item(&change.resource, &change.stored.outline()) else { return };
         let gone = change.kind == ChangeKind::Deleted;
         let scope = scope(change);
-        if let Some(scope) = scope.filter(|scope| self.namespaces || matches!(scope, Scope::Kind(_))) {
+        if let Some(scope) = scope.filter(|scope| self.client(scope).is_some()) {
             if gone {
                 self.ending.remove(&scope);
                 self.retries.forget(&scope);
@@ -121,23 +122,32 @@ impl Terminator {
         }
     }
 
+    /// Returns the client that empties a scope, if it is emptied here.
+    fn client(&self, scope: &Scope) -> Option<&ObjectClient> {
+        match scope {
+            Scope::Namespace(_) => self.namespaces.as_ref(),
+            Scope::Kind(_) => Some(&self.kinds),
+        }
+    }
+
     /// Takes the next step for a scope that is being deleted.
     async fn proceed(&mut self, scope: Scope) {
         if !self.ending.contains_key(&scope) {
             return;
         }
+        let Some(client) = self.client(&scope).cloned() else { return };
         let remains = self.contents.remains(&scope);
-        let failures = self.delete_contents(&remains).await;
+        let failures = delete_contents(&client, &remains).await;
         let Some(ending) = self.ending.get_mut(&scope) else { return };
         let now = self.clock.monotonic();
         let held = is_held(&scope, &ending.object);
         let reported = if held && !failures.is_empty() || remains.to_delete.is_empty() {
-            report(&self.client, &self.clock, &scope, ending, &remains, &failures).await
+            report(&client, &self.clock, &scope, ending, &remains, &failures).await
         } else {
             Ok(true)
         };
         let result = match reported {
-            Ok(true) if remains.is_empty() && held => release(&self.client, &scope, ending).await,
+            Ok(true) if remains.is_empty() && held => release(&client, &scope, ending).await,
             other => other,
         };
         match result {
@@ -152,20 +162,20 @@ impl Terminator {
             }
         }
     }
+}
 
-    /// Deletes the objects that are not being deleted yet, and returns the failures.
-    async fn delete_contents(&self, remains: &RemainingContent) -> Vec<String> {
-        let mut failures = Vec::new();
-        for collection in &remains.to_delete {
-            let how = DeleteOptions { propagation: Some("Background"), ..DeleteOptions::default() };
-            if let Err(error) = self.client.delete(collection, &how).await
-                && !is_gone(&error)
-            {
-                failures.push(format!("{}: {error}", collection.plural));
-            }
+/// Deletes the objects that are not being deleted yet, and returns the failures.
+async fn delete_contents(client: &ObjectClient, remains: &RemainingContent) -> Vec<String> {
+    let mut failures = Vec::new();
+    for collection in &remains.to_delete {
+        let how = DeleteOptions { propagation: Some("Background"), ..DeleteOptions::default() };
+        if let Err(error) = client.delete(collection, &how).await
+            && !is_gone(&error)
+        {
+            failures.push(format!("{}: {error}", collection.plural));
         }
-        failures
     }
+    failures
 }
 
 /// Writes the conditions if they have changed. Returns false if the previous write was too recent.
