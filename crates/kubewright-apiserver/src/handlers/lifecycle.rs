@@ -35,6 +35,15 @@ use crate::{
 /// attempts by Kubernetes.
 const CONTROLLERS_PATIENCE: Duration = Duration::from_millis(1350);
 
+/// A body in the form of its kind, and what is wrong with its fields.
+#[derive(Debug)]
+pub(super) struct ReadBody {
+    object: Value,
+    /// The paths of the fields that the kind doesn't declare, which were removed.
+    pub(super) unknown: Vec<String>,
+    duplicates: Vec<String>,
+}
+
 /// The object of a body, with warnings for the client.
 #[derive(Debug)]
 pub(super) struct DecodedBody {
@@ -45,19 +54,24 @@ pub(super) struct DecodedBody {
 impl Call {
     /// Decodes a body by the kind of the path, and checks its kind, name and namespace.
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<DecodedBody, Status> {
+        self.accept(self.read(decoded)?, validation)
+    }
+
+    /// Decodes a body by the kind of the path.
+    pub(super) fn read(&self, decoded: Decoded) -> Result<ReadBody, Status> {
         let Decoded { value: mut object, duplicates } = decoded;
         self.check_kind(&mut object)?;
-        let text = self.json_text();
-        let mut unknown = decoding::decode(&self.resource, &mut object, text)?;
-        // An applied configuration with a field that the schema doesn't declare was refused before. What else is pruned isn't reported, as in
-        // Kubernetes.
-        if decode::media_type(&self.parts.headers) == decode::APPLY {
-            unknown.clear();
-        }
+        let unknown = decoding::decode(&self.resource, &mut object, self.json_text())?;
+        Ok(ReadBody { object, unknown, duplicates })
+    }
+
+    /// Checks the name and namespace of a body, and its fields as the client asks for.
+    pub(super) fn accept(&self, read: ReadBody, validation: FieldValidation) -> Result<DecodedBody, Status> {
+        let ReadBody { mut object, unknown, duplicates } = read;
         meta::edit(&mut object, |_| {});
         self.check_name_and_namespace(&mut object)?;
         // A custom object is parsed before it is pruned.
-        let text = text.filter(|_| !self.resource.schema.custom);
+        let text = self.json_text().filter(|_| !self.resource.schema.custom);
         let fields = field_validation::validate(&unknown, duplicates, text, validation);
         let mut problems = fields.map_err(|why| schema_rules::unreadable(&self.resource, &why))?;
         // A patch is checked with the object that it results in.

@@ -14,6 +14,7 @@ use super::{
     create,
     decode::{self, Decoded},
     edit::{Edited, PartEdit},
+    lifecycle::DecodedBody,
     part::Part,
     query::{FieldValidation, WriteOptions},
     touched,
@@ -141,6 +142,17 @@ impl Patch {
         Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")))
     }
 
+    /// Decodes and checks the result of the patch.
+    fn receive(&self, call: &Call, value: Value) -> Result<DecodedBody, Status> {
+        let mut read = call.read(Decoded { value, duplicates: self.decoded.duplicates.clone() })?;
+        // An applied configuration with a field that the schema doesn't declare was refused before. What else is pruned isn't reported, as in
+        // Kubernetes.
+        if self.kind == PatchType::Apply {
+            read.unknown.clear();
+        }
+        call.accept(read, self.options.field_validation)
+    }
+
     /// Returns the error for a patch whose result isn't an object of the kind.
     pub(super) fn refused(
         &self,
@@ -196,9 +208,9 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     let desired = |served: &Value| {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         patch.check_duplicates()?;
-        let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
-        let received = call.receive(decoded, patch.options.field_validation);
-        received.map_err(|status| patch.refused(&call.resource, &manager, served, &call.resource.kind, status))
+        patch
+            .receive(call, value)
+            .map_err(|status| patch.refused(&call.resource, &manager, served, &call.resource.kind, status))
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;
@@ -215,8 +227,7 @@ async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&call.resource.group, &call.resource.plural, &call.name, &why));
     }
-    let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
-    let incoming = call.receive(decoded, patch.options.field_validation)?;
+    let incoming = patch.receive(call, object)?;
     let options = WriteOptions { kind: "CreateOptions", ..patch.options.clone() };
     create::create_admitted(call, incoming, manager, &options).await
 }
