@@ -61,7 +61,7 @@ pub(crate) struct Autoscalers {
 #[derive(Debug, Default)]
 struct Memory {
     uid: String,
-    /// The time of the next decision.
+    /// The time of the next decision; `None` for one that waits for the values of metrics.
     due: Option<Timestamp>,
     history: History,
     /// A scale that is being written: before and after, and when it was decided.
@@ -250,9 +250,8 @@ impl Autoscalers {
                 return None;
             }
         };
-        let answers = std::mem::take(&mut memory.answers);
         let metrics = list(spec, "/metrics");
-        let results: Vec<_> = self.with_workload(key, scale, &pods, &answers, |workload| {
+        let results: Vec<_> = self.with_workload(key, scale, &pods, &memory.answers, |workload| {
             metrics.iter().map(|metric| workload.compute(spec, metric, now)).collect()
         });
         for failed in results.iter().filter_map(|result| result.as_ref().err()) {
@@ -434,7 +433,12 @@ impl Controller for Autoscalers {
         }
         memory.due = now.checked_add(PERIOD).ok();
         memory.pending = None;
-        self.reconcile(key, autoscaler, memory, now)
+        let plan = self.reconcile(key, autoscaler, memory, now);
+        // Each decision has its own values.
+        if memory.due.is_some() {
+            memory.answers.clear();
+        }
+        plan
     }
 
     fn answered(&mut self, key: &Key, answers: Answers) {
