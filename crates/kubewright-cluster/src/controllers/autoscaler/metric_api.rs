@@ -32,7 +32,9 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// The APIServices of metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MetricServices {
+    /// The groups and versions that have an APIService, such as `custom.metrics.k8s.io/v1beta2`.
     existing: BTreeSet<String>,
+    /// Those whose server can be reached.
     available: BTreeSet<String>,
 }
 

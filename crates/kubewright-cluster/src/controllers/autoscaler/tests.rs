@@ -249,7 +249,7 @@ impl ResourceMetrics for Fixed {
     }
 }
 
-/// Computes a metric of two pods, of which one has been observed ready.
+/// Computes a metric of a workload with two ready pods.
 fn compute(
     metric: &Value,
     source: Option<&dyn ResourceMetrics>,
