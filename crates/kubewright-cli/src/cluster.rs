@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, Pods};
+use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, PodNetwork, Pods};
 use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -65,6 +65,10 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_enum, default_value_t = PodMode::Run)]
     pods: PodMode,
 
+    /// Network of the pods
+    #[arg(long, value_enum, default_value_t = PodNetworkMode::Host)]
+    pod_network: PodNetworkMode,
+
     #[command(flatten)]
     images: ImageOptions,
 
@@ -73,7 +77,7 @@ pub(crate) struct ClusterOptions {
     controllers: Controllers,
 
     /// Start nothing but the API server, as envtest does: no controllers, no node
-    #[arg(long, conflicts_with_all = ["pods", "images", "image_file", "controllers"])]
+    #[arg(long, conflicts_with_all = ["pods", "pod_network", "images", "image_file", "controllers"])]
     api_only: bool,
 
     /// Log filter for standard error, such as info or kubewright_cluster=debug
@@ -87,6 +91,14 @@ enum PodMode {
     Run,
     /// Pods become Running without a process
     Simulate,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PodNetworkMode {
+    /// That of this machine: each pod has its own address, but two programs can't listen on one port of all addresses
+    Host,
+    /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`; pods reach each other and this machine only
+    Namespaces,
 }
 
 /// Parses a loopback address; `localhost` is 127.0.0.1.
@@ -146,7 +158,12 @@ impl ClusterOptions {
             PodMode::Run => Pods::Run,
             PodMode::Simulate => Pods::Simulate,
         };
-        let builder = Cluster::builder().clock(clock.clone()).pods(pods).images(self.images.table()?);
+        let network = match self.pod_network {
+            PodNetworkMode::Host => PodNetwork::Host,
+            PodNetworkMode::Namespaces => PodNetwork::Namespaces,
+        };
+        let builder = Cluster::builder().clock(clock.clone()).pods(pods).pod_network(network);
+        let builder = builder.images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
         let durability = if self.fsync { Durability::Machine } else { Durability::Process };

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use kubewright_apimachinery::watch;
@@ -16,7 +16,9 @@ pub(crate) struct ApiEndpoints {
     listeners: Arc<Mutex<Vec<Listener>>>,
     /// Held while a listener is opened, so that the address and the certificate always belong to the same listener.
     opening: Arc<tokio::sync::Mutex<()>>,
-    /// The address of the most recent listener, for pods.
+    /// The address at which pods need a listener of their own, if they can't reach the others.
+    for_pods: Arc<OnceLock<Ipv4Addr>>,
+    /// The address for pods: that of their own listener, or of the most recent one.
     address: watch::Sender<Option<SocketAddr>>,
     /// The CA certificates of the listeners in PEM, that of the most recent one first.
     certificate: watch::Sender<String>,
@@ -61,15 +63,35 @@ impl ApiEndpoints {
             api,
             listeners: Arc::default(),
             opening: Arc::default(),
+            for_pods: Arc::default(),
             address: watch::Sender::default(),
             certificate: watch::Sender::default(),
         }
     }
 
+    /// Gives pods a listener of their own at an address, since they can't reach 127.0.0.1 of the host. It is opened with the first listener.
+    pub(crate) fn serve_pods_at(&self, address: Ipv4Addr) {
+        // Only called once, when the cluster starts.
+        let _set_before = self.for_pods.set(address);
+    }
+
     /// Opens another listener.
     pub(crate) async fn open(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
         let _opening = self.opening.lock().await;
-        self.open_alone(options).await
+        let endpoint = self.open_alone(options).await?;
+        self.open_for_pods(endpoint.address).await?;
+        Ok(endpoint)
+    }
+
+    /// Opens the listener for pods, if they need one and don't have it yet, and sets their address. `other` is that of another listener.
+    async fn open_for_pods(&self, other: SocketAddr) -> Result<SocketAddr, ListenError> {
+        let address = match (self.for_pods.get(), *self.address.borrow()) {
+            (None, _) => other,
+            (Some(_), Some(present)) => present,
+            (Some(own), None) => self.open_alone(SocketAddr::from((*own, 0)).into()).await?.address,
+        };
+        self.address.send_replace(Some(address));
+        Ok(address)
     }
 
     async fn open_alone(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
@@ -80,7 +102,6 @@ impl ApiEndpoints {
             authority: listener.authority().to_owned(),
             token: listener.token().to_owned(),
         };
-        self.address.send_replace(Some(endpoint.address));
         // Pods that were started with the address of an earlier listener still need its certificate.
         self.certificate.send_modify(|all| *all = format!("{}{all}", endpoint.authority));
         self.listeners.lock().push(listener);
@@ -94,7 +115,12 @@ impl ApiEndpoints {
         let present = *self.address.borrow();
         let address = match present {
             Some(address) => address,
-            None => self.open_alone(ListenOptions::default()).await?.address,
+            None => {
+                let own = self.for_pods.get().map(|own| SocketAddr::from((*own, 0)).into());
+                let address = self.open_alone(own.unwrap_or_default()).await?.address;
+                self.address.send_replace(Some(address));
+                address
+            }
         };
         Ok((SocketAddr::new(reachable(address.ip()), address.port()), self.certificate.borrow().clone()))
     }

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     fs::DirBuilder,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
@@ -39,11 +39,12 @@ use crate::{
     },
     events::Recorder,
     node::{
-        self, ImageTable, NODE_NAME, NodeContext, WRITES,
-        address::Addresses,
+        self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
+        address::{Addresses, HOST_ADDRESS},
         exec::{Connection, ConnectionAction, RunningContainers},
         kubelet_api::KubeletApi,
         log::{LogAction, LogStore},
+        network::PodNetworks,
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
@@ -97,6 +98,9 @@ pub enum StartError {
     /// The storage class can't be created.
     #[error("failed to create the storage class")]
     StorageClass(#[source] kube::Error),
+    /// The host can't make [network namespaces](PodNetwork::Namespaces) for pods.
+    #[error("failed to create network namespaces for pods: {0}")]
+    PodNetwork(String),
 }
 
 /// The controller that creates the default service accounts.
@@ -107,6 +111,7 @@ const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
 #[derive(Debug, Default)]
 pub struct ClusterBuilder {
     pods: Pods,
+    pod_network: PodNetwork,
     clock: Option<SharedClock>,
     random: Option<Random>,
     images: ImageTable,
@@ -123,6 +128,19 @@ impl ClusterBuilder {
     /// Sets how the node runs pods.
     pub fn pods(mut self, pods: Pods) -> Self {
         self.pods = pods;
+        self
+    }
+
+    /// Sets the network of the pods that run as processes. Defaults to [`PodNetwork::Host`].
+    ///
+    /// ```no_run
+    /// # use kubewright_cluster::{Cluster, PodNetwork};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder().pod_network(PodNetwork::Namespaces).start().await?;
+    /// # cluster.shutdown().await; Ok(()) }
+    /// ```
+    pub fn pod_network(mut self, network: PodNetwork) -> Self {
+        self.pod_network = network;
         self
     }
 
@@ -309,14 +327,24 @@ impl ClusterBuilder {
             Pods::None => cluster.bind_volumes(&self.controllers).await?,
             Pods::Run => {
                 let capacity = Capacity::of_host();
-                cluster.register(&clock, capacity).await?;
+                let addresses = Addresses::from_somewhere(&random);
+                let networks = cluster.open_networks(self.pod_network, &addresses).await?;
+                let address = networks.as_ref().map_or(HOST_ADDRESS, |networks| networks.node());
+                cluster.register(&clock, capacity, address).await?;
                 cluster.create_directory()?;
                 cluster.bind_volumes(&self.controllers).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
-                cluster.start_node(&clock, &random, self.images, (logs, containers, pods), capacity);
+                cluster.start_node(
+                    &clock,
+                    &random,
+                    self.images,
+                    (logs, containers, pods),
+                    capacity,
+                    (addresses, networks),
+                );
             }
             Pods::Simulate => {
-                cluster.register(&clock, Capacity::simulated()).await?;
+                cluster.register(&clock, Capacity::simulated(), HOST_ADDRESS).await?;
                 cluster.volumes = Some(SIMULATED_VOLUMES.into());
                 cluster.bind_volumes(&self.controllers).await?;
                 let client = cluster.object_client("kubelet");
@@ -610,10 +638,24 @@ impl Cluster {
         Ok(())
     }
 
-    async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {
+    /// Prepares the network namespaces of pods, if they have any.
+    async fn open_networks(
+        &self,
+        network: PodNetwork,
+        addresses: &Addresses,
+    ) -> Result<Option<Arc<PodNetworks>>, StartError> {
+        if network == PodNetwork::Host {
+            return Ok(None);
+        }
+        let networks = PodNetworks::open(self.processes.clone(), addresses).await.map_err(StartError::PodNetwork)?;
+        self.endpoints.serve_pods_at(networks.node());
+        Ok(Some(Arc::new(networks)))
+    }
+
+    async fn register(&self, clock: &SharedClock, capacity: Capacity, address: Ipv4Addr) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
         let client = self.object_client("kubelet");
-        object::register(&client, clock, capacity, &version.git_version).await.map_err(StartError::Register)
+        object::register(&client, clock, capacity, &version.git_version, address).await.map_err(StartError::Register)
     }
 
     fn start_node(
@@ -623,6 +665,7 @@ impl Cluster {
         images: ImageTable,
         (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
+        (addresses, networks): (Addresses, Option<Arc<PodNetworks>>),
     ) {
         raise_open_files();
         stop_ignoring_terminal_signals();
@@ -633,7 +676,8 @@ impl Cluster {
             random: random.clone(),
             images,
             processes: self.processes.clone(),
-            addresses: Addresses::from_somewhere(random),
+            addresses,
+            networks,
             logs,
             containers,
             events: self.recorder("kubelet", NODE_NAME),
@@ -649,10 +693,11 @@ impl Cluster {
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
+        let address = host.address();
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
         let task = self.recorder("kube-proxy", NODE_NAME);
-        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone()));
+        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone(), address));
         self.spawn(object::renew(self.object_client("kubelet"), clock.clone()));
         let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, clock.clone(), Some(events)));

@@ -67,5 +67,5 @@ pub use self::{
     api_endpoints::Endpoint,
     cluster::{Cluster, ClusterBuilder, Pods, StartError},
     controllers::selection::{Controllers, UnknownController},
-    node::{ImageTable, Program, simulation::FinishError},
+    node::{ImageTable, PodNetwork, Program, simulation::FinishError},
 };

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 /// The base of the addresses. 127.0.0.0/16 is left to other programs on the host, and addresses above 127.95.0.0/16 are
 /// reserved for services.
 const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
+/// The address of the node, if the pods are in the network of the host.
+pub(crate) const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// The number of addresses.
 const COUNT: u32 = 0x005e_ffff;
 
@@ -54,9 +56,14 @@ impl Addresses {
 }
 
 impl Lease {
+    /// Returns the address.
+    pub(crate) fn ip(&self) -> Ipv4Addr {
+        if cfg!(target_os = "linux") { Ipv4Addr::from(BASE + self.offset) } else { Ipv4Addr::LOCALHOST }
+    }
+
     /// Formats the address.
     pub(crate) fn address(&self) -> String {
-        if cfg!(target_os = "linux") { Ipv4Addr::from(BASE + self.offset).to_string() } else { "127.0.0.1".into() }
+        self.ip().to_string()
     }
 }
 

@@ -6,6 +6,7 @@
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
+//! * [`network`] and [`namespace`]: the network namespaces of pods
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
@@ -25,6 +26,8 @@ mod hosts;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;
+mod namespace;
+pub(crate) mod network;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
@@ -42,7 +45,7 @@ mod volume_files;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -61,19 +64,23 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-pub use self::image::{ImageTable, Program};
 use self::{
-    address::Addresses,
+    address::{Addresses, HOST_ADDRESS},
     admission::{Admission, Rejection},
     environment::Reference,
     exec::RunningContainers,
     hosts::Hosts,
     log::LogStore,
+    network::PodNetworks,
     object::Capacity,
     pod::worker::{Message, Worker},
     process::Processes,
     tokens::Tokens,
     view::Tools,
+};
+pub use self::{
+    image::{ImageTable, Program},
+    network::PodNetwork,
 };
 use crate::{
     api_endpoints::ApiEndpoints,
@@ -101,6 +108,8 @@ pub(crate) struct NodeContext {
     pub(crate) images: ImageTable,
     pub(crate) processes: Processes,
     pub(crate) addresses: Addresses,
+    /// Makes the network namespaces of the pods; `None` if they share the host's.
+    pub(crate) networks: Option<Arc<PodNetworks>>,
     pub(crate) logs: LogStore,
     pub(crate) containers: RunningContainers,
     pub(crate) events: Recorder,
@@ -129,6 +138,11 @@ pub(crate) struct NodeContext {
 }
 
 impl NodeContext {
+    /// Returns the address of the node, as pods see it.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.networks.as_ref().map_or(HOST_ADDRESS, |networks| networks.node())
+    }
+
     /// Returns the directory of a pod, which is removed together with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)

@@ -1,12 +1,12 @@
 //! The Node object, and the lease that shows that the node is alive.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 
-use super::{NODE_NAME, pod::status::HOST_ADDRESS};
+use super::NODE_NAME;
 use crate::{
     events::written,
     object_client::{ObjectClient, ObjectPath, is_conflict},
@@ -59,12 +59,13 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Creates the Node object and its lease. `version` is the cluster's version.
+/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's.
 pub(crate) async fn register(
     client: &ObjectClient,
     clock: &SharedClock,
     capacity: Capacity,
     version: &str,
+    address: Ipv4Addr,
 ) -> Result<(), kube::Error> {
     let now = clock.now();
     let nodes = ObjectPath::core("nodes", None, "");
@@ -75,8 +76,8 @@ pub(crate) async fn register(
         }
         Err(error) => return Err(error),
     };
-    let address = ObjectPath { name: NODE_NAME.into(), ..nodes };
-    client.merge(&address, "/status", &json!({"status": status(capacity, version, now)})).await?;
+    let path = ObjectPath { name: NODE_NAME.into(), ..nodes };
+    client.merge(&path, "/status", &json!({"status": status(capacity, version, address, now)})).await?;
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
     match client.create(&leases(""), "", &lease(&uid, now)).await {
         Err(error) if !is_conflict(&error) => Err(error),
@@ -147,7 +148,7 @@ fn platform() -> (&'static str, &'static str) {
     (system, machine)
 }
 
-fn status(capacity: Capacity, version: &str, now: Timestamp) -> Value {
+fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) -> Value {
     let (system, machine) = platform();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({
@@ -162,7 +163,7 @@ fn status(capacity: Capacity, version: &str, now: Timestamp) -> Value {
     });
     json!({
         "addresses": [
-            {"type": "InternalIP", "address": HOST_ADDRESS},
+            {"type": "InternalIP", "address": address},
             {"type": "Hostname", "address": NODE_NAME},
         ],
         "allocatable": amounts,

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
 use tokio::signal::unix::{SignalKind, signal as signal_stream};
 
-use super::{process_streams::Streams, view::View};
+use super::{namespace::NetworkNamespace, process_streams::Streams, view::View};
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct CommandLine {
     pub(crate) directory: PathBuf,
     /// The view on the file system, if it isn't the host's.
     pub(crate) view: Option<Arc<View>>,
+    /// The network namespace, if it isn't the host's.
+    pub(crate) network: Option<Arc<NetworkNamespace>>,
 }
 
 impl CommandLine {
@@ -61,11 +63,22 @@ const MARK: &str = "KUBEWRIGHT_NODE";
 fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
-    let mut command = match &line.view {
-        // The tools find a program by the same variable, and so it gets its name as it was given.
-        Some(view) if !name.contains('/') => view.command(Path::new(name), &line.directory),
-        Some(view) => view.command(&program, &line.directory),
-        None => {
+    // The tools find a program by the same variable, and so it gets its name as it was given.
+    let given = if name.contains('/') { &program } else { Path::new(name) };
+    let mut command = match (&line.view, &line.network) {
+        (Some(view), None) => view.command(given, &line.directory),
+        (Some(view), Some(network)) => {
+            let inner = view.command(given, &line.directory);
+            let mut command = network.command(inner.get_program());
+            command.args(inner.get_args()).current_dir("/");
+            command
+        }
+        (None, Some(network)) => {
+            let mut command = network.command(given.as_os_str());
+            command.current_dir(&line.directory);
+            command
+        }
+        (None, None) => {
             let mut command = Command::new(program);
             command.arg0(name).current_dir(&line.directory);
             command
@@ -406,6 +419,7 @@ mod tests {
             environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
             directory: env::temp_dir(),
             view: None,
+            network: None,
         }
     }
 

@@ -113,7 +113,8 @@ impl Tools {
     }
 }
 
-fn find_program(name: &str) -> Option<PathBuf> {
+/// Finds a program of the host, in the `PATH` of this process or where programs usually are.
+pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|file| file.is_absolute() && file.is_file())

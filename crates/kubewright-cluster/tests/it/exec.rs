@@ -77,11 +77,14 @@ fn path(name: &str, streams: &str, words: &[&str]) -> String {
     let mut path = format!("/api/v1/namespaces/default/pods/{name}/exec?{streams}");
     for word in words {
         path += "&command=";
-        for byte in word.bytes() {
-            path += &format!("%{byte:02X}");
-        }
+        path += &encoded(word);
     }
     path
+}
+
+/// Encodes a value of a query.
+pub(crate) fn encoded(word: &str) -> String {
+    word.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 async fn started(name: &str, spec: Value) -> (Cluster, Endpoint) {

@@ -28,6 +28,7 @@ mod node;
 mod node_admission;
 mod node_env;
 mod player;
+mod pod_network;
 mod port_forward;
 mod probes;
 mod protection;

@@ -21,7 +21,7 @@ fn services(cluster: &Cluster) -> Api<Service> {
 }
 
 /// Returns a node port that is free on this machine.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     // Tests that run at the same time start at different ports.
     let start = 30_000 + u16::try_from(std::process::id() % 2000).unwrap_or_default();
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

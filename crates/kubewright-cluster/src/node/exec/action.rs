@@ -72,12 +72,12 @@ impl ConnectionAction {
 
     fn port_forward(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
         let (uid, name) = (uid(request).to_owned(), request.name.clone());
-        let address = self.containers.address(&request.namespace, &name, &uid);
+        let container = self.containers.any(&request.namespace, &name, &uid);
         let missing = || Status::internal("unable to upgrade connection: pod does not exist");
-        let address = address.ok_or_else(missing)?;
+        let container = container.ok_or_else(missing)?;
         serve_ports(request, move |streams| {
             let place = format!("pod {name}, uid {uid}");
-            forward(address.clone(), place, streams)
+            forward(container.clone(), place, streams)
         })
     }
 }

@@ -84,12 +84,12 @@ impl RunningContainers {
 }
 
 impl RunningContainers {
-    /// Returns the address of a pod of which a container is running.
-    pub(crate) fn address(&self, namespace: &str, pod: &str, uid: &str) -> Option<String> {
+    /// Returns a running container of a pod.
+    pub(crate) fn any(&self, namespace: &str, pod: &str, uid: &str) -> Option<Arc<RunningContainer>> {
         let containers = self.0.lock();
         let first = [namespace.to_owned(), pod.to_owned(), String::new()];
         let of_pod = containers.range(first..).take_while(|(name, _)| name[0] == namespace && name[1] == pod);
-        of_pod.map(|(_, container)| container).find(|container| container.uid == uid).map(|one| one.address.clone())
+        of_pod.map(|(_, container)| container).find(|container| container.uid == uid).cloned()
     }
 }
 

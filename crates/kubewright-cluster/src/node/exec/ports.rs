@@ -1,6 +1,10 @@
 //! Connections to ports of pods.
 
-use std::io;
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use bytes::BytesMut;
 use kubewright_apiserver::streaming::PortStreams;
@@ -9,14 +13,21 @@ use tokio::{
     net::TcpStream,
 };
 
+use super::RunningContainer;
+
 /// The maximum size of a chunk.
 const CHUNK: usize = 32 << 10;
 
-/// Connects a client to a port of a pod until the pod closes the connection. `place` identifies the pod in errors.
-pub(super) async fn forward(address: String, place: String, streams: PortStreams) -> Result<(), String> {
+/// Connects a client to a port of a container's pod until the pod closes the connection. `place` identifies the pod in errors.
+pub(super) async fn forward(
+    container: Arc<RunningContainer>,
+    place: String,
+    streams: PortStreams,
+) -> Result<(), String> {
+    let address = &container.address;
     let PortStreams { port, mut input, output } = streams;
     let failed = |why: &dyn std::fmt::Display| format!("error forwarding port {port} to {place}: {why}");
-    let connected = TcpStream::connect(format!("{address}:{port}")).await;
+    let connected = connect(&container, port).await;
     let stream = connected.map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -54,4 +65,16 @@ pub(super) async fn forward(address: String, place: String, streams: PortStreams
         }
     };
     result.map_err(|error| failed(&error))
+}
+
+/// Connects to a port of a pod. In its own network, the port may be open at 127.0.0.1 only, as for the kubelet.
+async fn connect(container: &RunningContainer, port: u16) -> io::Result<TcpStream> {
+    if let Some(network) = &container.line.network {
+        for local in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            if let Ok(stream) = network.connect((local, port).into()).await {
+                return Ok(stream);
+            }
+        }
+    }
+    TcpStream::connect(format!("{}:{port}", container.address)).await
 }

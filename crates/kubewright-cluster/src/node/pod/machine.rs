@@ -1,6 +1,6 @@
 //! The lifecycle of a pod as a state machine without I/O or a clock: events are its input, effects its output.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -10,7 +10,7 @@ use super::{
     probe::{Decision, ProbeResult, ProbeType, Probes},
     spec,
 };
-use crate::node::backoff::written;
+use crate::node::{address::HOST_ADDRESS, backoff::written};
 
 /// The time for which the error of a failed pull is shown before the back-off is.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
@@ -58,6 +58,8 @@ pub(crate) enum StartFailure {
     Config(String),
     /// A volume isn't available.
     Volume(String),
+    /// The network of the pod can't be made.
+    Sandbox(String),
     /// The program can't be executed.
     Start(String),
 }
@@ -80,6 +82,8 @@ pub(crate) struct Machine {
     pub(crate) containers: Vec<Record>,
     /// The pod's address.
     pub(crate) address: String,
+    /// The address of the node.
+    pub(crate) host_address: Ipv4Addr,
     /// The time at which the node accepted the pod.
     pub(crate) started: Timestamp,
     /// The reason to stop, and the monotonic time at which remaining processes are killed.
@@ -99,6 +103,7 @@ impl Machine {
             pod: pod.clone(),
             containers,
             address,
+            host_address: HOST_ADDRESS,
             started: now.wall,
             stop: None,
             admitted: now.monotonic,
@@ -108,6 +113,12 @@ impl Machine {
         };
         machine.observe(pod, now);
         machine
+    }
+
+    /// Sets the address of the node.
+    pub(crate) fn at_host(mut self, address: Ipv4Addr) -> Self {
+        self.host_address = address;
+        self
     }
 
     /// Disables probes: all of them count as passed.
@@ -269,6 +280,10 @@ impl Machine {
             }
             StartFailure::Volume(message) => {
                 self.event(true, "FailedMount", message.clone());
+                ("ContainerCreating", message, None)
+            }
+            StartFailure::Sandbox(message) => {
+                self.event(true, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {message}"));
                 ("ContainerCreating", message, None)
             }
             StartFailure::InvalidImage(message) => {

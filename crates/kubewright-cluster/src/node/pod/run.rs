@@ -25,6 +25,7 @@ use crate::node::{
     hosts,
     image::ImageError,
     log::{Log, Stream},
+    network::{HostPorts, PodSandbox},
     process::{CommandLine, Process, exit_code},
     view::Mount,
     volume::{self, ROOT},
@@ -57,6 +58,8 @@ pub(crate) struct PlacedPod {
     pub(crate) address: String,
     /// Its later states, for volumes that follow changes.
     pub(crate) changes: watch::Receiver<Arc<Pod>>,
+    /// Its network; `None` for that of the host.
+    pub(crate) sandbox: Option<Arc<PodSandbox>>,
 }
 
 /// Starts a container, and waits until it has ended. Dropping the future kills it.
@@ -68,13 +71,13 @@ pub(crate) async fn run_container(
     run: i32,
     events: mpsc::UnboundedSender<ContainerEvent>,
 ) {
-    let PlacedPod { pod, address, changes } = placed;
+    let PlacedPod { pod, address, changes, sandbox } = placed;
     let tell = |event| {
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
     let Prepared { mut line, volumes, termination } =
-        match prepare(&host, &pod, &address, &container, run, changes).await {
+        match prepare(&host, &pod, &address, &container, run, (changes, sandbox)).await {
             Ok(prepared) => prepared,
             Err(why) => return tell(ContainerEvent::Refused(index, why)),
         };
@@ -205,8 +208,15 @@ async fn prepare(
     address: &str,
     container: &Container,
     run: i32,
-    changes: watch::Receiver<Arc<Pod>>,
+    (changes, sandbox): (watch::Receiver<Arc<Pod>>, Option<Arc<PodSandbox>>),
 ) -> Result<Prepared, StartFailure> {
+    let network = match sandbox {
+        Some(sandbox) => {
+            let host_ports = HostPorts { clock: &host.clock, events: &host.events, tasks: &host.tasks };
+            Some(sandbox.namespace(pod, host_ports).await.map_err(StartFailure::Sandbox)?)
+        }
+        None => None,
+    };
     let image = container.image.as_deref().unwrap_or_default();
     let program = host.images.find(image).map_err(|error| match error {
         ImageError::Invalid(_) => StartFailure::InvalidImage(error.to_string()),
@@ -219,13 +229,13 @@ async fn prepare(
     let secret = |reference: &Reference| matches!(reference, Reference::Secret(_));
     let found =
         objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
-    let place = place(pod, address);
+    let place = place(host, pod, address);
     let root = volume::root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
         .map_err(|error| StartFailure::Config(format!("failed to create the container's root: {error}")))?;
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
-    status.host_ip = Some(super::status::HOST_ADDRESS.into());
+    status.host_ip = Some(host.address().to_string());
     let volumes = ContainerVolumes::collect(host, placed.clone(), container.clone(), changes).await;
     let volumes = volumes.map_err(StartFailure::Volume)?;
     let account = volumes.account_variables(host, &root).await.map_err(StartFailure::Config)?;
@@ -255,16 +265,16 @@ async fn prepare(
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    let line = CommandLine { argv, environment, directory: directory.work, view };
+    let line = CommandLine { argv, environment, directory: directory.work, view, network };
     Ok(Prepared { line, volumes, termination })
 }
 
 /// Returns the names that an image's own arguments may refer to, with their values.
-fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
+fn place(host: &NodeContext, pod: &Pod, address: &str) -> Vec<(String, String)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     vec![
         ("POD_IP".into(), address.into()),
-        ("HOST_IP".into(), super::status::HOST_ADDRESS.into()),
+        ("HOST_IP".into(), host.address().to_string()),
         ("POD_NAME".into(), text(&pod.metadata.name)),
         ("POD_NAMESPACE".into(), text(&pod.metadata.namespace)),
     ]

@@ -23,9 +23,6 @@ const INIT: &[Role] = &[Role::Init, Role::Sidecar];
 /// The type of the condition while a container waits for its restart with new resources.
 const RESIZING: &str = "PodResizeInProgress";
 
-/// The address of the node.
-pub(crate) const HOST_ADDRESS: &str = "127.0.0.1";
-
 impl Machine {
     /// Returns the current status. `now` is only used for the transition times of conditions that have changed, so that
     /// the status is the same as long as nothing changes.
@@ -46,8 +43,8 @@ impl Machine {
             conditions: Some(self.conditions(phase, now)),
             container_statuses: Some(statuses(&[Role::Main])),
             ephemeral_container_statuses: present(statuses(&[Role::Ephemeral])),
-            host_ip: Some(HOST_ADDRESS.into()),
-            host_ips: Some(vec![HostIP { ip: HOST_ADDRESS.into() }]),
+            host_ip: Some(self.host_address.to_string()),
+            host_ips: Some(vec![HostIP { ip: self.host_address.to_string() }]),
             init_container_statuses: present(statuses(INIT)),
             message,
             observed_generation: self.pod.metadata.generation,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     events::{ObjectEvent, whole_seconds},
-    node::{NodeContext, address::Lease, environment::Reference, process::Process, volume},
+    node::{NodeContext, address::Lease, environment::Reference, network::PodSandbox, process::Process, volume},
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     remove_at: Option<Duration>,
     /// The monotonic time before which no status is written.
     write_at: Duration,
+    /// The network of the pod; `None` for that of the host.
+    sandbox: Option<Arc<PodSandbox>>,
     _address: Lease,
 }
 
@@ -65,8 +67,11 @@ impl Worker {
         let lease = host.addresses.take();
         let version = version(&pod);
         let changes = watch::Sender::new(pod.clone());
+        let own_network = pod.spec.as_ref().is_none_or(|spec| spec.host_network != Some(true));
+        let networks = host.networks.as_ref().filter(|_| own_network);
+        let sandbox = networks.map(|networks| Arc::new(PodSandbox::new(networks.clone(), lease.ip())));
         let now = now(&host);
-        let mut machine = Machine::new(pod, lease.address(), now);
+        let mut machine = Machine::new(pod, lease.address(), now).at_host(host.address());
         machine.resume(now.wall);
         Self {
             host,
@@ -79,6 +84,7 @@ impl Worker {
             written: None,
             remove_at: None,
             write_at: Duration::ZERO,
+            sandbox,
             _address: lease,
         }
     }
@@ -175,7 +181,12 @@ impl Worker {
                 Effect::Start(index) => {
                     if let Some(container) = self.machine.spec(index) {
                         let (pod, address) = (self.machine.pod.clone(), self.machine.address.clone());
-                        let placed = PlacedPod { pod, address, changes: self.changes.subscribe() };
+                        let placed = PlacedPod {
+                            pod,
+                            address,
+                            changes: self.changes.subscribe(),
+                            sandbox: self.sandbox.clone(),
+                        };
                         let run = self.machine.containers[index].restarts;
                         let events = self.events.0.clone();
                         let host = self.host.clone();

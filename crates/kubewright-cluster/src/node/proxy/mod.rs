@@ -13,7 +13,7 @@ mod service_listener;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
@@ -22,10 +22,8 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use self::{
-    route::{is_tcp, routes},
-    service_listener::ServiceListener,
-};
+use self::route::{is_tcp, routes};
+pub(crate) use self::{route::Route, service_listener::ServiceListener};
 use crate::{
     controllers::{
         batch,
@@ -36,9 +34,17 @@ use crate::{
 };
 
 /// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
-pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker) {
-    let mut proxy =
-        Proxy { clock, events, tasks, services: BTreeMap::new(), slices: BTreeMap::new(), states: BTreeMap::new() };
+/// `node` is the address of the node.
+pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker, node: Ipv4Addr) {
+    let mut proxy = Proxy {
+        clock,
+        events,
+        tasks,
+        node,
+        services: BTreeMap::new(),
+        slices: BTreeMap::new(),
+        states: BTreeMap::new(),
+    };
     let mut feed = api.feed();
     let mut dirty = BTreeSet::new();
     loop {
@@ -59,6 +65,7 @@ struct Proxy {
     clock: SharedClock,
     events: Recorder,
     tasks: TaskTracker,
+    node: Ipv4Addr,
     services: BTreeMap<Key, Arc<Value>>,
     /// The slices by service, then by name.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
@@ -107,7 +114,7 @@ impl Proxy {
         for key in dirty {
             let slices: Vec<&Value> = self.slices.get(&key).into_iter().flatten().map(|(_, slice)| &**slice).collect();
             let service = self.services.get(&key).cloned();
-            let routes = service.as_deref().map(|service| routes(service, &slices)).unwrap_or_default();
+            let routes = service.as_deref().map(|service| routes(service, &slices, self.node)).unwrap_or_default();
             let uid = service.as_deref().map(|service| text(service, "/metadata/uid").to_owned());
             if let Some(state) = self.states.get_mut(&key) {
                 let same = uid.as_ref() == Some(&state.uid);

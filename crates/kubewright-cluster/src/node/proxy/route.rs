@@ -25,9 +25,9 @@ pub(crate) struct Route {
 
 /// Returns the addresses of a service, with the endpoints of each.
 ///
-/// The addresses are the node ports on the node's own address and, where the whole loopback network belongs to this
+/// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback network belongs to this
 /// host, as on Linux, the ports on the cluster IP. UDP and SCTP are not supported.
-pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr, Route> {
+pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<SocketAddr, Route> {
     let mut routes = BTreeMap::new();
     if text(service, "/spec/type") == "ExternalName" {
         return routes;
@@ -40,10 +40,11 @@ pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr,
     let cluster_ip = cluster_ip.filter(|address| cfg!(target_os = "linux") && address.is_loopback());
     for port in list(service, "/spec/ports").iter().filter(|port| is_tcp(port)) {
         let number = |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok());
-        let at_node = number("nodePort").filter(|number| *number != 0).map(|number| (Ipv4Addr::LOCALHOST, number));
+        let node_port = number("nodePort").filter(|number| *number != 0).into_iter();
+        let at_node = node_port.flat_map(|number| [(Ipv4Addr::LOCALHOST, number), (node, number)]);
         let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
         let endpoints = endpoints(text(port, "/name"), slices);
-        for address in at_node.into_iter().chain(at_cluster_ip).map(SocketAddr::from) {
+        for address in at_node.chain(at_cluster_ip).map(SocketAddr::from) {
             // A route to the address itself would never reach a pod.
             let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
             routes.insert(address, Route { endpoints, affinity });
@@ -157,7 +158,7 @@ mod tests {
     const ENDING: [bool; 3] = [false, true, true];
 
     fn shown(service: &Value, slices: &[Value]) -> Vec<String> {
-        let routes = routes(service, &slices.iter().collect::<Vec<_>>());
+        let routes = routes(service, &slices.iter().collect::<Vec<_>>(), Ipv4Addr::LOCALHOST);
         let line = |(address, route): (SocketAddr, Route)| {
             let endpoints: Vec<_> = route.endpoints.iter().map(ToString::to_string).collect();
             format!("{address} -> {}", endpoints.join(" "))

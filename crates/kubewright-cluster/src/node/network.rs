@@ -1,0 +1,291 @@
+//! The network of pods: that of the host, or a network namespace for each pod.
+//!
+//! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices connects it with the
+//! host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux routes packets with such addresses, so
+//! that the host, the pods and the Services reach each other as they do without namespaces. No other machine is reached, since that takes
+//! address translation, which is part of the host's firewall.
+//!
+//! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps the namespace until the pod is gone.
+//! It ends with this process, whatever ends that, and the devices and routes end with the namespace.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubewright_apimachinery::clock::SharedClock;
+use tokio::{io::AsyncReadExt, sync::OnceCell, time::timeout};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    address::{Addresses, Lease},
+    namespace::NetworkNamespace,
+    process::{CommandLine, Process, Processes},
+    process_streams::Stdin,
+    proxy::{Route, ServiceListener},
+    view::find_program,
+};
+use crate::events::{ObjectEvent, Recorder};
+
+/// The network of the pods of a node that runs them as processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodNetwork {
+    /// That of the host. Each pod has an address of its own in the loopback network, but two programs can't listen on the same port of all
+    /// addresses, and 127.0.0.1 is the same for all pods.
+    #[default]
+    Host,
+    /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes. Requires Linux, root, and the programs `ip` (of
+    /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services and this machine, but no other one, and what listens
+    /// on 127.0.0.1 of the machine is not reached. A pod starts some 30 ms later.
+    Namespaces,
+}
+
+/// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses of the pod and of the node, the
+/// name of the host's device, and the hardware addresses of the pod's and of the host's device. Both ends know the hardware
+/// address of the other, so that none is asked for: Linux doesn't answer for loopback addresses by default.
+const SETUP: &str = r#"set -e
+"$1" -batch - <<END
+link set lo up
+address del 127.0.0.1/8 dev lo
+address add 127.0.0.1/32 dev lo
+link add eth0 address $6 type veth peer name $5 address $7 netns $PPID
+END
+echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet
+[ ! -e /proc/sys/net/ipv6/conf/eth0 ] || echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6
+"$1" -batch - <<END
+link set eth0 up
+address add $3/32 dev eth0
+neighbour replace $4 lladdr $7 dev eth0 nud permanent
+route add $4/32 dev eth0 src $3
+route add 127.0.0.0/8 via $4 src $3
+route add default via $4 src $3
+END
+"$2" --net=/proc/$PPID/ns/net -- "$0" -ec '
+[ ! -e /proc/sys/net/ipv6/conf/$5 ] || echo 1 >/proc/sys/net/ipv6/conf/$5/disable_ipv6
+echo 1 >/proc/sys/net/ipv4/conf/$5/route_localnet
+echo 1 >/proc/sys/net/ipv4/conf/$5/forwarding
+"$1" -batch - <<END
+link set $5 up
+neighbour replace $3 lladdr $6 dev $5 nud permanent
+route add $3/32 dev $5 src $4 table local
+END' "$0" "$@"
+echo ready
+exec cat >/dev/null 2>&1"#;
+
+/// The time after which the trial of a connection fails.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Makes the network namespaces of a node's pods.
+#[derive(Debug)]
+pub(crate) struct PodNetworks {
+    ip: PathBuf,
+    nsenter: PathBuf,
+    unshare: PathBuf,
+    shell: PathBuf,
+    processes: Processes,
+    /// The address of the node, as pods see it.
+    node: Lease,
+}
+
+impl PodNetworks {
+    /// Finds the programs, and tries to connect two pods with each other and with the host, which takes some 100 ms.
+    ///
+    /// # Errors
+    /// Returns the reason why pods can't have network namespaces.
+    pub(crate) async fn open(processes: Processes, addresses: &Addresses) -> Result<Self, String> {
+        if !cfg!(target_os = "linux") {
+            return Err("only Linux has them".into());
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can connect them: run the command with sudo".into());
+        }
+        let program = |name: &str, package: &str| {
+            find_program(name).ok_or_else(|| format!("the program `{name}` is missing: install {package}"))
+        };
+        let networks = Self {
+            ip: program("ip", "iproute2")?,
+            nsenter: program("nsenter", "util-linux")?,
+            unshare: program("unshare", "util-linux")?,
+            shell: program("sh", "a shell")?,
+            processes,
+            node: addresses.take(),
+        };
+        networks.try_out(addresses).await?;
+        Ok(networks)
+    }
+
+    /// Returns the address of the node, as pods see it.
+    pub(crate) fn node(&self) -> Ipv4Addr {
+        self.node.ip()
+    }
+
+    async fn try_out(&self, addresses: &Addresses) -> Result<(), String> {
+        let (one, two) = (addresses.take(), addresses.take());
+        let (from, to) = (self.create(one.ip()).await?, self.create(two.ip()).await?);
+        let any = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
+        let listen = |result: io::Result<TcpListener>| {
+            let listener = result?;
+            let port = listener.local_addr()?.port();
+            io::Result::Ok((listener, port))
+        };
+        let failed = |error: io::Error| error.to_string();
+        let at_host = listen(TcpListener::bind((self.node(), 0))).map_err(failed)?;
+        let in_pod = listen(to.namespace.run(any).await).map_err(failed)?;
+        for ((listener, port), ip, what) in [(at_host, self.node(), "the host"), (in_pod, two.ip(), "another pod")] {
+            let connection = from.namespace.run(move || greet(SocketAddr::from((ip, port))));
+            let answer =
+                std::thread::spawn(move || listener.accept().and_then(|(mut stream, _)| stream.write_all(b"+")));
+            let result =
+                timeout(TRIAL_TIMEOUT, connection).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            if let Err(error) = result {
+                return Err(format!("a pod can't connect to {what}: {error}; a firewall may be in the way"));
+            }
+            drop(answer);
+        }
+        Ok(())
+    }
+
+    /// Makes the namespace of a pod with this address.
+    async fn create(&self, address: Ipv4Addr) -> Result<Sandbox, String> {
+        let [_, a, b, c] = address.octets();
+        let device = format!("kw{a:02x}{b:02x}{c:02x}");
+        let hardware = |end: u8| format!("{end:02x}:00:7f:{a:02x}:{b:02x}:{c:02x}");
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let mut argv =
+            vec![text(&self.unshare), "--net".into(), "--".into(), text(&self.shell), "-c".into(), SETUP.into()];
+        argv.extend([&self.shell, &self.ip, &self.nsenter].map(text));
+        // Locally administered addresses.
+        argv.extend([address.to_string(), self.node().to_string(), device, hardware(0x02), hardware(0x06)]);
+        let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+        let environment = vec![("PATH".to_owned(), path)];
+        let line = CommandLine { argv, environment, directory: "/".into(), view: None, network: None };
+        let (process, mut streams) =
+            self.processes.spawn_with_streams(&line, true, false).map_err(|error| error.to_string())?;
+        let mut report = String::new();
+        // It ends when the network is ready, or with the process.
+        streams.stdout.read_to_string(&mut report).await.map_err(|error| error.to_string())?;
+        if report != "ready\n" {
+            let mut why = String::new();
+            if let Some(mut stderr) = streams.stderr {
+                stderr.read_to_string(&mut why).await.map_err(|error| error.to_string())?;
+            }
+            return Err(why.trim().replace('\n', "; "));
+        }
+        let path = PathBuf::from(format!("/proc/{}/ns/net", process.id()));
+        let namespace = Arc::new(NetworkNamespace { nsenter: self.nsenter.clone(), path });
+        Ok(Sandbox { namespace, _process: process, _stdin: streams.stdin })
+    }
+}
+
+/// Connects to an address, and waits for a byte.
+fn greet(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, TRIAL_TIMEOUT)?;
+    stream.set_read_timeout(Some(TRIAL_TIMEOUT))?;
+    stream.read_exact(&mut [0])
+}
+
+/// A process that keeps a network namespace. Dropping it ends the namespace, once no other process is in it.
+#[derive(Debug)]
+struct Sandbox {
+    namespace: Arc<NetworkNamespace>,
+    _process: Process,
+    /// The process ends with its input.
+    _stdin: Option<Stdin>,
+}
+
+/// The network of one pod, which is made when its first container starts. Dropping it closes the host ports and, once its processes have ended, the
+/// namespace.
+#[derive(Debug)]
+pub(crate) struct PodSandbox {
+    networks: Arc<PodNetworks>,
+    address: Ipv4Addr,
+    made: OnceCell<(Sandbox, Vec<ServiceListener>)>,
+}
+
+/// What the host ports of a pod need.
+pub(crate) struct HostPorts<'a> {
+    pub(crate) clock: &'a SharedClock,
+    pub(crate) events: &'a Recorder,
+    pub(crate) tasks: &'a TaskTracker,
+}
+
+impl PodSandbox {
+    /// Creates the network of a pod that has no namespace yet.
+    pub(crate) fn new(networks: Arc<PodNetworks>, address: Ipv4Addr) -> Self {
+        Self { networks, address, made: OnceCell::new() }
+    }
+
+    /// Returns the namespace of the pod. The first call makes it, and opens the host ports.
+    pub(crate) async fn namespace(&self, pod: &Pod, host: HostPorts<'_>) -> Result<Arc<NetworkNamespace>, String> {
+        let make = async {
+            let sandbox = self.networks.create(self.address).await?;
+            Ok::<_, String>((sandbox, self.open_host_ports(pod, host)))
+        };
+        self.made.get_or_try_init(|| make).await.map(|(sandbox, _)| sandbox.namespace.clone())
+    }
+
+    /// Opens the host ports of a pod, which lead to its container ports. They are at the node's address and at 127.0.0.1, if the pod doesn't
+    /// choose an address.
+    fn open_host_ports(&self, pod: &Pod, host: HostPorts<'_>) -> Vec<ServiceListener> {
+        let ports = host_ports(pod, [Ipv4Addr::LOCALHOST, self.networks.node()]).into_iter();
+        ports
+            .map(|(address, port)| {
+                let route = Route { endpoints: vec![SocketAddr::from((self.address, port))], affinity: None };
+                let (events, pod) = (host.events.clone(), pod.clone());
+                let on_failure = move |error: &io::Error| {
+                    let message =
+                        format!("failed to listen on the host port {address}: {error}. Retrying every few seconds");
+                    events.record(ObjectEvent::of_pod(&pod, true, "PortNotAvailable", message));
+                };
+                ServiceListener::open(address, route, host.clock.clone(), host.tasks, on_failure)
+            })
+            .collect()
+    }
+}
+
+/// Returns the addresses of a pod's host ports (TCP), with the container port of each.
+fn host_ports(pod: &Pod, node: [Ipv4Addr; 2]) -> Vec<(SocketAddr, u16)> {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let ports = |container: &Container| container.ports.clone().unwrap_or_default();
+    let tcp = init
+        .iter()
+        .chain(main)
+        .flat_map(ports)
+        .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"));
+    tcp.flat_map(|port| {
+        let number = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
+        let ports = port.host_port.and_then(number).zip(number(port.container_port));
+        let given: Option<IpAddr> = port.host_ip.as_deref().and_then(|ip| ip.parse().ok());
+        let at = given.filter(|ip| !ip.is_unspecified()).map_or_else(|| node.map(IpAddr::from).to_vec(), |ip| vec![ip]);
+        at.into_iter().filter_map(move |ip| ports.map(|(outer, inner)| (SocketAddr::new(ip, outer), inner)))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn host_ports_lead_to_container_ports() {
+        let spec = json!({"containers": [
+            {"name": "web", "ports": [
+                {"containerPort": 80, "hostPort": 8080}, {"containerPort": 81},
+                {"containerPort": 82, "hostPort": 8082, "protocol": "UDP"},
+                {"containerPort": 83, "hostPort": 8083, "hostIP": "127.0.0.9"},
+            ]},
+        ]});
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        let found = host_ports(&pod, [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 5, 0, 1)]);
+        let found: Vec<_> = found.iter().map(|(address, port)| format!("{address} {port}")).collect();
+        assert_eq!(found, ["127.0.0.1:8080 80", "127.5.0.1:8080 80", "127.0.0.9:8083 83"]);
+    }
+}

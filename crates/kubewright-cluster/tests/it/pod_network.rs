@@ -1,0 +1,163 @@
+//! Pods with network namespaces.
+
+use std::{net::Ipv4Addr, path::PathBuf};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::{
+    Api,
+    api::{DeleteParams, LogParams, PostParams},
+};
+use kubewright_cluster::{Cluster, Endpoint, PodNetwork, Pods, StartError};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::{
+    address, create, eventually,
+    exec::Exec,
+    exit_code, gone, is_running,
+    player::{ask, images},
+    pod, pods,
+    proxy::free_port,
+    until,
+    wire::listen,
+};
+
+/// A cluster with network namespaces; `None` on a host that can't make them, which the cluster says.
+async fn cluster() -> Option<Cluster> {
+    let builder = Cluster::builder().pods(Pods::Run).images(images()).pod_network(PodNetwork::Namespaces);
+    match builder.start().await {
+        Ok(cluster) => Some(cluster),
+        Err(StartError::PodNetwork(why)) => {
+            let tried = std::process::Command::new("unshare")
+                .args(["--net", "ip", "link", "add", "kwtest", "type", "veth"])
+                .output();
+            let works = tried.is_ok_and(|output| output.status.success());
+            assert!(!works, "the host could make them: {why}");
+            eprintln!("not tested, since this host makes no network namespaces: {why}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Creates a pod that listens at an address, and waits until it runs. `more` adds fields to the container.
+async fn serve(cluster: &Cluster, name: &str, at: &str, more: Value) -> String {
+    let mut container = json!({"name": "main", "image": "web", "env": [{"name": "LISTEN", "value": at}]});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        container[field] = value.clone();
+    }
+    create(cluster, &pod(name, "", json!({"containers": [container]}))).await;
+    address(&until(cluster, name, is_running).await)
+}
+
+/// Asks for the name of who answers at an address, from a container of a pod.
+async fn asked_in(endpoint: &Endpoint, pod: &str, host: &str) -> String {
+    let script = format!(
+        "exec 3<>/dev/tcp/{host} || exit; printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3; \
+         for line in 1 2 3; do read -r -t 9 -u 3; done; read -r -t 9 -n 3 -u 3; printf %s \"$REPLY\""
+    );
+    let words: String =
+        ["bash", "-c", &script].iter().map(|word| format!("&command={}", crate::exec::encoded(word))).collect();
+    let path = format!("/api/v1/namespaces/default/pods/{pod}/exec?stdout=true&stderr=true{words}");
+    let (out, err, _) = Exec::open(endpoint, "v5.channel.k8s.io", &path).await.rest().await;
+    format!("{out}{err}")
+}
+
+/// The device of the host that leads to a pod.
+fn device(address: &str) -> PathBuf {
+    let [_, a, b, c] = address.parse::<Ipv4Addr>().expect("an address").octets();
+    format!("/sys/class/net/kw{a:02x}{b:02x}{c:02x}").into()
+}
+
+#[tokio::test]
+async fn pods_have_ports_and_a_localhost_of_their_own() {
+    let Some(cluster) = cluster().await else { return };
+    let endpoint = listen(&cluster).await;
+    let host_port = free_port();
+    let ports = json!({"ports": [{"containerPort": 8080, "hostPort": host_port}]});
+    let one = serve(&cluster, "one", "0.0.0.0:8080", json!({})).await;
+    let two = serve(&cluster, "two", "0.0.0.0:8080", ports).await;
+    for (name, at) in
+        [("one", format!("{one}:8080")), ("two", format!("{two}:8080")), ("two", format!("127.0.0.1:{host_port}"))]
+    {
+        let answer = eventually("an answer", async || ask(&at, "/").await).await;
+        assert_eq!(answer, (200, name.to_owned()), "{at}");
+    }
+    let service = json!({"metadata": {"name": "two"}, "spec": {"selector": {"app": "two"}, "ports": [{"port": 8099, "targetPort": 8080}]}});
+    let service: Service = serde_json::from_value(service).expect("a service");
+    let services: Api<Service> = Api::default_namespaced(cluster.client());
+    let service = services.create(&PostParams::default(), &service).await.expect("created");
+    let service = service.spec.and_then(|spec| spec.cluster_ip).expect("an address");
+    let label = json!({"metadata": {"labels": {"app": "two"}}});
+    let patch = kube::api::Patch::Merge(&label);
+    pods(&cluster).patch("two", &Default::default(), &patch).await.expect("patched");
+    eventually("the Service answers", async || ask(&format!("{service}:8099"), "/").await).await;
+    let node = until(&cluster, "two", is_running).await.status.and_then(|status| status.host_ip).expect("an address");
+    for (name, host) in [
+        ("one", "127.0.0.1/8080".to_owned()),
+        ("one", format!("{one}/8080")),
+        ("two", format!("{two}/8080")),
+        ("two", format!("{service}/8099")),
+        ("two", format!("{node}/{host_port}")),
+    ] {
+        assert_eq!(asked_in(&endpoint, "one", &host).await, name, "{host}");
+    }
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let addresses = nodes.get("kubewright").await.expect("the node").status.and_then(|status| status.addresses);
+    assert!(addresses.is_some_and(|all| all.iter().any(|one| one.address == node)) && node != "127.0.0.1");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn pods_of_the_hosts_network_have_no_namespace() {
+    let Some(cluster) = cluster().await else { return };
+    let own = std::fs::read_link("/proc/self/ns/net").expect("a link").display().to_string();
+    for (name, host_network) in [("host", true), ("own", false)] {
+        create(&cluster, &pod(name, "readlink /proc/self/ns/net", json!({"hostNetwork": host_network}))).await;
+        until(&cluster, name, |pod| exit_code(pod) == Some(0)).await;
+        let text = pods(&cluster).logs(name, &LogParams::default()).await.expect("a log");
+        assert_eq!(text.trim() == own, host_network, "{name}: {text}");
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn ports_of_a_pods_localhost_are_forwarded_and_the_api_server_is_reached() {
+    let Some(cluster) = cluster().await else { return };
+    let endpoint = listen(&cluster).await;
+    serve(&cluster, "web", "127.0.0.1:8080", json!({})).await;
+    let path = "/api/v1/namespaces/default/pods/web/portforward?ports=8080";
+    eventually("the pod answers", async || {
+        let mut socket = Exec::open(&endpoint, "v4.channel.k8s.io", path).await;
+        for channel in 0..2 {
+            let [low, high] = 8080_u16.to_le_bytes();
+            assert_eq!(socket.next().await, Some(Message::binary(vec![channel, low, high])));
+        }
+        socket.send(b"\0GET / HTTP/1.1\r\n\r\n").await;
+        socket.try_until("web", crate::within(5)).await
+    })
+    .await;
+    let script = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && test $HOST_IP = $KUBERNETES_SERVICE_HOST";
+    let spec = json!({"containers": [{
+        "name": "main", "image": "busybox", "command": ["bash", "-c", script],
+        "env": [{"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+    }]});
+    create(&cluster, &pod("client", "", spec)).await;
+    let ended = until(&cluster, "client", |pod| exit_code(pod).is_some()).await;
+    assert_eq!(exit_code(&ended), Some(0));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_namespace_ends_with_its_pod_and_with_the_cluster() {
+    let Some(cluster) = cluster().await else { return };
+    let one = serve(&cluster, "one", "0.0.0.0:8080", json!({})).await;
+    let two = serve(&cluster, "two", "0.0.0.0:8080", json!({})).await;
+    assert!(device(&one).exists() && device(&two).exists());
+    pods(&cluster).delete("one", &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    gone(&cluster, "one").await;
+    let is_gone = async |address: &str| (!device(address).exists()).then_some(());
+    eventually("the device of the deleted pod is gone", async || is_gone(&one).await).await;
+    drop(cluster);
+    eventually("the devices of the cluster are gone", async || is_gone(&two).await).await;
+}
