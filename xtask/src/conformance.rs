@@ -22,21 +22,6 @@ const FOLDER: &str = "crates/kubewright-cluster/tests/conformance";
 /// The folder of everything that is built and written.
 const BUILD: &str = "target/conformance";
 
-/// Changes of Go's library, with which programs of a pod listen at the pod's address instead of at all addresses, since pods have no
-/// network namespaces: a file, the first line of a function, and the lines that are added after it.
-const CHANGES: [(&str, &str, &str); 2] = [
-    (
-        "dial.go",
-        "func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Listener, error) {\n",
-        "\tif ip, ok := syscall.Getenv(\"POD_IP\"); ok && len(address) > 0 && address[0] == ':' {\n\t\taddress = ip + address\n\t}\n",
-    ),
-    (
-        "udpsock.go",
-        "func ListenUDP(network string, laddr *UDPAddr) (*UDPConn, error) {\n",
-        "\tif ip, ok := syscall.Getenv(\"POD_IP\"); ok && laddr != nil && len(laddr.IP) == 0 {\n\t\tladdr.IP = ParseIP(ip)\n\t}\n",
-    ),
-];
-
 /// Builds the tests and the cluster, and runs the tests whose names match a regular expression, without those that match `skip`.
 pub(crate) fn build_and_run(steps: &mut Steps, focus: &str, skip: &str) {
     if let Some(missing) = missing() {
@@ -81,25 +66,8 @@ fn build_tests() -> Result<()> {
 }
 
 fn build_agnhost() -> Result<()> {
-    let library = go(&["env", "GOROOT"]).output().context("ask Go for its folder")?.stdout;
-    let library = Path::new(String::from_utf8_lossy(&library).trim()).join("src/net");
-    let folder = root().join(BUILD);
-    let mut replacements = Vec::new();
-    for (file, function, beginning) in CHANGES {
-        let (source, replaced) = (library.join(file), folder.join(file));
-        let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
-        if !text.contains(function) {
-            bail!("{} has no function that begins with {function:?}", source.display());
-        }
-        let text = text.replacen(function, &format!("{function}{beginning}"), 1);
-        fs::write(&replaced, text).with_context(|| format!("write {}", replaced.display()))?;
-        replacements.push(format!("{source:?}: {replaced:?}"));
-    }
-    let overlay = folder.join("overlay.json");
-    fs::write(&overlay, format!("{{\"Replace\": {{{}}}}}", replacements.join(", ")))
-        .with_context(|| format!("write {}", overlay.display()))?;
-    let mut command = go(&["build", "-overlay"]);
-    command.arg(overlay).arg("-o").arg(folder.join("agnhost")).arg("k8s.io/kubernetes/test/images/agnhost");
+    let mut command = go(&["build", "-o"]);
+    command.arg(root().join(BUILD).join("agnhost")).arg("k8s.io/kubernetes/test/images/agnhost");
     run(command.env("CGO_ENABLED", "0"))
 }
 

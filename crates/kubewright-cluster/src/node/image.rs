@@ -18,7 +18,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
 /// `args` replace the default arguments alone.
 ///
-/// There are no network namespaces: a program that listens on `0.0.0.0` occupies that port of the whole machine, and a
+/// Without [network namespaces](crate::PodNetwork::Namespaces), a program that listens on `0.0.0.0` occupies that port of the whole machine, and a
 /// second pod with the same image finds the port in use. A program should therefore listen on its pod's own address,
 /// which the entrypoint, the default arguments and the values of [`Program::env`] may refer to as `$(POD_IP)`. The
 /// names `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands for a dollar sign, and

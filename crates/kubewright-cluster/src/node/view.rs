@@ -96,7 +96,7 @@ impl Tools {
         let path = PathBuf::from("/var/run/secrets/kubewright.dev/trial");
         let file = path.join("file").to_string_lossy().into_owned();
         let mount = Mount { path, source: volume, read_only: true };
-        let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], Some("trial".into()))?;
+        let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], Some("trial".into()), false)?;
         let argv = [format!("test -e {file} && ! test -e {}", self.marker()).to_owned()];
         let mut command = view.command(&self.shell, Path::new("/"));
         let output = command.arg("-c").args(argv).env_clear().output()?;
@@ -122,7 +122,8 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
 
 impl View {
     /// Creates a view in `folder`, which is emptied. The directory holds what replaces directories of the host. Programs see
-    /// `host_name` as the name of the host.
+    /// `host_name` as the name of the host. With `read_only`, only the mounts that aren't read-only themselves, and the file systems of the kernel, can be
+    /// written; in a user namespace, which can't make every mount read-only, it has no effect.
     ///
     /// # Errors
     /// If a file can't be written, or a mount path can't be used.
@@ -131,6 +132,7 @@ impl View {
         folder: &Path,
         mut mounts: Vec<Mount>,
         host_name: Option<String>,
+        read_only: bool,
     ) -> io::Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -142,7 +144,8 @@ impl View {
         }
         // The parents of nested mounts come first.
         mounts.sort_by(|one, other| one.path.cmp(&other.path));
-        let mut layout = Layout { root: root.clone(), opened: BTreeMap::new(), lines: String::new() };
+        let read_only = read_only && tools.user.is_none();
+        let mut layout = Layout { root: root.clone(), opened: BTreeMap::new(), lines: String::new(), read_only };
         layout.bind_host()?;
         layout.open(&mounts)?;
         for mount in &mounts {
@@ -227,6 +230,8 @@ struct Layout {
     opened: BTreeMap<PathBuf, PathBuf>,
     /// The lines of the table of mounts.
     lines: String,
+    /// Whether what isn't a mount of the container is read-only.
+    read_only: bool,
 }
 
 impl Layout {
@@ -247,7 +252,11 @@ impl Layout {
 
     /// Binds the directories of the host.
     fn bind_host(&mut self) -> io::Result<()> {
-        self.line(Path::new("/"), &self.root.join(OWN).join("host"), false);
+        if self.read_only {
+            let root = self.root.clone();
+            self.line(&root, &root, true);
+        }
+        self.line(Path::new("/"), &self.root.join(OWN).join("host"), self.read_only);
         for entry in fs::read_dir("/")? {
             let entry = entry?;
             let (path, target) = (entry.path(), self.root.join(entry.file_name()));
@@ -256,7 +265,8 @@ impl Layout {
                 symlink(fs::read_link(&path)?, target)?;
             } else if entry.file_name() != OWN {
                 create(&target, sort.is_dir())?;
-                self.line(&path, &target, false);
+                let of_kernel = ["/dev", "/proc", "/sys"].iter().any(|own| path == Path::new(own));
+                self.line(&path, &target, self.read_only && !of_kernel);
             }
         }
         Ok(())
@@ -287,7 +297,7 @@ impl Layout {
             fs::create_dir(&own)?;
             fs::set_permissions(&own, fs::Permissions::from_mode(fs::metadata(&dir)?.permissions().mode()))?;
             if nested.is_none() {
-                self.line(&own, &self.inside(&dir), false);
+                self.line(&own, &self.inside(&dir), self.read_only);
             }
             self.opened.insert(dir, own);
         }
@@ -372,10 +382,19 @@ mod tests {
 
     /// Runs a shell command with mounts, and returns what it prints. Returns `None` where the host has no mount namespaces.
     fn run(mounts: Vec<Mount>, script: &str) -> Option<String> {
+        run_with(mounts, false, script)
+    }
+
+    fn run_with(mounts: Vec<Mount>, read_only: bool, script: &str) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let tools = Tools::find(&folder.path().join("trial")).ok()?;
         let shell = tools.shell.clone();
-        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, Some("web-0".into())).unwrap();
+        // In a user namespace it has no effect.
+        if read_only && tools.user.is_some() {
+            return None;
+        }
+        let name = Some("web-0".into());
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, name, read_only).unwrap();
         let output = view.command(&shell, Path::new("/")).args(["-c", script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(text(&output.stdout) + &text(&output.stderr))
@@ -408,6 +427,19 @@ mod tests {
     fn the_host_has_the_name_of_the_pod() {
         let Some(output) = run(Vec::new(), "uname -n") else { return };
         assert_eq!(output, "web-0\n");
+    }
+
+    #[test]
+    fn a_read_only_root_has_mounts_that_can_be_written() {
+        let volume = tempfile::tempdir().unwrap();
+        let mounts = vec![mount("/kubewright-new/data", volume.path()), mount("/etc/kubewright/config", volume.path())];
+        let script = "touch /kubewright-new/data/a /etc/kubewright/config/b && echo x >/dev/null && \
+                      for dir in / /tmp /usr /etc /etc/kubewright /kubewright-new /.kubewright; do \
+                      touch $dir/kubewright-file 2>/dev/null && echo $dir; done";
+        let Some(output) = run_with(mounts, true, script) else { return };
+        assert_eq!(output, "", "these can be written");
+        assert!(volume.path().join("a").exists() && volume.path().join("b").exists());
+        assert!(!Path::new("/tmp/kubewright-file").exists());
     }
 
     #[test]

@@ -19,12 +19,8 @@ if [ -z "${CONFORMANCE_ROOT:-}" ]; then
 	exec chroot "$above/root" /bin/sh "$0" "$@"
 fi
 
-# A pod's address is in its /etc/hosts, on the line with its name.
 cat >/agnhost <<END
 #!/bin/sh
-name=\${HOSTNAME:-\$(hostname)}
-POD_IP=\${POD_IP:-\$(awk -v name="\$name" '{ for (i = 2; i <= NF; i++) if (\$i == name) print \$1 }' /etc/hosts | tail -n 1)}
-[ -z "\$POD_IP" ] || export POD_IP
 [ "\$#" -gt 0 ] || set -- pause
 exec "$folder/agnhost" "\$@"
 END
@@ -62,7 +58,7 @@ END
 
 cd "$folder"
 rm -rf reports kubeconfig
-"$kubewright" cluster --wait --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
+"$kubewright" cluster --wait --pod-network namespaces --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
 cluster=$!
 trap 'kill "$cluster"; wait "$cluster" || :' EXIT
 until [ -s "$folder/kubeconfig" ]; do

@@ -302,6 +302,22 @@ async fn an_empty_directory_can_be_in_memory() {
 }
 
 #[tokio::test]
+async fn a_read_only_root_file_system_has_volumes_that_can_be_written() {
+    let cluster = running().await;
+    let command = "touch /data/file && ! touch made 2>/dev/null && ! touch /tmp/made 2>/dev/null";
+    let mut main = container("main", command, json!([{"name": "data", "mountPath": "/data"}]));
+    main["securityContext"] = json!({"readOnlyRootFilesystem": true});
+    let spec = json!({"containers": [main], "volumes": [{"name": "data", "emptyDir": {}}]});
+    create(&cluster, &pod("sealed", "", spec)).await;
+    let ended = until(&cluster, "sealed", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    // In a user namespace, it can't be read-only.
+    if has_mount_namespaces(&cluster).await && rustix::process::geteuid().is_root() {
+        assert_eq!(phase(&ended), "Succeeded");
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn missing_sources_are_waited_for_and_unsupported_volumes_are_reported() {
     let cluster = running().await;
     let mounts = || json!([{"name": "v", "mountPath": "/v"}]);

@@ -257,7 +257,7 @@ async fn prepare(
     }
     let own = container.working_dir.as_deref().map(std::path::Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
-    let view = view(host, pod, &container.name, mounts).await;
+    let view = view(host, pod, container, mounts).await;
     if let (Some(mounted), true) = (mounted, view.is_some()) {
         directory.work = mounted;
     }

@@ -258,14 +258,22 @@ fn uid(pod: &Pod) -> &str {
 }
 
 /// Creates the view of a container on the file system; `None` if it needs none, or the host can't have any.
-pub(crate) async fn view(host: &NodeContext, pod: &Pod, container: &str, mounts: Vec<Mount>) -> Option<Arc<View>> {
+pub(crate) async fn view(
+    host: &NodeContext,
+    pod: &Pod,
+    container: &Container,
+    mounts: Vec<Mount>,
+) -> Option<Arc<View>> {
     if mounts.is_empty() {
         return None;
     }
     let tools = host.view_tools.get_or_init(|| find_tools(host)).await.clone()?;
     let has_own_name = pod.spec.as_ref().is_some_and(|spec| spec.host_network != Some(true));
     let host_name = has_own_name.then(|| hosts::host_name(pod).to_owned());
-    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, host_name) {
+    let security = container.security_context.as_ref();
+    let read_only = security.is_some_and(|security| security.read_only_root_filesystem == Some(true));
+    let container = &container.name;
+    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, host_name, read_only) {
         Ok(view) => Some(Arc::new(view)),
         Err(error) => {
             tracing::warn!(%error, container, "a container doesn't have its volumes at their mount paths");
