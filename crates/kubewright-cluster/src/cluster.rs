@@ -41,7 +41,9 @@ use crate::{
     node::{
         self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::{Addresses, HOST_ADDRESS},
+        dns::DnsServer,
         exec::{Connection, ConnectionAction, RunningContainers},
+        hosts::Hosts,
         kubelet_api::KubeletApi,
         log::{LogAction, LogStore},
         network::PodNetworks,
@@ -330,6 +332,10 @@ impl ClusterBuilder {
                 let addresses = Addresses::from_somewhere(&random);
                 let networks = cluster.open_networks(self.pod_network, &addresses).await?;
                 let address = networks.as_ref().map_or(HOST_ADDRESS, |networks| networks.node());
+                let dns = match &networks {
+                    Some(_) => serve_dns(address).await,
+                    None => None,
+                };
                 cluster.register(&clock, capacity, address).await?;
                 cluster.create_directory()?;
                 cluster.bind_volumes(&self.controllers).await?;
@@ -341,6 +347,7 @@ impl ClusterBuilder {
                     (logs, containers, pods),
                     capacity,
                     (addresses, networks),
+                    dns,
                 );
             }
             Pods::Simulate => {
@@ -666,7 +673,12 @@ impl Cluster {
         (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
         (addresses, networks): (Addresses, Option<Arc<PodNetworks>>),
+        dns: Option<DnsServer>,
     ) {
+        let (hosts, has_dns) = (Arc::<Hosts>::default(), dns.is_some());
+        if let Some(dns) = dns {
+            self.spawn(dns.run(hosts.clone()));
+        }
         raise_open_files();
         stop_ignoring_terminal_signals();
         let directory = self.directory.as_ref().map(|directory| directory.path().to_owned()).unwrap_or_default();
@@ -683,7 +695,8 @@ impl Cluster {
             events: self.recorder("kubelet", NODE_NAME),
             server: self.endpoints.address(),
             endpoints: self.endpoints.clone(),
-            hosts: Default::default(),
+            hosts: hosts.clone(),
+            has_dns,
             capacity,
             writes: Semaphore::new(WRITES),
             tokens: Default::default(),
@@ -717,6 +730,12 @@ impl Drop for Cluster {
         drop((self.directory.take(), self.memory.take()));
         self.api.close();
     }
+}
+
+/// Listens for the queries of pods. Without, they find Services by `/etc/hosts` only.
+async fn serve_dns(address: Ipv4Addr) -> Option<DnsServer> {
+    let server = DnsServer::bind(address).await;
+    server.inspect_err(|error| tracing::warn!(%error, %address, "pods have no DNS: port 53 can't be used")).ok()
 }
 
 /// Replaces port 0 by the port of the address in a file, if its address is the same.

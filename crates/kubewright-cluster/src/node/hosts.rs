@@ -1,8 +1,8 @@
 //! `/etc/hosts` of containers, with the pod's own name, its `hostAliases`, and the names of Services.
 //!
 //! The form is the kubelet's. The names of Services replace the cluster's DNS
-//! (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>), which the node doesn't have: a server
-//! would need port 53. There are names for cluster IPs, for the ready endpoints of headless Services, and for the host names of these
+//! (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>) for pods in the network of the host, which find no [server](super::dns): it
+//! needs port 53. There are names for cluster IPs, for the ready endpoints of headless Services, and for the host names of these
 //! endpoints, but none for external Services, and no records of ports.
 
 use std::{
@@ -20,15 +20,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::{Key, service_env};
-use crate::controllers::value::{list, text};
+use super::{
+    Key,
+    dns::zone::{DOMAIN, Record, Zone},
+    service_env,
+};
+use crate::controllers::value::text;
 
 /// Where containers find the file.
 pub(crate) const PLACE: &str = "/etc/hosts";
-/// The domain of the cluster.
-const DOMAIN: &str = "cluster.local";
-/// The label of an EndpointSlice with the name of its Service.
-const SERVICE: &str = "kubernetes.io/service-name";
 /// The time in which further changes of Services are awaited, before the files are written.
 const COALESCE: Duration = Duration::from_millis(100);
 
@@ -102,6 +102,12 @@ impl Hosts {
         let file = HostsFile { path: path.clone(), namespace, own, names };
         state.files.insert(pod.metadata.uid.clone().unwrap_or_default(), file);
         Ok(path)
+    }
+
+    /// Returns the records of a name in the cluster's DNS; `None` if there is no such name.
+    pub(crate) fn records(&self, name: &str) -> Option<Vec<Record>> {
+        let state = self.state.lock();
+        Zone { services: &state.services, slices: &state.slices }.records(name)
     }
 
     /// Forgets the file of a pod.
@@ -211,10 +217,10 @@ fn names(services: &BTreeMap<Key, Arc<Value>>, slices: &BTreeMap<Key, Arc<Value>
             // One of an external name.
             "" => {}
             "None" => {
-                for (address, host) in endpoints(slices, space, name) {
-                    line(address, name, space);
-                    if !host.is_empty() {
-                        line(address, &format!("{host}.{name}"), space);
+                for endpoint in (Zone { services, slices }).endpoints(space, name) {
+                    line(endpoint.address, name, space);
+                    if !endpoint.host.is_empty() {
+                        line(endpoint.address, &format!("{}.{name}", endpoint.host), space);
                     }
                 }
             }
@@ -222,21 +228,6 @@ fn names(services: &BTreeMap<Key, Arc<Value>>, slices: &BTreeMap<Key, Arc<Value>
         }
     }
     if lines.is_empty() { lines } else { format!("\n# Services of the cluster.\n{lines}") }
-}
-
-/// Returns the addresses of the ready endpoints of a Service, with their host names.
-fn endpoints<'a>(
-    slices: &'a BTreeMap<Key, Arc<Value>>,
-    namespace: &'a str,
-    service: &'a str,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let here = slices.range(Key::first_of(namespace)..).take_while(move |(key, _)| key.namespace == namespace);
-    let own = here.filter(move |(_, slice)| slice["metadata"]["labels"][SERVICE] == service);
-    let all = own.flat_map(|(_, slice)| list(slice, "/endpoints"));
-    all.filter(|endpoint| endpoint["conditions"]["ready"] != false).flat_map(|endpoint| {
-        let host = text(endpoint, "/hostname");
-        list(endpoint, "/addresses").iter().filter_map(move |address| Some((address.as_str()?, host)))
-    })
 }
 
 #[cfg(test)]
@@ -276,7 +267,7 @@ mod tests {
         hosts.take_service(key("shop", "web"), service("127.96.0.1"));
         hosts.take_service(key("other", "db"), service("None"));
         hosts.take_service(key("other", "outside"), Some(Arc::new(json!({"spec": {"externalName": "example.com"}}))));
-        let slice = json!({"metadata": {"labels": {SERVICE: "db"}}, "endpoints": [
+        let slice = json!({"metadata": {"labels": {"kubernetes.io/service-name": "db"}}, "endpoints": [
             {"addresses": ["127.1.0.8"], "hostname": "db-0", "conditions": {"ready": true}},
             {"addresses": ["127.1.0.9"], "hostname": "db-1", "conditions": {"ready": false}},
         ]});

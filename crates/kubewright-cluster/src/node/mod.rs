@@ -11,7 +11,7 @@
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
-//! * [`proxy`], [`service_env`] and [`hosts`]: the routing and discovery of services
+//! * [`proxy`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
 //! * [`simulation`]: pods without processes
@@ -20,9 +20,10 @@
 pub(crate) mod address;
 mod admission;
 mod backoff;
+pub(crate) mod dns;
 mod environment;
 pub(crate) mod exec;
-mod hosts;
+pub(crate) mod hosts;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;
@@ -119,6 +120,8 @@ pub(crate) struct NodeContext {
     pub(crate) endpoints: ApiEndpoints,
     /// The Services, and the files with their names.
     pub(crate) hosts: Arc<Hosts>,
+    /// Whether the cluster's DNS answers at the node's address.
+    pub(crate) has_dns: bool,
     /// The node's capacity.
     pub(crate) capacity: Capacity,
     /// Limits concurrent status writes.

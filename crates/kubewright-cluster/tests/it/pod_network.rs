@@ -9,6 +9,8 @@ use kube::{
 };
 use kubewright_cluster::{Cluster, Endpoint, PodNetwork, Pods, StartError};
 use serde_json::{Value, json};
+use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE, rdata::RData};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
@@ -160,4 +162,70 @@ async fn a_namespace_ends_with_its_pod_and_with_the_cluster() {
     eventually("the device of the deleted pod is gone", async || is_gone(&one).await).await;
     drop(cluster);
     eventually("the devices of the cluster are gone", async || is_gone(&two).await).await;
+}
+
+/// The records that the cluster's DNS has for a name, and whether the name exists.
+async fn asked_dns(server: &str, name: &str, kind: TYPE) -> (RCODE, Vec<String>) {
+    let mut query = Packet::new_query(9);
+    let qname = Name::new(name).expect("a name").into_owned();
+    query.questions.push(Question::new(qname, QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN), false));
+    let query = query.build_bytes_vec().expect("a query");
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    socket.send_to(&query, (server, 53)).await.expect("sent");
+    let mut by_udp = vec![0; 512];
+    let received = tokio::time::timeout(crate::within(10), socket.recv(&mut by_udp));
+    let length = received.await.expect("in time").expect("an answer");
+    by_udp.truncate(length);
+    let mut stream = tokio::net::TcpStream::connect((server, 53)).await.expect("it listens");
+    let framed = [&u16::try_from(query.len()).expect("short").to_be_bytes()[..], &query].concat();
+    stream.write_all(&framed).await.expect("sent");
+    let mut by_tcp = vec![0; stream.read_u16().await.expect("an answer").into()];
+    stream.read_exact(&mut by_tcp).await.expect("an answer");
+    assert_eq!(by_udp, by_tcp);
+    let reply = Packet::parse(&by_udp).expect("an answer");
+    let text = |record: &ResourceRecord<'_>| match &record.rdata {
+        RData::A(a) => Ipv4Addr::from(a.address).to_string(),
+        RData::CNAME(name) => name.to_string(),
+        RData::SRV(srv) => format!("{} {}", srv.port, srv.target),
+        other => format!("{other:?}"),
+    };
+    (reply.rcode(), reply.answers.iter().map(text).collect())
+}
+
+#[tokio::test]
+async fn pods_find_services_by_dns() {
+    let Some(cluster) = cluster().await else { return };
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let node = nodes.get("kubewright").await.expect("the node").status.and_then(|status| status.addresses);
+    let server = node.and_then(|all| Some(all.first()?.address.clone())).expect("an address");
+    let services: Api<Service> = Api::default_namespaced(cluster.client());
+    let make = async |name: &str, spec: Value| {
+        let service = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("a service");
+        let made = services.create(&PostParams::default(), &service).await.expect("created");
+        made.spec.and_then(|spec| spec.cluster_ip).unwrap_or_default()
+    };
+    let web = make("web", json!({"ports": [{"name": "http", "port": 80}]})).await;
+    make("alias", json!({"type": "ExternalName", "externalName": "web.default.svc.cluster.local"})).await;
+    let base = "web.default.svc.cluster.local";
+    // The node learns of Services shortly after clients do.
+    eventually("the alias", async || {
+        let answer = asked_dns(&server, "alias.default.svc.cluster.local", TYPE::A).await;
+        (answer == (RCODE::NoError, vec![base.to_owned(), web.clone()])).then_some(())
+    })
+    .await;
+    for (name, kind, code, records) in [
+        (base, TYPE::A, RCODE::NoError, vec![web.clone()]),
+        (base, TYPE::AAAA, RCODE::NoError, vec![]),
+        ("_http._tcp.web.default.svc.cluster.local", TYPE::SRV, RCODE::NoError, vec![format!("80 {base}")]),
+        ("absent.default.svc.cluster.local", TYPE::A, RCODE::NameError, vec![]),
+    ] {
+        assert_eq!(asked_dns(&server, name, kind).await, (code, records), "{name}");
+    }
+    // The hosts file doesn't have aliases.
+    create(&cluster, &pod("reader", "cat /etc/resolv.conf; getent ahostsv4 alias | head -n 1", json!({}))).await;
+    until(&cluster, "reader", |pod| exit_code(pod).is_some()).await;
+    let text = pods(&cluster).logs("reader", &LogParams::default()).await.expect("a log");
+    assert!(text.contains(&format!("nameserver {server}\noptions ndots:5\n")), "{text}");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with(&web)), "{text}");
+    cluster.shutdown().await;
 }

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::node::{
     NodeContext,
+    dns::resolv_conf,
     environment::{Reference, expand, references, variables},
     exec::{self, RunningContainer, Tee},
     hosts,
@@ -248,7 +249,11 @@ async fn prepare(
     let termination = TerminationMessage::create(&pod_directory, &root, container);
     let (termination, message) = termination.map_err(|error| failed("the file of the termination message", error))?;
     let source = host.hosts.add(&pod_directory, pod, address).map_err(|error| failed("the hosts file", error))?;
-    for own in [Mount { path: hosts::PLACE.into(), source, read_only: false }, message] {
+    let hosts = Mount { path: hosts::PLACE.into(), source, read_only: false };
+    let resolv_conf =
+        (host.has_dns && resolv_conf::has_own(pod)).then(|| resolv_conf(host, pod, &pod_directory)).transpose();
+    let resolv_conf = resolv_conf.map_err(|error| failed("the configuration of DNS", error))?;
+    for own in [hosts, message].into_iter().chain(resolv_conf) {
         // A mount of the container at this path hides it, even if it is the host's file itself, which needs no mount.
         let mut given = container.volume_mounts.iter().flatten().map(|mount| std::path::Path::new(&mount.mount_path));
         if given.all(|path| path != own.path) {
@@ -267,6 +272,13 @@ async fn prepare(
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
     let line = CommandLine { argv, environment, directory: directory.work, view, network };
     Ok(Prepared { line, volumes, termination })
+}
+
+/// Writes the file by which a pod finds the cluster's DNS.
+fn resolv_conf(host: &NodeContext, pod: &Pod, pod_directory: &std::path::Path) -> io::Result<Mount> {
+    let source = pod_directory.join("resolv.conf");
+    std::fs::write(&source, resolv_conf::of_pod(pod, host.address(), resolv_conf::host()))?;
+    Ok(Mount { path: resolv_conf::PLACE.into(), source, read_only: false })
 }
 
 /// Returns the names that an image's own arguments may refer to, with their values.

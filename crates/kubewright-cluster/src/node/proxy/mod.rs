@@ -4,8 +4,8 @@
 //! * [`route`]: the endpoints of each address
 //! * [`service_listener`]: one address at which a service answers
 //!
-//! A service without a ready endpoint refuses connections. There is no DNS: services are found by the environment
-//! variables of [`super::service_env`], or by their addresses. Pods see all connections as coming from 127.0.0.1.
+//! A service without a ready endpoint refuses connections. Services are found by the environment
+//! variables of [`super::service_env`], by names ([`super::hosts`], [`super::dns`]), or by their addresses. Pods see all connections as coming from 127.0.0.1.
 
 mod route;
 mod service_listener;
