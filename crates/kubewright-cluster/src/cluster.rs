@@ -700,6 +700,7 @@ impl Cluster {
             capacity,
             writes: Semaphore::new(WRITES),
             tokens: Default::default(),
+            setpriv: Default::default(),
             view_tools: Default::default(),
             volume_writes: Default::default(),
             directory,

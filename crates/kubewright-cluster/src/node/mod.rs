@@ -7,6 +7,7 @@
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
 //! * [`network`] and [`namespace`]: the network namespaces of pods
+//! * [`privileges`]: what containers may do
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
@@ -32,6 +33,7 @@ pub(crate) mod network;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
+pub(crate) mod privileges;
 pub(crate) mod process;
 mod process_streams;
 pub(crate) mod proxy;
@@ -128,6 +130,8 @@ pub(crate) struct NodeContext {
     pub(crate) writes: Semaphore,
     /// The tokens of the pods.
     pub(crate) tokens: Tokens,
+    /// The program that takes privileges of containers away, once it is known whether there is one.
+    pub(crate) setpriv: OnceCell<Option<PathBuf>>,
     /// Makes mount namespaces, once it is known whether the host has them.
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
     /// Held while the files of a volume are replaced.

@@ -162,7 +162,8 @@ impl PodNetworks {
         argv.extend([address.to_string(), self.node().to_string(), device, hardware(0x02), hardware(0x06)]);
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
-        let line = CommandLine { argv, environment, directory: "/".into(), view: None, network: None };
+        let line =
+            CommandLine { argv, privileges: Vec::new(), environment, directory: "/".into(), view: None, network: None };
         let (process, mut streams) =
             self.processes.spawn_with_streams(&line, true, false).map_err(|error| error.to_string())?;
         let mut report = String::new();

@@ -24,6 +24,8 @@ use super::{namespace::NetworkNamespace, process_streams::Streams, view::View};
 pub(crate) struct CommandLine {
     /// The program and its arguments; never empty.
     pub(crate) argv: Vec<String>,
+    /// Words before the program that take privileges away; empty if it keeps those of the node.
+    pub(crate) privileges: Vec<String>,
     /// The complete environment.
     pub(crate) environment: Vec<(String, String)>,
     /// The working directory.
@@ -65,6 +67,9 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
     // The tools find a program by the same variable, and so it gets its name as it was given.
     let given = if name.contains('/') { &program } else { Path::new(name) };
+    let mut words = line.privileges.iter().map(Path::new).chain([given]);
+    // There is at least one.
+    let given = words.next().unwrap_or(given);
     let mut command = match (&line.view, &line.network) {
         (Some(view), None) => view.command(given, &line.directory),
         (Some(view), Some(network)) => {
@@ -78,13 +83,22 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
             command.current_dir(&line.directory);
             command
         }
-        (None, None) => {
-            let mut command = Command::new(program);
+        (None, None) if line.privileges.is_empty() => {
+            let mut command = Command::new(&program);
             command.arg0(name).current_dir(&line.directory);
             command
         }
+        (None, None) => {
+            let mut command = Command::new(given);
+            command.current_dir(&line.directory);
+            command
+        }
     };
-    command.args(&line.argv[1..]).env_clear().envs(line.environment.iter().map(|(name, value)| (name, value)));
+    command
+        .args(words)
+        .args(&line.argv[1..])
+        .env_clear()
+        .envs(line.environment.iter().map(|(name, value)| (name, value)));
     Ok(command)
 }
 
@@ -416,6 +430,7 @@ mod tests {
     fn line(argv: &[&str]) -> CommandLine {
         CommandLine {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            privileges: Vec::new(),
             environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
             directory: env::temp_dir(),
             view: None,

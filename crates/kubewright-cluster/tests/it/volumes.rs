@@ -302,6 +302,31 @@ async fn an_empty_directory_can_be_in_memory() {
 }
 
 #[tokio::test]
+async fn containers_have_the_capabilities_that_they_ask_for() {
+    let cluster = running().await;
+    let command = "grep -E 'CapEff|NoNewPrivs' /proc/self/status | tr -d '\\t'";
+    for (name, security, expect) in [
+        ("plain", json!({}), "CapEff:00000000a80425fb\nNoNewPrivs:0\n"),
+        (
+            "few",
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}),
+            "CapEff:0000000000000400\nNoNewPrivs:1\n",
+        ),
+    ] {
+        let mut main = container("main", command, json!([]));
+        main["securityContext"] = security;
+        create(&cluster, &pod(name, "", json!({"containers": [main]}))).await;
+        until(&cluster, name, |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+        let text = pods(&cluster).logs(name, &LogParams::default()).await.expect("a log");
+        // Other users have no capabilities, and pass none on.
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(text, expect);
+        }
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_read_only_root_file_system_has_volumes_that_can_be_written() {
     let cluster = running().await;
     let command = "touch /data/file && ! touch made 2>/dev/null && ! touch /tmp/made 2>/dev/null";

@@ -27,6 +27,7 @@ use crate::node::{
     image::ImageError,
     log::{Log, Stream},
     network::{HostPorts, PodSandbox},
+    privileges,
     process::{CommandLine, Process, exit_code},
     view::Mount,
     volume::{self, ROOT},
@@ -269,8 +270,10 @@ async fn prepare(
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
+    let setpriv = host.setpriv.get_or_init(privileges::find).await;
+    let privileges = privileges::words(setpriv.as_ref(), container);
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    let line = CommandLine { argv, environment, directory: directory.work, view, network };
+    let line = CommandLine { argv, privileges, environment, directory: directory.work, view, network };
     Ok(Prepared { line, volumes, termination })
 }
 

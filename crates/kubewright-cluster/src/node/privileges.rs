@@ -1,0 +1,107 @@
+//! The privileges of a container's processes, by its `securityContext`
+//! (<https://kubernetes.io/docs/tasks/configure-pod-container/security-context/>).
+//!
+//! `setpriv` of util-linux takes them away before the program starts, where the node runs as root. Other users have none to take away.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use k8s_openapi::api::core::v1::Container;
+use tokio::process::Command;
+
+use super::view::find_program;
+
+/// The capabilities of a container that isn't privileged and asks for no others, as container runtimes define them.
+const DEFAULT: [&str; 14] = [
+    "audit_write",
+    "chown",
+    "dac_override",
+    "fowner",
+    "fsetid",
+    "kill",
+    "mknod",
+    "net_bind_service",
+    "net_raw",
+    "setfcap",
+    "setgid",
+    "setpcap",
+    "setuid",
+    "sys_chroot",
+];
+
+/// Finds the program that takes privileges away, and tries it; `None` if there is none, or nothing to take away.
+pub(crate) async fn find() -> Option<PathBuf> {
+    if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let program = find_program("setpriv")?;
+    // BusyBox has a program of this name, which can't do it.
+    let words = words(Some(&program), &Container::default());
+    let trial = Command::new(&words[0]).args(&words[1..]).arg(&program).arg("--version").output().await;
+    let failure = match trial {
+        Ok(output) if output.status.success() => return Some(program),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(failure, "containers keep the privileges of the node: `setpriv` of util-linux doesn't work here");
+    None
+}
+
+/// Returns the words before the program and the arguments of a container; none if it keeps the privileges of the node.
+pub(crate) fn words(setpriv: Option<&PathBuf>, container: &Container) -> Vec<String> {
+    let security = container.security_context.clone().unwrap_or_default();
+    let Some(setpriv) = setpriv.filter(|_| security.privileged != Some(true)) else { return Vec::new() };
+    let given = security.capabilities.unwrap_or_default();
+    let [add, drop] = [given.add, given.drop].map(Option::unwrap_or_default);
+    let names = |list: &[String]| -> BTreeSet<String> { list.iter().map(|name| plain(name)).collect() };
+    let (add, drop) = (names(&add), names(&drop));
+    let mut set = if add.contains("all") { "+all".to_owned() } else { "-all".to_owned() };
+    let mut change = |sign: char, name: &str| {
+        set.push(',');
+        set.push(sign);
+        set.push_str(name);
+    };
+    if !add.contains("all") {
+        let kept = DEFAULT.iter().filter(|name| !drop.contains("all") && !drop.contains(**name));
+        let added = add.iter().map(String::as_str);
+        kept.copied().chain(added).for_each(|name| change('+', name));
+    } else {
+        drop.iter().filter(|name| *name != "all").for_each(|name| change('-', name));
+    }
+    let mut words = vec![setpriv.to_string_lossy().into_owned(), format!("--bounding-set={set}")];
+    if security.allow_privilege_escalation == Some(false) {
+        words.push("--no-new-privs".into());
+    }
+    words.push("--".into());
+    words
+}
+
+/// Returns the name of a capability as `setpriv` takes it. Kubernetes takes it with and without `CAP_`.
+fn plain(name: &str) -> String {
+    let name = name.to_lowercase();
+    name.strip_prefix("cap_").unwrap_or(&name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn capabilities_are_those_of_container_runtimes() {
+        let setpriv = PathBuf::from("setpriv");
+        let words = |security: Value| {
+            let container = serde_json::from_value(json!({"name": "main", "securityContext": security})).unwrap();
+            words(Some(&setpriv), &container).join(" ")
+        };
+        let all = DEFAULT.map(|name| format!(",+{name}")).concat();
+        assert_eq!(words(json!({})), format!("setpriv --bounding-set=-all{all} --"));
+        assert_eq!(words(json!({"privileged": true})), "");
+        let escalation = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["CAP_CHOWN", "net_admin"]}});
+        assert_eq!(words(escalation), "setpriv --bounding-set=-all,+chown,+net_admin --no-new-privs --");
+        let most = json!({"capabilities": {"add": ["ALL"], "drop": ["SYS_TIME"]}});
+        assert_eq!(words(most), "setpriv --bounding-set=+all,-sys_time --");
+        let fewer = words(json!({"capabilities": {"drop": ["NET_RAW"]}}));
+        assert!(fewer.contains("+net_bind_service,+setfcap") && !fewer.contains("net_raw"), "{fewer}");
+    }
+}
