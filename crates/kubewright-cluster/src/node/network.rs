@@ -26,7 +26,7 @@ use super::{
     namespace::NetworkNamespace,
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
-    proxy::{Route, ServiceListener},
+    proxy::{Protocol, Route, ServiceListener},
     view::find_program,
 };
 use crate::events::{ObjectEvent, Recorder};
@@ -234,7 +234,7 @@ impl PodSandbox {
     fn open_host_ports(&self, pod: &Pod, host: HostPorts<'_>) -> Vec<ServiceListener> {
         let ports = host_ports(pod, [Ipv4Addr::LOCALHOST, self.networks.node()]).into_iter();
         ports
-            .map(|(address, port)| {
+            .map(|(protocol, address, port)| {
                 let route = Route { endpoints: vec![SocketAddr::from((self.address, port))], affinity: None };
                 let (events, pod) = (host.events.clone(), pod.clone());
                 let on_failure = move |error: &io::Error| {
@@ -242,29 +242,31 @@ impl PodSandbox {
                         format!("failed to listen on the host port {address}: {error}. Retrying every few seconds");
                     events.record(ObjectEvent::of_pod(&pod, true, "PortNotAvailable", message));
                 };
-                ServiceListener::open(address, route, host.clock.clone(), host.tasks, on_failure)
+                ServiceListener::open((protocol, address), route, host.clock.clone(), host.tasks, on_failure)
             })
             .collect()
     }
 }
 
-/// Returns the addresses of a pod's host ports (TCP), with the container port of each.
-fn host_ports(pod: &Pod, node: [Ipv4Addr; 2]) -> Vec<(SocketAddr, u16)> {
+/// Returns the addresses of a pod's host ports, with the container port of each.
+fn host_ports(pod: &Pod, node: [Ipv4Addr; 2]) -> Vec<(Protocol, SocketAddr, u16)> {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let ports = |container: &Container| container.ports.clone().unwrap_or_default();
-    let tcp = init
-        .iter()
-        .chain(main)
-        .flat_map(ports)
-        .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"));
-    tcp.flat_map(|port| {
+    let all = init.iter().chain(main).flat_map(ports);
+    all.flat_map(|port| {
+        let protocol = match port.protocol.as_deref() {
+            None | Some("TCP") => Some(Protocol::Tcp),
+            Some("UDP") => Some(Protocol::Udp),
+            Some(_) => None,
+        };
         let number = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
-        let ports = port.host_port.and_then(number).zip(number(port.container_port));
+        let ports = port.host_port.and_then(number).zip(number(port.container_port)).zip(protocol);
         let given: Option<IpAddr> = port.host_ip.as_deref().and_then(|ip| ip.parse().ok());
         let at = given.filter(|ip| !ip.is_unspecified()).map_or_else(|| node.map(IpAddr::from).to_vec(), |ip| vec![ip]);
-        at.into_iter().filter_map(move |ip| ports.map(|(outer, inner)| (SocketAddr::new(ip, outer), inner)))
+        let to = move |((outer, inner), protocol), ip| (protocol, SocketAddr::new(ip, outer), inner);
+        at.into_iter().filter_map(move |ip| ports.map(|ports| to(ports, ip)))
     })
     .collect()
 }
@@ -286,7 +288,17 @@ mod tests {
         ]});
         let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
         let found = host_ports(&pod, [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 5, 0, 1)]);
-        let found: Vec<_> = found.iter().map(|(address, port)| format!("{address} {port}")).collect();
-        assert_eq!(found, ["127.0.0.1:8080 80", "127.5.0.1:8080 80", "127.0.0.9:8083 83"]);
+        let found: Vec<_> =
+            found.iter().map(|(protocol, address, port)| format!("{protocol:?} {address} {port}")).collect();
+        assert_eq!(
+            found,
+            [
+                "Tcp 127.0.0.1:8080 80",
+                "Tcp 127.5.0.1:8080 80",
+                "Udp 127.0.0.1:8082 82",
+                "Udp 127.5.0.1:8082 82",
+                "Tcp 127.0.0.9:8083 83",
+            ]
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{io::ErrorKind, net::TcpListener};
 
-use k8s_openapi::api::core::v1::{Event, Service};
+use k8s_openapi::api::{
+    core::v1::{Event, Service},
+    discovery::v1::EndpointSlice,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, LogParams, Patch, PatchParams, PostParams},
@@ -11,7 +14,7 @@ use kubewright_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
 };
 
 use crate::{create, eventually, is_running, phase, player::ask, playing, pod, pods, until};
@@ -97,6 +100,56 @@ async fn connections_reach_all_pods_by_node_port_and_cluster_ip() {
     for address in &addresses {
         refused(address).await;
     }
+    cluster.shutdown().await;
+}
+
+/// Two endpoints answer in turn to new clients, and each client stays at its endpoint.
+#[tokio::test]
+async fn datagrams_reach_endpoints_and_replies_come_back() {
+    let cluster = playing().await;
+    let mut endpoints = Vec::new();
+    for name in ["one", "two"] {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        endpoints.push(socket.local_addr().expect("an address").port());
+        tokio::spawn(async move {
+            let mut buffer = [0; 64];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                let reply = [&buffer[..length], name.as_bytes()].concat();
+                socket.send_to(&reply, from).await.expect("sent");
+            }
+        });
+    }
+    let port = free_port();
+    let spec = json!({"type": "NodePort", "ports": [{"port": 53, "nodePort": port, "protocol": "UDP"}]});
+    let service = serde_json::from_value(json!({"metadata": {"name": "echo"}, "spec": spec})).expect("a service");
+    services(&cluster).create(&PostParams::default(), &service).await.expect("created");
+    let slices: Api<EndpointSlice> = Api::default_namespaced(cluster.client());
+    for (index, port) in endpoints.iter().enumerate() {
+        let slice = json!({
+            "metadata": {"name": format!("echo-{index}"), "labels": {"kubernetes.io/service-name": "echo"}},
+            "addressType": "IPv4", "ports": [{"port": port, "protocol": "UDP"}],
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+        });
+        let slice = serde_json::from_value(slice).expect("a slice");
+        slices.create(&PostParams::default(), &slice).await.expect("created");
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    eventually("both endpoints answer", async || {
+        let client = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        client.connect(("127.0.0.1", port)).await.expect("connected");
+        let mut replies = Vec::new();
+        for _ in 0..2 {
+            client.send(b"hello ").await.ok()?;
+            let mut buffer = [0; 64];
+            let received = tokio::time::timeout(std::time::Duration::from_millis(500), client.recv(&mut buffer)).await;
+            replies.push(String::from_utf8_lossy(&buffer[..received.ok()?.ok()?]).into_owned());
+        }
+        assert_eq!(replies[0], replies[1]);
+        seen.extend(replies);
+        (seen.len() == 2).then_some(())
+    })
+    .await;
+    assert_eq!(Vec::from_iter(seen), ["hello one", "hello two"]);
     cluster.shutdown().await;
 }
 

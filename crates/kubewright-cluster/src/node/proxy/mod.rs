@@ -3,10 +3,12 @@
 //!
 //! * [`route`]: the endpoints of each address
 //! * [`service_listener`]: one address at which a service answers
+//! * [`datagrams`]: UDP
 //!
 //! A service without a ready endpoint refuses connections. Services are found by the environment
 //! variables of [`super::service_env`], by names ([`super::hosts`], [`super::dns`]), or by their addresses. Pods see all connections as coming from 127.0.0.1.
 
+mod datagrams;
 mod route;
 mod service_listener;
 
@@ -22,8 +24,11 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use self::route::{is_tcp, routes};
-pub(crate) use self::{route::Route, service_listener::ServiceListener};
+use self::route::{protocol, routes};
+pub(crate) use self::{
+    route::{Protocol, Route},
+    service_listener::ServiceListener,
+};
 use crate::{
     controllers::{
         batch,
@@ -76,7 +81,7 @@ struct Proxy {
 /// The listeners of a service.
 struct ServiceState {
     uid: String,
-    listeners: BTreeMap<SocketAddr, ServiceListener>,
+    listeners: BTreeMap<(Protocol, SocketAddr), ServiceListener>,
 }
 
 impl Proxy {
@@ -134,15 +139,16 @@ impl Proxy {
                 unsupported_ports(&service).into_iter().for_each(|told| self.events.record(told));
                 ServiceState { uid, listeners: BTreeMap::new() }
             });
-            for (address, route) in routes {
-                if let Some(listener) = state.listeners.get(&address) {
+            for (at, route) in routes {
+                if let Some(listener) = state.listeners.get(&at) {
                     listener.set_route(route);
                     continue;
                 }
                 let (events, service) = (self.events.clone(), service.clone());
+                let (_, address) = at;
                 let on_failure = move |error: &io::Error| events.record(listen_failure(&service, address, error));
-                let listener = ServiceListener::open(address, route, self.clock.clone(), &self.tasks, on_failure);
-                state.listeners.insert(address, listener);
+                let listener = ServiceListener::open(at, route, self.clock.clone(), &self.tasks, on_failure);
+                state.listeners.insert(at, listener);
             }
         }
     }
@@ -150,9 +156,9 @@ impl Proxy {
 
 /// Returns an event about ports with unsupported protocols.
 fn unsupported_ports(service: &Value) -> Option<ObjectEvent> {
-    let ports = list(service, "/spec/ports").iter().filter(|port| !is_tcp(port));
+    let ports = list(service, "/spec/ports").iter().filter(|port| protocol(port).is_none());
     let ports: Vec<_> = ports.map(|port| format!("{}/{}", port["port"], text(port, "/protocol"))).collect();
-    let message = format!("this node proxies TCP only; these ports are not served: {}", ports.join(", "));
+    let message = format!("this node proxies TCP and UDP only; these ports are not served: {}", ports.join(", "));
     (!ports.is_empty()).then(|| about(service, true, "ProtocolNotSupported", message))
 }
 

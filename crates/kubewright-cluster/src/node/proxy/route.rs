@@ -13,6 +13,13 @@ use crate::controllers::value::{int, list, text};
 /// The number of clients that an address remembers for session affinity.
 const CLIENTS: usize = 4096;
 
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+}
+
 /// The endpoints for the connections to an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
@@ -26,8 +33,8 @@ pub(crate) struct Route {
 /// Returns the addresses of a service, with the endpoints of each.
 ///
 /// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback network belongs to this
-/// host, as on Linux, the ports on the cluster IP. UDP and SCTP are not supported.
-pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<SocketAddr, Route> {
+/// host, as on Linux, the ports on the cluster IP. SCTP is not supported.
+pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<(Protocol, SocketAddr), Route> {
     let mut routes = BTreeMap::new();
     if text(service, "/spec/type") == "ExternalName" {
         return routes;
@@ -38,32 +45,37 @@ pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTre
     });
     let cluster_ip = text(service, "/spec/clusterIP").parse::<Ipv4Addr>().ok();
     let cluster_ip = cluster_ip.filter(|address| cfg!(target_os = "linux") && address.is_loopback());
-    for port in list(service, "/spec/ports").iter().filter(|port| is_tcp(port)) {
+    for port in list(service, "/spec/ports") {
+        let Some(protocol) = protocol(port) else { continue };
         let number = |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok());
         let node_port = number("nodePort").filter(|number| *number != 0).into_iter();
         let at_node = node_port.flat_map(|number| [(Ipv4Addr::LOCALHOST, number), (node, number)]);
         let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
-        let endpoints = endpoints(text(port, "/name"), slices);
+        let endpoints = endpoints(text(port, "/name"), protocol, slices);
         for address in at_node.chain(at_cluster_ip).map(SocketAddr::from) {
             // A route to the address itself would never reach a pod.
             let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
-            routes.insert(address, Route { endpoints, affinity });
+            routes.insert((protocol, address), Route { endpoints, affinity });
         }
     }
     routes
 }
 
-/// Returns whether a port of a service is TCP.
-pub(crate) fn is_tcp(port: &Value) -> bool {
-    port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
+/// Returns the protocol of a port of a service; `None` for SCTP.
+pub(crate) fn protocol(port: &Value) -> Option<Protocol> {
+    match port["protocol"].as_str().unwrap_or("TCP") {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        _ => None,
+    }
 }
 
 /// Returns the ready endpoints of a named port. If none is ready, returns the terminating endpoints that still serve,
 /// as kube-proxy does (KEP-1669).
-fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
+fn endpoints(name: &str, of: Protocol, slices: &[&Value]) -> Vec<SocketAddr> {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {
-        let named = |port: &&Value| text(port, "/name") == name && is_tcp(port);
+        let named = |port: &&Value| text(port, "/name") == name && protocol(port) == Some(of);
         let port = list(slice, "/ports").iter().find(named);
         let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { continue };
         for endpoint in list(slice, "/endpoints") {
@@ -158,12 +170,13 @@ mod tests {
     const ENDING: [bool; 3] = [false, true, true];
 
     fn shown(service: &Value, slices: &[Value]) -> Vec<String> {
+        let is_tcp = |((protocol, _), _): &((Protocol, SocketAddr), Route)| *protocol == Protocol::Tcp;
         let routes = routes(service, &slices.iter().collect::<Vec<_>>(), Ipv4Addr::LOCALHOST);
-        let line = |(address, route): (SocketAddr, Route)| {
+        let line = |((_, address), route): ((Protocol, SocketAddr), Route)| {
             let endpoints: Vec<_> = route.endpoints.iter().map(ToString::to_string).collect();
             format!("{address} -> {}", endpoints.join(" "))
         };
-        routes.into_iter().map(line).collect()
+        routes.into_iter().filter(is_tcp).map(line).collect()
     }
 
     #[test]
@@ -179,6 +192,24 @@ mod tests {
         let headless = service(json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 80}]}));
         assert_eq!(shown(&headless, &slices), [""; 0]);
         assert_eq!(shown(&service(json!({"type": "ExternalName"})), &slices), [""; 0]);
+    }
+
+    #[test]
+    fn ports_with_the_same_number_differ_by_protocol() {
+        let ports = json!([
+            {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+            {"name": "sctp", "port": 9, "protocol": "SCTP"},
+        ]);
+        let mut slice = slice(&[("127.1.0.1", READY)]);
+        slice["ports"] = json!([
+            {"name": "dns", "port": 5353, "protocol": "UDP"}, {"name": "dns-tcp", "port": 5454, "protocol": "TCP"},
+        ]);
+        let routes = routes(&service(json!({"type": "ClusterIP", "ports": ports})), &[&slice], Ipv4Addr::LOCALHOST);
+        let ports: Vec<_> =
+            routes.iter().map(|((protocol, _), route)| (*protocol, route.endpoints[0].port())).collect();
+        if cfg!(target_os = "linux") {
+            assert_eq!(ports, [(Protocol::Tcp, 5454), (Protocol::Udp, 5353)]);
+        }
     }
 
     #[test]

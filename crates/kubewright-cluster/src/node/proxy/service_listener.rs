@@ -6,17 +6,17 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apimachinery::watch;
 use tokio::{
     io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     task::{JoinHandle, JoinSet},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 
-use super::route::{EndpointPicker, Route};
+use super::route::{EndpointPicker, Protocol, Route};
 
-/// The maximum number of connections per address. Further connections wait in the system's queue. Each connection takes
+/// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's queue. Each connection takes
 /// two open files and two buffers of 8 KiB.
-const CONNECTIONS: usize = 1024;
+pub(super) const CONNECTIONS: usize = 1024;
 /// The timeout of a connection to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to bind an address.
@@ -35,7 +35,7 @@ pub(crate) struct ServiceListener {
 impl ServiceListener {
     /// Starts to listen. `on_failure` is only called for the first of several consecutive failures to bind the address.
     pub(crate) fn open(
-        address: SocketAddr,
+        (protocol, address): (Protocol, SocketAddr),
         route: Route,
         clock: SharedClock,
         tasks: &TaskTracker,
@@ -43,6 +43,7 @@ impl ServiceListener {
     ) -> Self {
         let (sender, receiver) = watch::channel(route);
         let acceptor = Acceptor {
+            protocol,
             address,
             route: receiver,
             clock,
@@ -75,13 +76,30 @@ impl Drop for ServiceListener {
     }
 }
 
-struct Acceptor<F> {
-    address: SocketAddr,
-    route: watch::Receiver<Route>,
-    clock: SharedClock,
-    picker: EndpointPicker,
+/// Accepts the connections, or the datagrams, of an address.
+pub(super) struct Acceptor<F> {
+    protocol: Protocol,
+    pub(super) address: SocketAddr,
+    pub(super) route: watch::Receiver<Route>,
+    pub(super) clock: SharedClock,
+    pub(super) picker: EndpointPicker,
     connections: JoinSet<()>,
     on_failure: F,
+}
+
+/// A bound socket.
+enum Socket {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Socket {
+    async fn bind(protocol: Protocol, address: SocketAddr) -> io::Result<Self> {
+        match protocol {
+            Protocol::Tcp => TcpListener::bind(address).await.map(Self::Tcp),
+            Protocol::Udp => UdpSocket::bind(address).await.map(Self::Udp),
+        }
+    }
 }
 
 impl<F: Fn(&io::Error)> Acceptor<F> {
@@ -89,10 +107,13 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
         let mut failing = false;
         // Without endpoints there is no listening socket, so that connections are refused at once.
         while self.until(|route| !route.endpoints.is_empty()).await {
-            match TcpListener::bind(self.address).await {
-                Ok(listener) => {
+            match Socket::bind(self.protocol, self.address).await {
+                Ok(socket) => {
                     failing = false;
-                    self.answer(&listener).await;
+                    match socket {
+                        Socket::Tcp(listener) => self.answer(&listener).await,
+                        Socket::Udp(socket) => self.relay(socket).await,
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(%error, address = %self.address, "failed to bind the address of a service");
