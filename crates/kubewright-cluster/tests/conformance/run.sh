@@ -19,10 +19,13 @@ if [ -z "${CONFORMANCE_ROOT:-}" ]; then
 	exec chroot "$above/root" /bin/sh "$0" "$@"
 fi
 
-cat >/agnhost <<END
+# As in the image, the program is there twice, and `pause` is the default command.
+cp "$folder/agnhost" /agnhost
+cp "$folder/agnhost" /agnhost-2
+cat >/agnhost-image <<'END'
 #!/bin/sh
-[ "\$#" -gt 0 ] || set -- pause
-exec "$folder/agnhost" "\$@"
+[ "$#" -gt 0 ] || set -- pause
+exec /agnhost "$@"
 END
 # A web server on port 80, as in the images of nginx and httpd.
 cat >/web-server <<'END'
@@ -35,6 +38,10 @@ cat >/shell <<'END'
 [ "$#" -gt 0 ] || set -- sh
 exec "$@"
 END
+# Programs of the images.
+for program in dig nc nslookup; do
+	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils and netcat-openbsd of Debian)" >&2
+done
 # The images' shells know [[, and pass on variables with any names.
 ln -sf /bin/bash /bin/sh
 # Files of the images that tests ask for.
@@ -46,9 +53,10 @@ cat >/pause <<'END'
 #!/bin/sh
 exec /agnhost pause
 END
-chmod 755 /agnhost /web-server /shell /pause
+chmod 755 /agnhost-image /web-server /shell /pause
 cat >/images <<'END'
-registry.k8s.io/e2e-test-images/agnhost=/agnhost
+registry.k8s.io/e2e-test-images/agnhost=/agnhost-image
+registry.k8s.io/e2e-test-images/glibc-dns-testing=/agnhost-image
 registry.k8s.io/e2e-test-images/busybox=/shell
 registry.k8s.io/e2e-test-images/httpd=/web-server
 registry.k8s.io/e2e-test-images/nginx=/web-server
