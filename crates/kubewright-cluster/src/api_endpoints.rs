@@ -85,7 +85,8 @@ impl ApiEndpoints {
 
     /// Opens the listener for pods, if they need one and don't have it yet, and sets their address. `other` is that of another listener.
     async fn open_for_pods(&self, other: SocketAddr) -> Result<SocketAddr, ListenError> {
-        let address = match (self.for_pods.get(), *self.address.borrow()) {
+        let present = *self.address.borrow();
+        let address = match (self.for_pods.get(), present) {
             (None, _) => other,
             (Some(_), Some(present)) => present,
             (Some(own), None) => self.open_alone(SocketAddr::from((*own, 0)).into()).await?.address,

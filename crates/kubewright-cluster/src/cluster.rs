@@ -40,13 +40,12 @@ use crate::{
     events::Recorder,
     node::{
         self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
-        address::{Addresses, HOST_ADDRESS},
-        dns::DnsServer,
+        address::HOST_ADDRESS,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
         kubelet_api::KubeletApi,
         log::{LogAction, LogStore},
-        network::PodNetworks,
+        network::NodeNetwork,
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
@@ -329,26 +328,16 @@ impl ClusterBuilder {
             Pods::None => cluster.bind_volumes(&self.controllers).await?,
             Pods::Run => {
                 let capacity = Capacity::of_host();
-                let addresses = Addresses::from_somewhere(&random);
-                let networks = cluster.open_networks(self.pod_network, &addresses).await?;
-                let address = networks.as_ref().map_or(HOST_ADDRESS, |networks| networks.node());
-                let dns = match &networks {
-                    Some(_) => serve_dns(address).await,
-                    None => None,
-                };
-                cluster.register(&clock, capacity, address).await?;
+                let network = NodeNetwork::open(self.pod_network, &cluster.processes, &random).await;
+                let network = network.map_err(StartError::PodNetwork)?;
+                if network.pods.is_some() {
+                    cluster.endpoints.serve_pods_at(network.address());
+                }
+                cluster.register(&clock, capacity, network.address()).await?;
                 cluster.create_directory()?;
                 cluster.bind_volumes(&self.controllers).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
-                cluster.start_node(
-                    &clock,
-                    &random,
-                    self.images,
-                    (logs, containers, pods),
-                    capacity,
-                    (addresses, networks),
-                    dns,
-                );
+                cluster.start_node(&clock, &random, self.images, (logs, containers, pods), capacity, network);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated(), HOST_ADDRESS).await?;
@@ -645,20 +634,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Prepares the network namespaces of pods, if they have any.
-    async fn open_networks(
-        &self,
-        network: PodNetwork,
-        addresses: &Addresses,
-    ) -> Result<Option<Arc<PodNetworks>>, StartError> {
-        if network == PodNetwork::Host {
-            return Ok(None);
-        }
-        let networks = PodNetworks::open(self.processes.clone(), addresses).await.map_err(StartError::PodNetwork)?;
-        self.endpoints.serve_pods_at(networks.node());
-        Ok(Some(Arc::new(networks)))
-    }
-
     async fn register(&self, clock: &SharedClock, capacity: Capacity, address: Ipv4Addr) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
         let client = self.object_client("kubelet");
@@ -672,9 +647,9 @@ impl Cluster {
         images: ImageTable,
         (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
-        (addresses, networks): (Addresses, Option<Arc<PodNetworks>>),
-        dns: Option<DnsServer>,
+        network: NodeNetwork,
     ) {
+        let NodeNetwork { addresses, pods: networks, dns } = network;
         let (hosts, has_dns) = (Arc::<Hosts>::default(), dns.is_some());
         if let Some(dns) = dns {
             self.spawn(dns.run(hosts.clone()));
@@ -731,12 +706,6 @@ impl Drop for Cluster {
         drop((self.directory.take(), self.memory.take()));
         self.api.close();
     }
-}
-
-/// Listens for the queries of pods. Without, they find Services by `/etc/hosts` only.
-async fn serve_dns(address: Ipv4Addr) -> Option<DnsServer> {
-    let server = DnsServer::bind(address).await;
-    server.inspect_err(|error| tracing::warn!(%error, %address, "pods have no DNS: port 53 can't be used")).ok()
 }
 
 /// Replaces port 0 by the port of the address in a file, if its address is the same.

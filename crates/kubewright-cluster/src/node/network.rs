@@ -17,12 +17,13 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::{io::AsyncReadExt, sync::OnceCell, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    address::{Addresses, Lease},
+    address::{Addresses, HOST_ADDRESS, Lease},
+    dns::DnsServer,
     namespace::NetworkNamespace,
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
@@ -42,6 +43,37 @@ pub enum PodNetwork {
     /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services and this machine, but no other one, and what listens
     /// on 127.0.0.1 of the machine is not reached. A pod starts some 30 ms later.
     Namespaces,
+}
+
+/// The addresses of a node and its pods, and what makes them reachable.
+pub(crate) struct NodeNetwork {
+    pub(crate) addresses: Addresses,
+    /// Makes the network namespaces of pods; `None` if they share the host's.
+    pub(crate) pods: Option<Arc<PodNetworks>>,
+    /// The server for the queries of pods with namespaces. Without, they find Services by `/etc/hosts` only.
+    pub(crate) dns: Option<DnsServer>,
+}
+
+impl NodeNetwork {
+    /// Prepares the network of a node.
+    ///
+    /// # Errors
+    /// Returns the reason why pods can't have network namespaces, if they should.
+    pub(crate) async fn open(kind: PodNetwork, processes: &Processes, random: &Random) -> Result<Self, String> {
+        let mut network = Self { addresses: Addresses::from_somewhere(random), pods: None, dns: None };
+        if kind == PodNetwork::Namespaces {
+            network.pods = Some(Arc::new(PodNetworks::open(processes.clone(), &network.addresses).await?));
+            let server = DnsServer::bind(network.address()).await;
+            let server = server.inspect_err(|error| tracing::warn!(%error, "pods have no DNS: port 53 can't be used"));
+            network.dns = server.ok();
+        }
+        Ok(network)
+    }
+
+    /// Returns the address of the node, as pods see it.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.pods.as_ref().map_or(HOST_ADDRESS, |networks| networks.node())
+    }
 }
 
 /// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses of the pod and of the node, the

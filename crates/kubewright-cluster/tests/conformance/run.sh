@@ -25,6 +25,7 @@ cp "$folder/agnhost" /agnhost-2
 cat >/agnhost-image <<'END'
 #!/bin/sh
 [ "$#" -gt 0 ] || set -- pause
+export CERT_FILE="${CERT_FILE:-/localhost.crt}" KEY_FILE="${KEY_FILE:-/localhost.key}"
 exec /agnhost "$@"
 END
 # A web server on port 80, as in the images of nginx and httpd.
@@ -39,13 +40,13 @@ cat >/shell <<'END'
 exec "$@"
 END
 # Programs of the images.
-for program in dig nc nslookup; do
-	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils and netcat-openbsd of Debian)" >&2
+for program in dig nc nslookup openssl; do
+	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils, netcat-openbsd and openssl of Debian)" >&2
 done
 # The images' shells know [[, and pass on variables with any names.
 ln -sf /bin/bash /bin/sh
 # Files of the images that tests ask for.
-echo certificate >/localhost.crt
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -keyout /localhost.key -out /localhost.crt 2>/dev/null
 mkdir -p /usr/local/apache2/htdocs
 echo page >/usr/local/apache2/htdocs/index.html
 ln -s /usr/local/apache2/htdocs/index.html /index.html

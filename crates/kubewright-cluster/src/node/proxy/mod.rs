@@ -3,10 +3,11 @@
 //!
 //! * [`route`]: the endpoints of each address
 //! * [`service_listener`]: one address at which a service answers
-//! * [`datagrams`]: UDP
+//! * [`datagrams`]: the UDP ports of services
 //!
-//! A service without a ready endpoint refuses connections. Services are found by the environment
-//! variables of [`super::service_env`], by names ([`super::hosts`], [`super::dns`]), or by their addresses. Pods see all connections as coming from 127.0.0.1.
+//! A service without a ready endpoint refuses connections. Services are found by the environment variables of
+//! [`super::service_env`], by names ([`super::hosts`] and [`super::dns`]), or by their addresses. Pods see all connections
+//! as coming from the node.
 
 mod datagrams;
 mod route;
