@@ -6,7 +6,6 @@
 
 use std::{
     fs,
-    path::Path,
     process::{Command, Stdio},
 };
 
