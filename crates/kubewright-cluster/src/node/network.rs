@@ -41,7 +41,7 @@ pub enum PodNetwork {
     Host,
     /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes. Requires Linux, root, and the programs `ip` (of
     /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services and this machine, but no other one, and what listens
-    /// on 127.0.0.1 of the machine is not reached. A pod starts some 30 ms later.
+    /// on 127.0.0.1 of the machine is not reached. A pod starts some 10 ms later.
     Namespaces,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct PodNetworks {
 }
 
 impl PodNetworks {
-    /// Finds the programs, and tries to connect two pods with each other and with the host, which takes some 100 ms.
+    /// Finds the programs, and tries to connect two pods with each other and with the host, which takes some 20 ms.
     ///
     /// # Errors
     /// Returns the reason why pods can't have network namespaces.
@@ -157,7 +157,13 @@ impl PodNetworks {
 
     async fn try_out(&self, addresses: &Addresses) -> Result<(), String> {
         let (one, two) = (addresses.take(), addresses.take());
-        let (from, to) = (self.create(one.ip()).await?, self.create(two.ip()).await?);
+        let lacking = |why: String| {
+            format!(
+                "{why} (it takes the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN, and a /proc/sys that can be written)"
+            )
+        };
+        let from = self.create(one.ip()).await.map_err(lacking)?;
+        let to = self.create(two.ip()).await.map_err(lacking)?;
         let any = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
         let listen = |result: io::Result<TcpListener>| {
             let listener = result?;
