@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     book, clients, generate, release,
     steps::{Steps, cargo},
-    tools::{CHROMIUM, KUBECTL},
+    tools::{CHROMIUM, IP, KUBECTL, is_root},
 };
 
 /// Packages that only `--all` builds and tests: the bank of bugs (minutes of searches), the golden projects, the example of the book's
@@ -76,6 +76,10 @@ impl Selection {
 pub(crate) fn run(all: bool) -> Result<()> {
     let mut steps = Steps::default();
     steps.check("kubectl", || KUBECTL.ensure());
+    // Without root, the tests of pods with network namespaces only look at the error.
+    if cfg!(target_os = "linux") && is_root() {
+        steps.check("ip", || IP.ensure());
+    }
     let chromium = all && steps.check("chromium", || CHROMIUM.ensure());
     let selection = Selection { all, chromium };
     steps.run("formatting", cargo(&["fmt", "--all", "--check"]));

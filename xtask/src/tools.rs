@@ -40,6 +40,18 @@ pub(crate) const KUBECTL: Tool = Tool {
     oldest: 21,
 };
 
+/// The program that connects the network namespaces of pods, which only root can do.
+pub(crate) const IP: Tool = Tool {
+    name: "ip",
+    programs: &["ip"],
+    variable: None,
+    version: &["-Version"],
+    package: "iproute2",
+    newer: None,
+    home: "https://wiki.linuxfoundation.org/networking/iproute2",
+    oldest: 0,
+};
+
 /// The browser in which the operators' pages are tested. The names are those that `kubewright-browser` looks for.
 pub(crate) const CHROMIUM: Tool = Tool {
     name: "chromium",
@@ -117,7 +129,7 @@ fn minor(version: &str) -> Option<u32> {
     after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
