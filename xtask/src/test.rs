@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{
     book, clients, generate, release,
     steps::{Steps, cargo},
-    tools::{CHROMIUM, IP, KUBECTL, is_root},
+    tools::{CHROMIUM, IP, KUBECTL, NFT, is_root},
 };
 
 /// Packages that only `--all` builds and tests: the bank of bugs (minutes of searches), the golden projects, the example of the book's
@@ -79,6 +79,7 @@ pub(crate) fn run(all: bool) -> Result<()> {
     // Without root, the tests of pods with network namespaces only look at the error.
     if cfg!(target_os = "linux") && is_root() {
         steps.check("ip", || IP.ensure());
+        steps.check("nft", || NFT.ensure());
     }
     let chromium = all && steps.check("chromium", || CHROMIUM.ensure());
     let selection = Selection { all, chromium };

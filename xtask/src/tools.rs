@@ -52,6 +52,18 @@ pub(crate) const IP: Tool = Tool {
     oldest: 0,
 };
 
+/// The program that redirects connections of pods with network namespaces to other machines.
+pub(crate) const NFT: Tool = Tool {
+    name: "nft",
+    programs: &["nft"],
+    variable: None,
+    version: &["--version"],
+    package: "nftables",
+    newer: None,
+    home: "https://www.nftables.org",
+    oldest: 0,
+};
+
 /// The browser in which the operators' pages are tested. The names are those that `kubewright-browser` looks for.
 pub(crate) const CHROMIUM: Tool = Tool {
     name: "chromium",

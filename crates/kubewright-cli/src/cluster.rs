@@ -97,7 +97,7 @@ enum PodMode {
 enum PodNetworkMode {
     /// That of this machine: each pod has its own address, but two programs can't listen on one port of all addresses
     Host,
-    /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`; pods reach each other and this machine only
+    /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`, and `nft` for connections to other machines
     Namespaces,
 }
 

@@ -6,7 +6,7 @@
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
-//! * [`network`] and [`namespace`]: the network namespaces of pods
+//! * [`network`], [`namespace`] and [`egress`]: the network namespaces of pods
 //! * [`privileges`]: what containers may do
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
@@ -22,6 +22,7 @@ pub(crate) mod address;
 mod admission;
 mod backoff;
 pub(crate) mod dns;
+mod egress;
 mod environment;
 pub(crate) mod exec;
 pub(crate) mod hosts;

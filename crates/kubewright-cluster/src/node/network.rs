@@ -2,8 +2,8 @@
 //!
 //! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices connects it with the
 //! host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux routes packets with such addresses, so
-//! that the host, the pods and the Services reach each other as they do without namespaces. No other machine is reached, since that takes
-//! address translation, which is part of the host's firewall.
+//! that the host, the pods and the Services reach each other as they do without namespaces. Connections to other machines are made by the
+//! node ([`egress`]).
 //!
 //! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps the namespace until the pod is gone.
 //! It ends with this process, whatever ends that, and the devices and routes end with the namespace.
@@ -19,11 +19,12 @@ use std::{
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::{io::AsyncReadExt, sync::OnceCell, time::timeout};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{
     address::{Addresses, HOST_ADDRESS, Lease},
     dns::DnsServer,
+    egress,
     namespace::NetworkNamespace,
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
@@ -40,8 +41,9 @@ pub enum PodNetwork {
     #[default]
     Host,
     /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes. Requires Linux, root, and the programs `ip` (of
-    /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services and this machine, but no other one, and what listens
-    /// on 127.0.0.1 of the machine is not reached. A pod starts some 10 ms later.
+    /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services, what
+    /// listens on the addresses of this machine except 127.0.0.1, and with the program `nft` (of nftables) other machines, by TCP over IPv4. There is DNS for all. A
+    /// pod starts some 20 ms later.
     Namespaces,
 }
 
@@ -77,8 +79,9 @@ impl NodeNetwork {
 }
 
 /// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses of the pod and of the node, the
-/// name of the host's device, and the hardware addresses of the pod's and of the host's device. Both ends know the hardware
-/// address of the other, so that none is asked for: Linux doesn't answer for loopback addresses by default.
+/// name of the host's device, the hardware addresses of the pod's and of the host's device, and the program `nft`, if there is one, with its rules. Both ends
+/// know the hardware address of the other, so that none is asked for: Linux doesn't answer for loopback addresses by default. Without rules
+/// there is no route to other machines, to which packets with a loopback address must not get.
 const SETUP: &str = r#"set -e
 "$1" -batch - <<END
 link set lo up
@@ -94,8 +97,8 @@ address add $3/32 dev eth0
 neighbour replace $4 lladdr $7 dev eth0 nud permanent
 route add $4/32 dev eth0 src $3
 route add 127.0.0.0/8 via $4 src $3
-route add default via $4 src $3
 END
+[ -z "$8" ] || { "$8" "$9" && "$1" route add default via $4 src $3; }
 "$2" --net=/proc/$PPID/ns/net -- "$0" -ec '
 [ ! -e /proc/sys/net/ipv6/conf/$5 ] || echo 1 >/proc/sys/net/ipv6/conf/$5/disable_ipv6
 echo 1 >/proc/sys/net/ipv4/conf/$5/route_localnet
@@ -116,6 +119,8 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct PodNetworks {
     ip: PathBuf,
     nsenter: PathBuf,
+    /// Redirects connections to other machines; `None` if pods reach none.
+    nft: Option<PathBuf>,
     unshare: PathBuf,
     shell: PathBuf,
     processes: Processes,
@@ -138,15 +143,20 @@ impl PodNetworks {
         let program = |name: &str, package: &str| {
             find_program(name).ok_or_else(|| format!("the program `{name}` is missing: install {package}"))
         };
-        let networks = Self {
+        let mut networks = Self {
             ip: program("ip", "iproute2")?,
             nsenter: program("nsenter", "util-linux")?,
+            nft: find_program("nft"),
             unshare: program("unshare", "util-linux")?,
             shell: program("sh", "a shell")?,
             processes,
             node: addresses.take(),
         };
-        networks.try_out(addresses).await?;
+        if let Err(why) = networks.try_out(addresses).await {
+            let Some(_) = networks.nft.take() else { return Err(why) };
+            networks.try_out(addresses).await?;
+            tracing::warn!(why, "pods reach no other machine, since connections can't be redirected");
+        }
         Ok(networks)
     }
 
@@ -198,6 +208,7 @@ impl PodNetworks {
         argv.extend([&self.shell, &self.ip, &self.nsenter].map(text));
         // Locally administered addresses.
         argv.extend([address.to_string(), self.node().to_string(), device, hardware(0x02), hardware(0x06)]);
+        argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules()]);
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
         let line =
@@ -242,7 +253,16 @@ struct Sandbox {
 pub(crate) struct PodSandbox {
     networks: Arc<PodNetworks>,
     address: Ipv4Addr,
-    made: OnceCell<(Sandbox, Vec<ServiceListener>)>,
+    made: OnceCell<Made>,
+}
+
+/// The parts of a pod's network.
+#[derive(Debug)]
+struct Made {
+    sandbox: Sandbox,
+    _host_ports: Vec<ServiceListener>,
+    /// Passes on connections to other machines.
+    _egress: Option<AbortOnDropHandle<()>>,
 }
 
 /// What the host ports of a pod need.
@@ -262,9 +282,19 @@ impl PodSandbox {
     pub(crate) async fn namespace(&self, pod: &Pod, host: HostPorts<'_>) -> Result<Arc<NetworkNamespace>, String> {
         let make = async {
             let sandbox = self.networks.create(self.address).await?;
-            Ok::<_, String>((sandbox, self.open_host_ports(pod, host)))
+            let egress = match &self.networks.nft {
+                Some(_) => Some(self.serve_egress(&sandbox, host.tasks).await.map_err(|error| error.to_string())?),
+                None => None,
+            };
+            Ok::<_, String>(Made { sandbox, _host_ports: self.open_host_ports(pod, host), _egress: egress })
         };
-        self.made.get_or_try_init(|| make).await.map(|(sandbox, _)| sandbox.namespace.clone())
+        self.made.get_or_try_init(|| make).await.map(|made| made.sandbox.namespace.clone())
+    }
+
+    /// Passes on connections to other machines.
+    async fn serve_egress(&self, sandbox: &Sandbox, tasks: &TaskTracker) -> io::Result<AbortOnDropHandle<()>> {
+        let listener = tokio::net::TcpListener::from_std(sandbox.namespace.run(egress::bind).await?)?;
+        Ok(AbortOnDropHandle::new(tasks.spawn(egress::serve(listener))))
     }
 
     /// Opens the host ports of a pod, which lead to its container ports. They are at the node's address and at 127.0.0.1, if the pod doesn't

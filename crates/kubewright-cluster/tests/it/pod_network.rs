@@ -1,6 +1,9 @@
 //! Pods with network namespaces.
 
-use std::{net::Ipv4Addr, path::PathBuf};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{
@@ -146,6 +149,47 @@ async fn ports_of_a_pods_localhost_are_forwarded_and_the_api_server_is_reached()
     create(&cluster, &pod("client", "", spec)).await;
     let ended = until(&cluster, "client", |pod| exit_code(pod).is_some()).await;
     assert_eq!(exit_code(&ended), Some(0));
+    cluster.shutdown().await;
+}
+
+/// The address by which this host sends packets to other machines, if it is connected.
+fn outer_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent.
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn the_node_connects_pods_with_other_machines() {
+    let Some(cluster) = cluster().await else { return };
+    let has_nft = std::process::Command::new("nft").arg("--version").output().is_ok();
+    let Some(own) = outer_address().filter(|_| has_nft) else { return };
+    let listener = tokio::net::TcpListener::bind((own, 0)).await.expect("a socket");
+    let port = listener.local_addr().expect("an address").port();
+    let script = format!(
+        "exec 2>&1; exec 3<>/dev/tcp/{own}/{port} && echo hello >&3 && read -r reply <&3 && echo $reply; \
+         echo x >/dev/udp/{own}/9 || echo refused"
+    );
+    create(
+        &cluster,
+        &pod(
+            "client",
+            "",
+            json!({"containers": [{"name": "main", "image": "busybox", "command": ["bash", "-c", script]}]}),
+        ),
+    )
+    .await;
+    let (mut stream, peer) =
+        tokio::time::timeout(crate::within(30), listener.accept()).await.expect("in time").expect("a client");
+    assert_eq!(peer.ip(), own, "the connection is the node's");
+    let mut read = [0; 6];
+    stream.read_exact(&mut read).await.expect("readable");
+    stream.write_all(b"bye\n").await.expect("written");
+    drop(stream);
+    until(&cluster, "client", |pod| exit_code(pod).is_some()).await;
+    let text = pods(&cluster).logs("client", &LogParams::default()).await.expect("a log");
+    assert!(&read == b"hello\n" && text.starts_with("bye\n") && text.ends_with("refused\n"), "{text}");
     cluster.shutdown().await;
 }
 
