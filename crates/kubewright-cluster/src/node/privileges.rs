@@ -28,6 +28,9 @@ const DEFAULT: [&str; 14] = [
     "sys_chroot",
 ];
 
+/// What each container keeps: the files of its image are those of the host, in directories such as the home of a user, which others can't enter.
+const SEARCH: &str = "dac_read_search";
+
 /// Finds the program that takes privileges away, and tries it; `None` if there is none, or nothing to take away.
 pub(crate) async fn find() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
@@ -63,9 +66,9 @@ pub(crate) fn words(setpriv: Option<&PathBuf>, container: &Container) -> Vec<Str
     if !add.contains("all") {
         let kept = DEFAULT.iter().filter(|name| !drop.contains("all") && !drop.contains(**name));
         let added = add.iter().map(String::as_str);
-        kept.copied().chain(added).for_each(|name| change('+', name));
+        kept.copied().chain(added).chain([SEARCH]).for_each(|name| change('+', name));
     } else {
-        drop.iter().filter(|name| *name != "all").for_each(|name| change('-', name));
+        drop.iter().filter(|name| *name != "all" && *name != SEARCH).for_each(|name| change('-', name));
     }
     let mut words = vec![setpriv.to_string_lossy().into_owned(), format!("--bounding-set={set}")];
     if security.allow_privilege_escalation == Some(false) {
@@ -95,10 +98,13 @@ mod tests {
             words(Some(&setpriv), &container).join(" ")
         };
         let all = DEFAULT.map(|name| format!(",+{name}")).concat();
-        assert_eq!(words(json!({})), format!("setpriv --bounding-set=-all{all} --"));
+        assert_eq!(words(json!({})), format!("setpriv --bounding-set=-all{all},+dac_read_search --"));
         assert_eq!(words(json!({"privileged": true})), "");
         let escalation = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["CAP_CHOWN", "net_admin"]}});
-        assert_eq!(words(escalation), "setpriv --bounding-set=-all,+chown,+net_admin --no-new-privs --");
+        assert_eq!(
+            words(escalation),
+            "setpriv --bounding-set=-all,+chown,+net_admin,+dac_read_search --no-new-privs --"
+        );
         let most = json!({"capabilities": {"add": ["ALL"], "drop": ["SYS_TIME"]}});
         assert_eq!(words(most), "setpriv --bounding-set=+all,-sys_time --");
         let fewer = words(json!({"capabilities": {"drop": ["NET_RAW"]}}));

