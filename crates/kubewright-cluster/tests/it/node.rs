@@ -180,6 +180,28 @@ async fn deletion_terminates_gracefully() {
 }
 
 #[tokio::test]
+async fn a_deleted_pod_can_be_read_for_a_while_unless_it_is_forced() {
+    let cluster = running().await;
+    let command = "trap 'exit 0' TERM; while true; do sleep 0.01; done";
+    let mut lasted = Vec::new();
+    for (name, options) in [("polite", DeleteParams::default()), ("forced", deletion(0))] {
+        create(&cluster, &pod(name, command, json!({}))).await;
+        until(&cluster, name, is_running).await;
+        let start = std::time::Instant::now();
+        pods(&cluster).delete(name, &options).await.expect("accepted");
+        let found = pods(&cluster).get_opt(name).await.expect("an answer");
+        lasted.push((start.elapsed(), found.is_some()));
+        gone(&cluster, name).await;
+        lasted.push((start.elapsed(), false));
+    }
+    let visible = std::time::Duration::from_millis(200);
+    assert!(lasted[0].1 || lasted[0].0 > visible, "{lasted:?}");
+    assert!(lasted[1].0 >= visible, "{lasted:?}");
+    assert!(!lasted[2].1, "a forced deletion removes the object at once");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_process_that_ignores_sigterm_is_killed_after_the_grace_period() {
     let cluster = running().await;
     let folder = tempfile::tempdir().expect("a folder");

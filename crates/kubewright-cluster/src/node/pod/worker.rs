@@ -27,6 +27,10 @@ use crate::{
 /// The delay before a failed or overwritten status write is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The time for which the object of a pod exists after a graceful deletion, even if its processes end at once, so that clients can still read it.
+/// Kubernetes' kubelet needs at least a second to notice that containers have ended, and clients rely on it.
+const VISIBLE: Duration = Duration::from_millis(200);
+
 /// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -52,6 +56,8 @@ pub(crate) struct Worker {
     events: (mpsc::UnboundedSender<ContainerEvent>, mpsc::UnboundedReceiver<ContainerEvent>),
     /// The last status written, and the monotonic time of the write.
     written: Option<(PodStatus, Duration)>,
+    /// The monotonic time at which the deletion of the pod was seen.
+    deleted_at: Option<Duration>,
     /// The monotonic time from which on the object may be removed.
     remove_at: Option<Duration>,
     /// The monotonic time before which no status is written.
@@ -82,6 +88,7 @@ impl Worker {
             changes,
             events: mpsc::unbounded_channel(),
             written: None,
+            deleted_at: None,
             remove_at: None,
             write_at: Duration::ZERO,
             sandbox,
@@ -146,6 +153,9 @@ impl Worker {
         let version = version(&pod);
         if version > self.version {
             self.version = version;
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.deleted_at.get_or_insert(self.host.clock.monotonic());
+            }
             let old = &self.machine.pod.metadata;
             if old.labels != pod.metadata.labels || old.annotations != pod.metadata.annotations {
                 self.changes.send_replace(pod.clone());
@@ -202,7 +212,11 @@ impl Worker {
                 }
                 Effect::Probe(index, probe_type) => self.probe(index, probe_type),
                 Effect::Event(event) => self.record(event),
-                Effect::Remove => self.remove_at = Some(Duration::ZERO),
+                Effect::Remove => {
+                    let is_graceful = self.machine.pod.metadata.deletion_grace_period_seconds != Some(0);
+                    let visible = self.deleted_at.filter(|_| is_graceful).map(|at| at + VISIBLE);
+                    self.remove_at = Some(visible.unwrap_or_default());
+                }
             }
         }
     }
