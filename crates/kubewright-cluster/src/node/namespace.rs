@@ -21,13 +21,16 @@ pub(crate) struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    /// Returns the command that executes a program in the namespace. `program` is a path, or a name that is looked up in the
-    /// `PATH` of the command's environment.
-    pub(crate) fn command(&self, program: &std::ffi::OsStr) -> Command {
+    /// Returns the command that executes another one in the namespace. A program without a path is looked up in the `PATH` of the
+    /// returned command's environment.
+    pub(crate) fn enter(&self, inner: &Command) -> Command {
         let mut option = std::ffi::OsString::from("--net=");
         option.push(&self.path);
         let mut command = Command::new(&self.nsenter);
-        command.arg(option).arg("--").arg(program);
+        command.arg(option).arg("--").arg(inner.get_program()).args(inner.get_args());
+        if let Some(directory) = inner.get_current_dir() {
+            command.current_dir(directory);
+        }
         command
     }
 

@@ -9,8 +9,8 @@
 //! It ends with this process, whatever ends that, and the devices and routes end with the namespace.
 
 use std::{
-    io::{self, Read, Write},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -111,6 +111,8 @@ END' "$0" "$@"
 echo ready
 exec cat >/dev/null 2>&1"#;
 
+/// The time after which the setup of a pod's network fails.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which the trial of a connection fails.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -174,25 +176,24 @@ impl PodNetworks {
         };
         let from = self.create(one.ip()).await.map_err(lacking)?;
         let to = self.create(two.ip()).await.map_err(lacking)?;
-        let any = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
-        let listen = |result: io::Result<TcpListener>| {
-            let listener = result?;
-            let port = listener.local_addr()?.port();
-            io::Result::Ok((listener, port))
+        let listen = |ip: Ipv4Addr| {
+            let listener = TcpListener::bind((ip, 0))?;
+            listener.set_nonblocking(true)?;
+            io::Result::Ok(listener)
         };
-        let failed = |error: io::Error| error.to_string();
-        let at_host = listen(TcpListener::bind((self.node(), 0))).map_err(failed)?;
-        let in_pod = listen(to.namespace.run(any).await).map_err(failed)?;
-        for ((listener, port), ip, what) in [(at_host, self.node(), "the host"), (in_pod, two.ip(), "another pod")] {
-            let connection = from.namespace.run(move || greet(SocketAddr::from((ip, port))));
-            let answer =
-                std::thread::spawn(move || listener.accept().and_then(|(mut stream, _)| stream.write_all(b"+")));
-            let result =
-                timeout(TRIAL_TIMEOUT, connection).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            if let Err(error) = result {
+        let at_host = listen(self.node());
+        let in_pod = to.namespace.run(move || listen(Ipv4Addr::UNSPECIFIED)).await;
+        for (listener, ip, what) in [(at_host, self.node(), "the host"), (in_pod, two.ip(), "another pod")] {
+            let greeting = async {
+                let listener = tokio::net::TcpListener::from_std(listener?)?;
+                let address = SocketAddr::from((ip, listener.local_addr()?.port()));
+                let (connected, accepted) = tokio::join!(from.namespace.connect(address), listener.accept());
+                connected.and(accepted)
+            };
+            let result = timeout(TRIAL_TIMEOUT, greeting).await;
+            if let Err(error) = result.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into())) {
                 return Err(format!("a pod can't connect to {what}: {error}; a firewall may be in the way"));
             }
-            drop(answer);
         }
         Ok(())
     }
@@ -217,7 +218,8 @@ impl PodNetworks {
             self.processes.spawn_with_streams(&line, true, false).map_err(|error| error.to_string())?;
         let mut report = String::new();
         // It ends when the network is ready, or with the process.
-        streams.stdout.read_to_string(&mut report).await.map_err(|error| error.to_string())?;
+        let read = timeout(SETUP_TIMEOUT, streams.stdout.read_to_string(&mut report)).await;
+        read.map_err(|_elapsed| "the network isn't ready in time")?.map_err(|error| error.to_string())?;
         if report != "ready\n" {
             let mut why = String::new();
             if let Some(mut stderr) = streams.stderr {
@@ -229,13 +231,6 @@ impl PodNetworks {
         let namespace = Arc::new(NetworkNamespace { nsenter: self.nsenter.clone(), path });
         Ok(Sandbox { namespace, _process: process, _stdin: streams.stdin })
     }
-}
-
-/// Connects to an address, and waits for a byte.
-fn greet(address: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, TRIAL_TIMEOUT)?;
-    stream.set_read_timeout(Some(TRIAL_TIMEOUT))?;
-    stream.read_exact(&mut [0])
 }
 
 /// A process that keeps a network namespace. Dropping it ends the namespace, once no other process is in it.

@@ -67,33 +67,24 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
     // The tools find a program by the same variable, and so it gets its name as it was given.
     let given = if name.contains('/') { &program } else { Path::new(name) };
+    let is_direct = line.view.is_none() && line.network.is_none() && line.privileges.is_empty();
     let mut words = line.privileges.iter().map(Path::new).chain([given]);
     // There is at least one.
-    let given = words.next().unwrap_or(given);
-    let mut command = match (&line.view, &line.network) {
-        (Some(view), None) => view.command(given, &line.directory),
-        (Some(view), Some(network)) => {
-            let inner = view.command(given, &line.directory);
-            let mut command = network.command(inner.get_program());
-            command.args(inner.get_args()).current_dir("/");
-            command
-        }
-        (None, Some(network)) => {
-            let mut command = network.command(given.as_os_str());
-            command.current_dir(&line.directory);
-            command
-        }
-        (None, None) if line.privileges.is_empty() => {
-            let mut command = Command::new(&program);
-            command.arg0(name).current_dir(&line.directory);
-            command
-        }
-        (None, None) => {
-            let mut command = Command::new(given);
+    let first = words.next().unwrap_or(given);
+    let mut command = match &line.view {
+        Some(view) => view.command(first, &line.directory),
+        None => {
+            let mut command = Command::new(if is_direct { &program } else { first });
+            if is_direct {
+                command.arg0(name);
+            }
             command.current_dir(&line.directory);
             command
         }
     };
+    if let Some(network) = &line.network {
+        command = network.enter(&command);
+    }
     command
         .args(words)
         .args(&line.argv[1..])
