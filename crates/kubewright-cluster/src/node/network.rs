@@ -248,12 +248,12 @@ struct Sandbox {
 pub(crate) struct PodSandbox {
     networks: Arc<PodNetworks>,
     address: Ipv4Addr,
-    made: OnceCell<Made>,
+    parts: OnceCell<NetworkParts>,
 }
 
 /// The parts of a pod's network.
 #[derive(Debug)]
-struct Made {
+struct NetworkParts {
     sandbox: Sandbox,
     _host_ports: Vec<ServiceListener>,
     /// Passes on connections to other machines.
@@ -261,7 +261,7 @@ struct Made {
 }
 
 /// What the host ports of a pod need.
-pub(crate) struct HostPorts<'a> {
+pub(crate) struct HostPortContext<'a> {
     pub(crate) clock: &'a SharedClock,
     pub(crate) events: &'a Recorder,
     pub(crate) tasks: &'a TaskTracker,
@@ -270,20 +270,24 @@ pub(crate) struct HostPorts<'a> {
 impl PodSandbox {
     /// Creates the network of a pod that has no namespace yet.
     pub(crate) fn new(networks: Arc<PodNetworks>, address: Ipv4Addr) -> Self {
-        Self { networks, address, made: OnceCell::new() }
+        Self { networks, address, parts: OnceCell::new() }
     }
 
     /// Returns the namespace of the pod. The first call makes it, and opens the host ports.
-    pub(crate) async fn namespace(&self, pod: &Pod, host: HostPorts<'_>) -> Result<Arc<NetworkNamespace>, String> {
+    pub(crate) async fn namespace(
+        &self,
+        pod: &Pod,
+        host: HostPortContext<'_>,
+    ) -> Result<Arc<NetworkNamespace>, String> {
         let make = async {
             let sandbox = self.networks.create(self.address).await?;
             let egress = match &self.networks.nft {
                 Some(_) => Some(self.serve_egress(&sandbox, host.tasks).await.map_err(|error| error.to_string())?),
                 None => None,
             };
-            Ok::<_, String>(Made { sandbox, _host_ports: self.open_host_ports(pod, host), _egress: egress })
+            Ok::<_, String>(NetworkParts { sandbox, _host_ports: self.open_host_ports(pod, host), _egress: egress })
         };
-        self.made.get_or_try_init(|| make).await.map(|made| made.sandbox.namespace.clone())
+        self.parts.get_or_try_init(|| make).await.map(|parts| parts.sandbox.namespace.clone())
     }
 
     /// Passes on connections to other machines.
@@ -294,7 +298,7 @@ impl PodSandbox {
 
     /// Opens the host ports of a pod, which lead to its container ports. They are at the node's address and at 127.0.0.1, if the pod doesn't
     /// choose an address.
-    fn open_host_ports(&self, pod: &Pod, host: HostPorts<'_>) -> Vec<ServiceListener> {
+    fn open_host_ports(&self, pod: &Pod, host: HostPortContext<'_>) -> Vec<ServiceListener> {
         let ports = host_ports(pod, [Ipv4Addr::LOCALHOST, self.networks.node()]).into_iter();
         ports
             .map(|(protocol, address, port)| {

@@ -38,7 +38,7 @@ pub(crate) async fn find() -> Option<PathBuf> {
     }
     let program = find_program("setpriv")?;
     // BusyBox has a program of this name, which can't do it.
-    let words = words(Some(&program), &Container::default());
+    let words = prefix(Some(&program), &Container::default());
     let trial = Command::new(&words[0]).args(&words[1..]).arg(&program).arg("--version").output().await;
     let failure = match trial {
         Ok(output) if output.status.success() => return Some(program),
@@ -50,7 +50,7 @@ pub(crate) async fn find() -> Option<PathBuf> {
 }
 
 /// Returns the words before the program and the arguments of a container; none if it keeps the privileges of the node.
-pub(crate) fn words(setpriv: Option<&PathBuf>, container: &Container) -> Vec<String> {
+pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container) -> Vec<String> {
     let security = container.security_context.clone().unwrap_or_default();
     let Some(setpriv) = setpriv.filter(|_| security.privileged != Some(true)) else { return Vec::new() };
     let given = security.capabilities.unwrap_or_default();
@@ -95,7 +95,7 @@ mod tests {
         let setpriv = PathBuf::from("setpriv");
         let words = |security: Value| {
             let container = serde_json::from_value(json!({"name": "main", "securityContext": security})).unwrap();
-            words(Some(&setpriv), &container).join(" ")
+            prefix(Some(&setpriv), &container).join(" ")
         };
         let all = DEFAULT.map(|name| format!(",+{name}")).concat();
         assert_eq!(words(json!({})), format!("setpriv --bounding-set=-all{all},+dac_read_search --"));

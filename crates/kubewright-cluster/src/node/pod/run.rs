@@ -26,7 +26,7 @@ use crate::node::{
     hosts,
     image::ImageError,
     log::{Log, Stream},
-    network::{HostPorts, PodSandbox},
+    network::{HostPortContext, PodSandbox},
     privileges,
     process::{CommandLine, Process, exit_code},
     view::Mount,
@@ -214,7 +214,7 @@ async fn prepare(
 ) -> Result<Prepared, StartFailure> {
     let network = match sandbox {
         Some(sandbox) => {
-            let host_ports = HostPorts { clock: &host.clock, events: &host.events, tasks: &host.tasks };
+            let host_ports = HostPortContext { clock: &host.clock, events: &host.events, tasks: &host.tasks };
             Some(sandbox.namespace(pod, host_ports).await.map_err(StartFailure::Sandbox)?)
         }
         None => None,
@@ -271,7 +271,7 @@ async fn prepare(
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let setpriv = host.setpriv.get_or_init(privileges::find).await;
-    let privileges = privileges::words(setpriv.as_ref(), container);
+    let privileges = privileges::prefix(setpriv.as_ref(), container);
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
     let line = CommandLine { argv, privileges, environment, directory: directory.work, view, network };
     Ok(Prepared { line, volumes, termination })
