@@ -4,6 +4,7 @@
 //! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
 //! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
+//! * [`host_path`]: directories and files of the host as volumes
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
 //! * [`network`], [`namespace`] and [`egress`]: the network namespaces of pods
@@ -25,6 +26,7 @@ pub(crate) mod dns;
 mod egress;
 mod environment;
 pub(crate) mod exec;
+mod host_path;
 pub(crate) mod hosts;
 mod image;
 pub(crate) mod kubelet_api;

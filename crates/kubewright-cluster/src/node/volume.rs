@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::{
     environment::{Reference, downward},
+    host_path,
     object::Capacity,
     resource,
     tokens::TokenRequest,
@@ -40,6 +41,8 @@ pub(crate) enum Content {
     Memory,
     /// A directory or file of the host.
     Host(PathBuf),
+    /// A directory or file of the host, with the type that says whether it is created and what it is.
+    HostPath(PathBuf, String),
     /// A directory of the host that is created if it is missing, but not its parents.
     Folder(PathBuf),
     /// Files by their paths, with their modes.
@@ -129,7 +132,7 @@ pub(crate) fn content(
         return Ok(if is_memory { Content::Memory } else { Content::Empty });
     }
     if let Some(host) = &volume.host_path {
-        return Ok(Content::Host(host.path.clone().into()));
+        return Ok(Content::HostPath(host.path.clone().into(), host.type_.clone().unwrap_or_default()));
     }
     if let Some(claim) = claim_of(pod, volume) {
         return persistent(&claim, &found.objects);
@@ -279,7 +282,7 @@ pub(crate) fn inside(path: &str) -> PathBuf {
 pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     let literal = mount.sub_path.is_none()
         && mount.sub_path_expr.is_none()
-        && matches!(content, Content::Host(path) if *path == Path::new(&mount.mount_path));
+        && matches!(content, Content::Host(path) | Content::HostPath(path, _) if *path == Path::new(&mount.mount_path));
     (!literal).then(|| inside(&mount.mount_path))
 }
 
@@ -297,6 +300,7 @@ pub(crate) fn make(pod_directory: &Path, memory: Option<&Path>, name: &str, cont
     };
     match content {
         Content::Host(path) => return Ok(path.clone()),
+        Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => return create(path).map(|()| path.clone()),
         Content::Empty | Content::Memory => {
             std::fs::create_dir_all(&volume)?;
@@ -400,7 +404,7 @@ mod tests {
     fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
         check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory"]));
-        check(json!({"hostPath": {"path": "/srv"}}), Ok(&["Host(\"/srv\")"]));
+        check(json!({"hostPath": {"path": "/srv"}}), Ok(&["HostPath(\"/srv\", \"\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Host(\"/l\")"]));
         check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));

@@ -343,6 +343,28 @@ async fn a_read_only_root_file_system_has_volumes_that_can_be_written() {
 }
 
 #[tokio::test]
+async fn paths_of_the_host_are_created_and_checked() {
+    let cluster = running().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new/deep");
+    let mounts = || json!([{"name": "v", "mountPath": "/data"}]);
+    let spec = |kind: &str, path: &std::path::Path| {
+        json!({"containers": [container("main", "touch $KUBEWRIGHT_ROOT/data/file", mounts())],
+            "volumes": [{"name": "v", "hostPath": {"path": path, "type": kind}}]})
+    };
+    create(&cluster, &pod("writer", "", spec("DirectoryOrCreate", &path))).await;
+    until(&cluster, "writer", |pod| phase(pod) == "Succeeded").await;
+    assert!(path.join("file").is_file());
+    create(&cluster, &pod("other", "", spec("File", &path))).await;
+    let why = format!(
+        "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: {} is not a file",
+        path.display()
+    );
+    wait_for_event(&cluster, "FailedMount", &why).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn missing_sources_are_waited_for_and_unsupported_volumes_are_reported() {
     let cluster = running().await;
     let mounts = || json!([{"name": "v", "mountPath": "/v"}]);
