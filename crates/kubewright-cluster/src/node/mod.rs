@@ -133,7 +133,7 @@ pub(crate) struct NodeContext {
     pub(crate) writes: Semaphore,
     /// The tokens of the pods.
     pub(crate) tokens: Tokens,
-    /// The program that takes privileges of containers away, once it is known whether there is one.
+    /// The program that restricts the privileges of containers, once it is known whether there is one.
     pub(crate) setpriv: OnceCell<Option<PathBuf>>,
     /// Makes mount namespaces, once it is known whether the host has them.
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,

@@ -1,7 +1,7 @@
 //! The privileges of a container's processes, by its `securityContext`
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/security-context/>).
 //!
-//! `setpriv` of util-linux takes them away before the program starts, where the node runs as root. Other users have none to take away.
+//! Where the node runs as root, `setpriv` of util-linux restricts the capabilities before the program starts. Other users have none.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -28,10 +28,12 @@ const DEFAULT: [&str; 14] = [
     "sys_chroot",
 ];
 
-/// What each container keeps: the files of its image are those of the host, in directories such as the home of a user, which others can't enter.
+/// The capability to read all directories, which each container has: the program that stands for its image may be in the home directory of a
+/// user, which others can't read.
 const SEARCH: &str = "dac_read_search";
 
-/// Finds the program that takes privileges away, and tries it; `None` if there is none, or nothing to take away.
+/// Finds a `setpriv` that can restrict capabilities, by running it once. Returns `None` if this process isn't root, or if the program is
+/// missing or can't do it.
 pub(crate) async fn find() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
         return None;
@@ -49,7 +51,8 @@ pub(crate) async fn find() -> Option<PathBuf> {
     None
 }
 
-/// Returns the words before the program and the arguments of a container; none if it keeps the privileges of the node.
+/// Returns the command that starts a container's program with restricted privileges: the words before that program and its arguments. Empty if the
+/// container has all privileges of the node.
 pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container) -> Vec<String> {
     let security = container.security_context.clone().unwrap_or_default();
     let Some(setpriv) = setpriv.filter(|_| security.privileged != Some(true)) else { return Vec::new() };

@@ -24,7 +24,7 @@ use super::{namespace::NetworkNamespace, process_streams::Streams, view::View};
 pub(crate) struct CommandLine {
     /// The program and its arguments; never empty.
     pub(crate) argv: Vec<String>,
-    /// Words before the program that take privileges away; empty if it keeps those of the node.
+    /// The command that starts the program with restricted privileges; empty if it has those of the node.
     pub(crate) privileges: Vec<String>,
     /// The complete environment.
     pub(crate) environment: Vec<(String, String)>,

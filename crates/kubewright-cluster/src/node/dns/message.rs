@@ -14,7 +14,7 @@ const UDP_ANSWER: u16 = 512;
 /// The identifier of queries for the target of an alias. A connection has one query at a time.
 const FOLLOW_ID: u16 = 1;
 
-/// What becomes of a query.
+/// How a query is answered.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The answer.
