@@ -376,15 +376,11 @@ enum Grace {
 
 /// Sets the time and the grace period of the deletion, for kinds that are deleted gracefully.
 fn begin_gracefully(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &mut Value) -> Grace {
-    let Some(default) = resource.strategy.grace_period(object) else { return Grace::None };
+    let Some(grace) = resource.strategy.grace_period(object, options.grace) else { return Grace::None };
     let second = SignedDuration::from_secs;
     let end = meta::parse_time(&object["metadata"]["deletionTimestamp"]);
     let (end, grace) = match end {
-        None => {
-            // Nobody uses the period of an object that is removed immediately.
-            let grace = if default == 0 { 0 } else { options.grace.unwrap_or(default) };
-            (now.saturating_add(second(grace)).unwrap_or(Timestamp::MAX), grace)
-        }
+        None => (now.saturating_add(second(grace)).unwrap_or(Timestamp::MAX), grace),
         Some(end) => match (object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), options.grace) {
             (0, _) => return Grace::None,
             (before, Some(grace)) if grace < before => {

@@ -105,8 +105,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         name::dns1123_subdomain
     }
 
-    /// Returns the default grace period in seconds, for kinds that are deleted gracefully.
-    fn grace_period(&self, _object: &Value) -> Option<i64> {
+    /// Returns the grace period in seconds of a deletion, for kinds that are deleted gracefully. `requested` is the one that the request asks for.
+    fn grace_period(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
 

@@ -184,7 +184,7 @@ mod tests {
         strategy.default(&mut update);
         strategy.prepare_update(old, &mut update);
         strategy.validate(Some(old), &update);
-        strategy.grace_period(&update);
+        strategy.grace_period(&update, None);
         strategy.prepare_delete(&mut update);
         strategy.is_held(&update);
         strategy.encode(&mut update);

@@ -216,12 +216,12 @@ impl Strategy for PodStrategy {
 
     /// Returns no grace period for a pod that isn't scheduled or has terminated, since no node would confirm its
     /// termination.
-    fn grace_period(&self, object: &Value) -> Option<i64> {
+    fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let ended = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
         if ended || text(object, "/spec/nodeName").is_empty() {
             return Some(0);
         }
-        Some(int(object, "/spec/terminationGracePeriodSeconds").max(0))
+        requested.or_else(|| Some(int(object, "/spec/terminationGracePeriodSeconds").max(0)))
     }
 
     fn bind(&self, object: &mut Value, binding: &Value, time: &Value) -> Result<(), String> {
@@ -394,10 +394,13 @@ mod tests {
     #[test]
     fn pods_without_a_node_get_no_grace_period() {
         let mut pod = admitted(pod(json!({"name": "c", "image": "i"})));
-        assert_eq!(strategy().grace_period(&pod), Some(0));
+        assert_eq!(strategy().grace_period(&pod, Some(60)), Some(0));
         pod["spec"]["nodeName"] = "node".into();
-        assert_eq!(strategy().grace_period(&pod), Some(30));
+        assert_eq!(strategy().grace_period(&pod, None), Some(30));
+        pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
+        assert_eq!(strategy().grace_period(&pod, None), Some(0));
+        assert_eq!(strategy().grace_period(&pod, Some(60)), Some(60), "the period of the request precedes the pod's");
         pod["status"]["phase"] = "Failed".into();
-        assert_eq!(strategy().grace_period(&pod), Some(0));
+        assert_eq!(strategy().grace_period(&pod, Some(60)), Some(0));
     }
 }
