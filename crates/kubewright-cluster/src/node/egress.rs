@@ -11,7 +11,9 @@ use std::{
 };
 
 use socket2::SockRef;
-use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinSet, time::timeout};
+use tokio::{io::copy_bidirectional, net::TcpStream, time::timeout};
+
+use super::sockets;
 
 /// The port, at 127.0.0.1 of a pod, of the node's socket.
 pub(crate) const PORT: u16 = 64_999;
@@ -43,20 +45,7 @@ pub(crate) fn bind() -> io::Result<TcpListener> {
 
 /// Passes on the connections to a socket, for as long as it is polled. Dropping the future ends them.
 pub(crate) async fn serve(listener: tokio::net::TcpListener) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(pass_on(stream))),
-                Err(error) => {
-                    tracing::debug!(%error, "failed to accept a connection of a pod");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-        }
-    }
+    sockets::serve(listener, CONNECTIONS, pass_on).await;
 }
 
 /// Connects a pod with the destination that it has asked for, until both sides have closed. If that fails, the pod's connection is reset.

@@ -14,6 +14,7 @@
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
 //! * [`proxy`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
+//! * [`sockets`]: sockets of the node's servers
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
 //! * [`simulation`]: pods without processes
@@ -43,6 +44,7 @@ pub(crate) mod proxy;
 pub(crate) mod resource;
 mod service_env;
 pub(crate) mod simulation;
+mod sockets;
 mod tokens;
 pub(crate) mod usage;
 mod view;

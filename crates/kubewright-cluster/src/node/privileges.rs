@@ -68,7 +68,7 @@ pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container) -> Vec<St
     };
     if !add.contains("all") {
         let kept = DEFAULT.iter().filter(|name| !drop.contains("all") && !drop.contains(**name));
-        let added = add.iter().map(String::as_str);
+        let added = add.iter().filter(|name| !drop.contains(*name)).map(String::as_str);
         kept.copied().chain(added).chain([SEARCH]).for_each(|name| change('+', name));
     } else {
         drop.iter().filter(|name| *name != "all" && *name != SEARCH).for_each(|name| change('-', name));
@@ -111,6 +111,8 @@ mod tests {
         let most = json!({"capabilities": {"add": ["ALL"], "drop": ["SYS_TIME"]}});
         assert_eq!(words(most), "setpriv --bounding-set=+all,-sys_time --");
         let fewer = words(json!({"capabilities": {"drop": ["NET_RAW"]}}));
+        let both = words(json!({"capabilities": {"drop": ["CHOWN"], "add": ["CHOWN"]}}));
+        assert!(!both.contains("chown"), "dropped ones are dropped last: {both}");
         assert!(fewer.contains("+net_bind_service,+setfcap") && !fewer.contains("net_raw"), "{fewer}");
     }
 }

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use self::message::{Outcome, answer, cannot_answer, complete, fit};
-use super::hosts::Hosts;
+use super::{hosts::Hosts, sockets};
 
 /// The port of DNS.
 const PORT: u16 = 53;
@@ -66,7 +66,8 @@ impl DnsServer {
 
     /// Answers queries for as long as it is polled.
     pub(crate) async fn run(self, hosts: Arc<Hosts>) {
-        tokio::join!(serve_udp(self.udp, &hosts), serve_tcp(self.tcp, &hosts));
+        let connections = sockets::serve(self.tcp, CONCURRENT, |stream| serve_connection(stream, hosts.clone()));
+        tokio::join!(serve_udp(self.udp, &hosts), connections);
     }
 }
 
@@ -95,23 +96,6 @@ async fn serve_udp(socket: Arc<UdpSocket>, hosts: &Arc<Hosts>) {
                 tracing::debug!(%error, "failed to answer a DNS query");
             }
         });
-    }
-}
-
-async fn serve_tcp(listener: TcpListener, hosts: &Arc<Hosts>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONCURRENT => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve_connection(stream, hosts.clone()))),
-                Err(error) => {
-                    tracing::debug!(%error, "failed to accept a DNS connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-        }
     }
 }
 
@@ -176,14 +160,7 @@ async fn forward(query: &[u8], transport: Transport) -> Option<Vec<u8>> {
 }
 
 async fn ask_udp(query: &[u8], server: SocketAddr) -> io::Result<Vec<u8>> {
-    let any: SocketAddr = if server.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        "[::]:0".parse().map_err(io::Error::other)?
-    };
-    let socket = UdpSocket::bind(any).await?;
-    // Only messages of this server are received.
-    socket.connect(server).await?;
+    let socket = sockets::connect_udp(server).await?;
     socket.send(query).await?;
     let mut buffer = vec![0; UDP_SIZE];
     loop {

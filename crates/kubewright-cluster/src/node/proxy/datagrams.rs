@@ -6,6 +6,7 @@ use tokio::{net::UdpSocket, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::service_listener::{Acceptor, CONNECTIONS};
+use crate::node::sockets::connect_udp;
 
 /// The maximum size of a datagram.
 const SIZE: usize = 65_535;
@@ -74,9 +75,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
     async fn session(&mut self, own: &Arc<UdpSocket>, client: SocketAddr) -> io::Result<Session> {
         let order = self.picker.order(&self.route.borrow(), client.ip(), self.clock.monotonic());
         let endpoint = *order.first().ok_or(io::ErrorKind::NotConnected)?;
-        let any: SocketAddr = if endpoint.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-        let socket = Arc::new(UdpSocket::bind(any).await?);
-        socket.connect(endpoint).await?;
+        let socket = Arc::new(connect_udp(endpoint).await?);
         let (own, replying) = (own.clone(), socket.clone());
         let replies = tokio::spawn(async move {
             let mut buffer = vec![0; SIZE];

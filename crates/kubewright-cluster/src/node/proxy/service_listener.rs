@@ -13,6 +13,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::route::{EndpointPicker, Protocol, Route};
+use crate::node::sockets::ACCEPT_PAUSE;
 
 /// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's queue. Each connection takes
 /// two open files and two buffers of 8 KiB.
@@ -21,8 +22,6 @@ pub(super) const CONNECTIONS: usize = 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
-/// The delay after the system failed to accept a connection, for example because of a lack of open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
 /// also waits until they are closed.
