@@ -265,18 +265,22 @@ impl FieldSet {
         paths
     }
 
-    /// Parses the wire format.
+    /// Parses the wire format. A `"."` on the outermost level is ignored, as in Kubernetes.
     ///
     /// # Errors
     /// If `value` is not in the wire format.
     pub fn from_fields_v1(fields: &Value) -> Result<Self, FieldsError> {
+        Ok(Self { owned: false, ..Self::parse_level(fields)? })
+    }
+
+    fn parse_level(fields: &Value) -> Result<Self, FieldsError> {
         let Value::Object(fields) = fields else { return Err(FieldsError::NotAnObject) };
         let mut set = Self::with_capacity(fields.len());
         for (key, below) in fields {
             if key == "." {
                 set.owned = true;
             } else {
-                let mut child = Self::from_fields_v1(below)?;
+                let mut child = Self::parse_level(below)?;
                 child.owned |= child.children.is_empty();
                 set.children.push((PathElement::parse(key)?, child));
             }
@@ -331,6 +335,7 @@ mod tests {
             r#"k:{ "protocol" : "TCP", "port" : 80 }"#: {"f:a": {}},
             r#"k:{"port":80,"protocol":"TCP"}"#: {"f:b": {}},
             r#"v:"\u0061""#: {".": {}},
+            ".": 0.1,
         });
         let expect = json!({r#"k:{"port":80,"protocol":"TCP"}"#: {"f:a": {}, "f:b": {}}, r#"v:"a""#: {}});
         assert_eq!(set(odd).into_fields_v1(), expect);

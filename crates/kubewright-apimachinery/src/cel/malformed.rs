@@ -1,19 +1,36 @@
 //! Rejects an expression with many syntax errors before it is parsed.
 //!
-//! The parser recovers from each syntax error, and reads far ahead to do so: an expression with thousands of commas in a row takes seconds. cel-go's
-//! parser stops after 30 errors. This module counts a lower bound of the errors, in one pass over the text.
+//! The parser recovers from each syntax error, and reads far ahead to do so: an expression with thousands of commas or emojis in a row takes
+//! seconds. cel-go's parser stops after 30 misplaced tokens, or 100 characters that begin no token. This module counts a lower bound of both, in
+//! one pass over the text.
 
 use super::nesting::end_of_string;
 
 /// The maximum number of syntax errors from which cel-go's parser recovers.
 const RECOVERY_LIMIT: usize = 30;
 
-/// Rejects an expression that certainly has more syntax errors than the limit.
+/// The maximum number of syntax errors that cel-go's parser reports.
+const REPORT_LIMIT: usize = 100;
+
+/// Rejects an expression that certainly has more syntax errors than the limits.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    if errors(text.as_bytes()) > RECOVERY_LIMIT {
+    let errors = errors(text.as_bytes());
+    if errors.misplaced > RECOVERY_LIMIT {
         return Err(format!("error recovery attempt limit exceeded: {RECOVERY_LIMIT}"));
     }
+    if errors.unrecognized > REPORT_LIMIT {
+        return Err(format!("More than {REPORT_LIMIT} syntax errors"));
+    }
     Ok(())
+}
+
+/// The syntax errors of an expression.
+#[derive(Debug, Default, PartialEq)]
+struct Errors {
+    /// The tokens that can't follow the token before them.
+    misplaced: usize,
+    /// The characters that begin no token.
+    unrecognized: usize,
 }
 
 /// The kind of a token.
@@ -29,9 +46,9 @@ enum Token {
     Comma,
 }
 
-/// Counts the tokens that can't follow the token before them. The count is 0 for a valid expression.
-fn errors(text: &[u8]) -> usize {
-    let (mut previous, mut errors, mut at) = (Token::Operator, 0, 0);
+/// Counts syntax errors. A valid expression has none.
+fn errors(text: &[u8]) -> Errors {
+    let (mut previous, mut errors, mut at) = (Token::Operator, Errors::default(), 0);
     while let Some(&byte) = text.get(at) {
         let start = at;
         at += 1;
@@ -69,15 +86,24 @@ fn errors(text: &[u8]) -> usize {
             b'!' if next != Some(b'=') => (previous != Token::Operand, Token::Operator),
             // The sign of a number, an optional element, a name of the root.
             b'-' | b'?' | b'.' => (true, Token::Operator),
+            b'=' | b'&' | b'|' if next != Some(byte) => {
+                errors.unrecognized += 1;
+                continue;
+            }
             b'+' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b':' => {
                 if matches!(next, Some(b'=' | b'&' | b'|')) {
                     at += 1;
                 }
                 (previous == Token::Operand, Token::Operator)
             }
-            _ => continue,
+            b' ' | b'\t' | b'\n' | b'\r' | b'\x0C' => continue,
+            // A character is counted by its first byte.
+            byte => {
+                errors.unrecognized += usize::from(byte & 0xC0 != 0x80);
+                continue;
+            }
         };
-        errors += usize::from(!is_possible);
+        errors.misplaced += usize::from(!is_possible);
         previous = token;
     }
     errors
@@ -105,16 +131,23 @@ mod tests {
             "a.matches('^[a-z](,,,)$') || b == 'ä' + \"ö\"",
             "f(g(), [], {}) == x",
         ] {
-            assert_eq!(errors(text.as_bytes()), 0, "{text}");
+            assert_eq!(errors(text.as_bytes()), Errors::default(), "{text}");
         }
     }
 
     #[test]
     fn malformed_expressions_have_errors() {
-        for (text, count) in
-            [("f(,,,)", 3), ("a b c", 2), ("+ 1", 1), ("1 + ) && (2 + ]", 2), ("[a in, in b]", 2), ("'a' 'b'", 1)]
-        {
-            assert_eq!(errors(text.as_bytes()), count, "{text}");
+        for (text, misplaced, unrecognized) in [
+            ("f(,,,)", 3, 0),
+            ("a b c", 2, 0),
+            ("+ 1", 1, 0),
+            ("1 + ) && (2 + ]", 2, 0),
+            ("[a in, in b]", 2, 0),
+            ("'a' 'b'", 1, 0),
+            ("a & b = \\ä", 1, 4),
+            ("$ 1 == @", 0, 2),
+        ] {
+            assert_eq!(errors(text.as_bytes()), Errors { misplaced, unrecognized }, "{text}");
         }
     }
 
@@ -123,5 +156,7 @@ mod tests {
         assert_eq!(check(&format!("f({})", ",".repeat(RECOVERY_LIMIT))), Ok(()));
         let error = check(&format!("f({})", ",".repeat(RECOVERY_LIMIT + 1)));
         assert_eq!(error, Err("error recovery attempt limit exceeded: 30".to_owned()));
+        assert_eq!(check(&"🙂".repeat(REPORT_LIMIT)), Ok(()));
+        assert_eq!(check(&"🙂".repeat(REPORT_LIMIT + 1)), Err("More than 100 syntax errors".to_owned()));
     }
 }

@@ -51,7 +51,7 @@ impl Level {
     }
 }
 
-/// Returns an upper bound of the depth of a well-formed expression.
+/// Returns an upper bound of the depth of an expression whose strings are well-formed.
 fn depth(text: &[u8]) -> usize {
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();
@@ -86,8 +86,8 @@ fn depth(text: &[u8]) -> usize {
             _ => {}
         }
     }
-    // Includes unclosed parentheses, which the parser rejects.
-    outer.iter().map(|level| level.longest).sum::<usize>() + level.longest
+    // The parser rejects unclosed parentheses, but descends into them first.
+    outer.iter().map(|level| level.longest + 1).sum::<usize>() + level.longest
 }
 
 /// Returns whether the operator `in` is at `at`.
@@ -133,7 +133,7 @@ mod tests {
             ("1 // a + b + c + d\n + 2", 1),
             ("a.b(c).d(e)[0]", 5),
             ("inner in inside && min in [in]", 3),
-            ("(((", 0),
+            ("(((", 3),
             ("a ? b : c ? d : e + f", 3),
             ("[a ? b : c, d ? e : (f ? g : h)]", 4),
         ] {
