@@ -54,7 +54,7 @@ fn account(controller: &str) -> Option<&str> {
         "replicationcontroller-controller" => "replication-controller",
         "service-cidr-controller" => "service-cidrs-controller",
         "serviceaccount-controller" => "service-account-controller",
-        "taint-eviction-controller" => "node-controller",
+        "node-lifecycle-controller" | "taint-eviction-controller" => "node-controller",
         CERTIFICATE_PUBLISHER => controller,
         _ if Controllers::NAMES.contains(&controller) => controller,
         _ => return None,

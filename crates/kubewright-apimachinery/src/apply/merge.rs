@@ -80,7 +80,8 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
     match value {
         Value::Object(map) if !cursor.is_atomic_map() => {
             for (element, last) in last.children() {
-                let Some(name) = element.as_field() else { continue };
+                // A client may have written an owner of the name, for example. It can't be removed.
+                let Some(name) = element.as_field().filter(|name| cursor.tracks(name)) else { continue };
                 let below = cursor.field(name);
                 match (held.child(element), map.get_mut(name)) {
                     (None, Some(_)) if !below.is_metadata() => drop(map.remove(name)),

@@ -249,6 +249,8 @@ impl Call {
         self.check_causes(&object, causes)?;
         self.advise(early, None, &object);
         resource.strategy.check_access(&self.requester(), None, &object)?;
+        let warnings = self.check_pod_security(Part::Main, None, &object)?;
+        self.advice.lock().extend(warnings);
         Ok(object)
     }
 
@@ -343,6 +345,8 @@ impl Call {
         self.check_causes(&object, causes)?;
         if part == Part::Main {
             self.advise(Vec::new(), Some(old), &object);
+        } else {
+            self.advice.lock().clear();
         }
         let requester = self.requester();
         match part {
@@ -357,6 +361,8 @@ impl Call {
             }
             Part::Main | Part::Finalizers => resource.strategy.check_access(&requester, Some(old), &object)?,
         }
+        let warnings = self.check_pod_security(part, Some(old), &object)?;
+        self.advice.lock().extend(warnings);
         set_generation(resource, old, &mut object);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })

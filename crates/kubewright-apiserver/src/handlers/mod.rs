@@ -16,6 +16,7 @@ mod lifecycle;
 mod list;
 mod part;
 mod patch;
+mod pod_security;
 mod present;
 mod proxy;
 mod query;

@@ -27,6 +27,7 @@ mod negotiation;
 mod objects;
 mod over_tls;
 mod patching;
+mod pod_security;
 mod policies;
 mod priorities;
 mod protobuf;

@@ -23,6 +23,8 @@ impl Kind {
     /// Ranges of addresses of services, which have no namespace.
     pub(crate) const SERVICE_CIDR: Self =
         Self { group: "networking.k8s.io", kind: "ServiceCIDR", plural: "servicecidrs" };
+    /// Nodes, which have no namespace.
+    pub(crate) const NODE: Self = Self { group: "", kind: "Node", plural: "nodes" };
     /// Pods.
     pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
 

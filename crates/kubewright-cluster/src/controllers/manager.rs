@@ -21,6 +21,7 @@ use super::{
     informer::Informer,
     job::Jobs,
     namespace_defaults::{self, Clients},
+    node_taints::NodeTaints,
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
@@ -91,6 +92,7 @@ impl ControllerManager<'_> {
         let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
         self.control(selected, "horizontal-pod-autoscaler-controller", autoscalers, spawn);
         self.control(selected, "job-controller", Jobs::new(pods()), spawn);
+        self.control(selected, "node-lifecycle-controller", NodeTaints::default(), spawn);
         self.control(selected, "persistentvolume-protection-controller", Protection::default(), spawn);
         self.control(selected, "replicaset-controller", ReplicaSets::new(REPLICA_SET, pods()), spawn);
         self.control(

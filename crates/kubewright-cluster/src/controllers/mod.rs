@@ -53,6 +53,7 @@ pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
 pub(crate) mod manager;
 pub(crate) mod namespace_defaults;
+mod node_taints;
 pub(crate) mod objects;
 pub(crate) mod pod;
 pub(crate) mod protection;

@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 25] = [
+    pub const NAMES: [&'static str; 26] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -46,6 +46,7 @@ impl Controllers {
         "horizontal-pod-autoscaler-controller",
         "job-controller",
         "namespace-controller",
+        "node-lifecycle-controller",
         "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
         "replicaset-controller",

@@ -21,8 +21,6 @@ use super::{
     value::{is_deleting, list, number, stamp, text},
 };
 
-const NODE: Kind = Kind { group: "", kind: "Node", plural: "nodes" };
-
 /// The controller of evictions.
 #[derive(Debug)]
 pub(crate) struct TaintEvictions {
@@ -106,7 +104,7 @@ impl Controller for TaintEvictions {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         let gone = change.kind == ChangeKind::Deleted;
-        let keys = if NODE.is_of(change) {
+        let keys = if Kind::NODE.is_of(change) {
             self.take_node(change.object(), gone)
         } else if Kind::POD.is_of(change) {
             let Some(key) = Key::of(change.object()) else { return Vec::new() };

@@ -69,15 +69,17 @@ pub(crate) async fn register(
 ) -> Result<(), kube::Error> {
     let now = clock.now();
     let nodes = ObjectPath::core("nodes", None, "");
-    let node = match client.create(&nodes, "", &node()).await {
-        Ok(node) => Some(node),
-        Err(error) if is_conflict(&error) => {
-            client.get(&ObjectPath { name: NODE_NAME.into(), ..nodes.clone() }).await?
-        }
+    let path = ObjectPath { name: NODE_NAME.into(), ..nodes.clone() };
+    let (node, is_new) = match client.create(&nodes, "", &node()).await {
+        Ok(node) => (Some(node), true),
+        Err(error) if is_conflict(&error) => (client.get(&path).await?, false),
         Err(error) => return Err(error),
     };
-    let path = ObjectPath { name: NODE_NAME.into(), ..nodes };
     client.merge(&path, "/status", &json!({"status": status(capacity, version, address, now)})).await?;
+    if is_new {
+        // The server taints new nodes, and there may be no controller that removes the taint of a ready one.
+        client.merge(&path, "", &json!({"spec": {"taints": null}})).await?;
+    }
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
     match client.create(&leases(""), "", &lease(&uid, now)).await {
         Err(error) if !is_conflict(&error) => Err(error),

@@ -37,3 +37,34 @@ async fn a_taint_evicts_pods_at_once_later_or_never() {
     cluster.expect::<Pod>(|pods| names(pods) == ["tough"]).await.expect("evicted later");
     cluster.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_tainted_by_their_conditions() {
+    let cluster = simulated().await;
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let keys = |node: &Node| {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        taints.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect::<Vec<_>>()
+    };
+    let own = nodes.list(&Default::default()).await.expect("listed").items.remove(0);
+    assert_eq!(keys(&own), [""; 0], "the node is ready");
+
+    let cordoned = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    nodes.patch(&own.name_any(), &Default::default(), &cordoned).await.expect("cordoned");
+    let is = |name: &str, taints: &'static [&'static str]| {
+        let name = name.to_owned();
+        move |nodes: &[&Node]| nodes.iter().any(|node| node.name_any() == name && keys(node) == taints)
+    };
+    cluster.expect(is(&own.name_any(), &["node.kubernetes.io/unschedulable:NoSchedule"])).await.expect("tainted");
+
+    // Nothing is known about another node, so the taint of its creation goes.
+    let other: Node = serde_json::from_value(json!({"metadata": {"name": "other"}})).expect("a node");
+    let created = nodes.create(&PostParams::default(), &other).await.expect("created");
+    assert_eq!(keys(&created), ["node.kubernetes.io/not-ready:NoSchedule"]);
+    cluster.expect(is("other", &[])).await.expect("not tainted");
+    let failing = Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}));
+    nodes.patch_status("other", &Default::default(), &failing).await.expect("a status");
+    let not_ready = ["node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/not-ready:NoExecute"];
+    cluster.expect(|nodes: &[&Node]| nodes.iter().any(|node| keys(node) == not_ready)).await.expect("tainted");
+    cluster.shutdown().await;
+}

@@ -239,6 +239,20 @@ fn an_abandoned_field_disappears() {
 }
 
 #[test]
+fn an_owner_of_the_name_does_not_remove_it() {
+    let mut object = Object::new();
+    object.apply("a", json!({"data": {"x": "1"}}));
+    // Controllers write such an entry for a manager that hasn't applied yet.
+    object.update("b", |live| {
+        live["metadata"]["managedFields"] = json!([{"manager": "a", "operation": "Apply", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:apiVersion": {}, "f:metadata": {"f:name": {}}}}]);
+    });
+    object.apply("a", json!({"data": {"y": "2"}}));
+    object.check(json!({"data": {"x": "1", "y": "2"}}));
+    object.check_owners(&[("a/Apply", &[".data.y"])]);
+}
+
+#[test]
 fn list_maps_are_owned_item_by_item() {
     let web = json!({"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]});
     let mut object = Object::new();

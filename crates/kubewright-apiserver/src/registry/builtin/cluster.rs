@@ -18,6 +18,9 @@ use crate::{
     registry::{Column, Strategy},
 };
 
+/// The taint of a node that is not known to be ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
 /// The namespaces that can't be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -142,6 +145,18 @@ impl Strategy for NodeStrategy {
                 fill(status, "allocatable", capacity);
             }
         });
+    }
+
+    /// Taints a new node, which isn't known to be ready, as Kubernetes' admission plugin TaintNodesByCondition does.
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        let is_not_ready = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
+        if old.is_none() && !list(object, "/spec/taints").iter().any(is_not_ready) {
+            within(object, "spec", |spec| match &mut spec["taints"] {
+                Value::Array(taints) => taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"})),
+                none => *none = json!([{"key": NOT_READY, "effect": "NoSchedule"}]),
+            });
+        }
+        Ok(())
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {

@@ -27,6 +27,7 @@ mod limit_ranges;
 mod networking;
 mod other;
 mod pod;
+pub(crate) mod pod_security;
 mod priority;
 mod proxy;
 mod quota;

@@ -37,7 +37,6 @@ use super::{
 /// The kind `DaemonSet`.
 pub(crate) const DAEMON_SET: Kind = Kind { group: "apps", kind: "DaemonSet", plural: "daemonsets" };
 
-const NODE: Kind = Kind { group: "", kind: "Node", plural: "nodes" };
 /// The label of pods and revisions with the hash of the template.
 const HASH: &str = "controller-revision-hash";
 
@@ -70,7 +69,7 @@ impl Controller for DaemonSets {
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        if NODE.is_of(change) {
+        if Kind::NODE.is_of(change) {
             return self.take_node(change);
         }
         let mut keys = self.pods.take(change);

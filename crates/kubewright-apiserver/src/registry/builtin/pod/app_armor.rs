@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{super::validation::Errors, validate::validate_app_armor_profile};
+use super::{super::validation::Errors, annotations, validate::validate_app_armor_profile};
 use crate::{
     fields::{each, set, text, within},
     registry::builtin::validation::Path,
 };
 
-const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// What a warning says about an annotation.
+pub(super) const DEPRECATION: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Copies the annotations of containers without a profile to their fields, unless the pod has the same profile.
@@ -29,9 +30,12 @@ pub(super) fn copy_annotations(pod: &mut Value) {
 
 /// Returns the warnings about annotations of a new pod that are copied, or can't be.
 pub(super) fn warnings(pod: &Value) -> Vec<String> {
-    let changes = changes(pod);
-    let why = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
-    changes.iter().map(|(key, ..)| format!("metadata.annotations[{key}]: {why}")).collect()
+    annotated(pod).iter().map(|key| format!("metadata.annotations[{key}]: {DEPRECATION}")).collect()
+}
+
+/// Returns the annotations of containers without a profile that name another one than that of their pod or template.
+pub(super) fn annotated(pod: &Value) -> Vec<String> {
+    changes(pod).into_iter().map(|(key, ..)| key).collect()
 }
 
 /// Returns the annotations to copy, with the names of their containers and the profiles. An annotation that isn't a valid
@@ -45,7 +49,7 @@ fn changes(pod: &Value) -> Vec<(String, String, Option<Value>)> {
     let containers = CONTAINERS.iter().flat_map(|list| spec[*list].as_array().into_iter().flatten());
     let change = |container: &Value| {
         let name = text(container, "/name");
-        let key = format!("{PREFIX}{name}");
+        let key = format!("{}{name}", annotations::APP_ARMOR);
         let annotation = pod["metadata"]["annotations"][&key].as_str()?;
         if !container["securityContext"]["appArmorProfile"].is_null() {
             return None;
@@ -76,7 +80,7 @@ mod tests {
 
     #[test]
     fn annotations_become_fields_and_are_warned_of() {
-        let key = |name: &str| format!("{PREFIX}{name}");
+        let key = |name: &str| format!("{}{name}", annotations::APP_ARMOR);
         let mut pod = json!({
             "metadata": {"annotations": {
                 key("a"): "runtime/default", key("b"): "localhost/p", key("c"): "nope", key("d"): "unconfined",

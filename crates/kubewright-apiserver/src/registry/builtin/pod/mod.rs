@@ -1,5 +1,6 @@
 //! Pods, and the pod templates of other kinds.
 
+pub(super) mod annotations;
 mod app_armor;
 mod columns;
 mod connect;

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{has_host_network, visit_containers, windows::validate_windows_options};
-use crate::registry::builtin::validation::{
-    Errors, Path, Shown, boolean, entries, field, items, optional_int, optional_string, string, validate_id,
-    validate_local_descending_path,
+use crate::registry::builtin::{
+    pod::annotations,
+    validation::{
+        Errors, Path, Shown, boolean, entries, field, items, optional_int, optional_string, string, validate_id,
+        validate_local_descending_path,
+    },
 };
 
 /// Checks `securityContext` of a pod. `path` is that of its spec.
@@ -219,12 +222,11 @@ pub(super) fn validate_host_users(spec: &Value, path: &Path<'_>, errors: &mut Er
 
 /// Checks the annotations that preceded the fields for seccomp and AppArmor.
 pub(super) fn validate_seccomp_and_app_armor_annotations(pod: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-    const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-    const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     let annotations =
         || entries(&pod["metadata"], "annotations").map(|(key, value)| (key, value.as_str().unwrap_or_default()));
-    for (key, profile) in annotations().filter(|(key, _)| *key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER)) {
+    for (key, profile) in
+        annotations().filter(|(key, _)| *key == annotations::SECCOMP || key.starts_with(annotations::CONTAINER_SECCOMP))
+    {
         match profile {
             "runtime/default" | "docker/default" | "unconfined" => {}
             _ => match profile.strip_prefix("localhost/") {
@@ -234,7 +236,7 @@ pub(super) fn validate_seccomp_and_app_armor_annotations(pod: &Value, path: &Pat
         }
     }
     for (key, profile) in annotations() {
-        let Some(container) = key.strip_prefix(APP_ARMOR) else { continue };
+        let Some(container) = key.strip_prefix(annotations::APP_ARMOR) else { continue };
         let mut found = false;
         visit_containers(&pod["spec"], path, |other, _| found |= string(other, "name") == container);
         if !found {

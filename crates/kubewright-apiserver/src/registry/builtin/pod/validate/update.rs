@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     fields::{each, set},
-    registry::builtin::validation::{Errors, Path, entries, field, inclusive_range, items, optional_int, string},
+    registry::builtin::{
+        pod::annotations,
+        validation::{Errors, Path, entries, field, inclusive_range, items, optional_int, string},
+    },
 };
 
 /// Checks an updated pod.
@@ -47,7 +50,6 @@ pub(in crate::registry::builtin::pod) fn validate_update(old: &Value, new: &Valu
 }
 
 pub(super) fn validate_annotations(old: &Value, new: &Value, errors: &mut Errors) {
-    const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     const MIRROR: &str = "kubernetes.io/config.mirror";
     let path = Path::new("metadata.annotations");
     let value = |metadata: &Value, key: &str| metadata["annotations"].get(key).cloned();
@@ -55,7 +57,7 @@ pub(super) fn validate_annotations(old: &Value, new: &Value, errors: &mut Errors
         if value(new, key).as_ref() == Some(before) {
             continue;
         }
-        if key.starts_with(APP_ARMOR) {
+        if key.starts_with(annotations::APP_ARMOR) {
             errors.forbidden(&path.key(key), "may not remove or update AppArmor annotations");
         }
         if key == MIRROR {
@@ -63,7 +65,7 @@ pub(super) fn validate_annotations(old: &Value, new: &Value, errors: &mut Errors
         }
     }
     for (key, _) in entries(new, "annotations").filter(|(key, _)| value(old, key).is_none()) {
-        if key.starts_with(APP_ARMOR) {
+        if key.starts_with(annotations::APP_ARMOR) {
             errors.forbidden(&path.key(key), "may not add AppArmor annotations");
         }
         if key == MIRROR {

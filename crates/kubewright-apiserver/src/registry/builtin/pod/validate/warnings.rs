@@ -6,8 +6,11 @@ use kubewright_apimachinery::name;
 use serde_json::Value;
 
 use super::visit_containers;
-use crate::registry::builtin::validation::{
-    Path, Quantity, entries, entry, field, int, ip_warning, items, optional_int, optional_string, string, strings,
+use crate::registry::builtin::{
+    pod::{annotations, app_armor},
+    validation::{
+        Path, Quantity, entries, entry, field, int, ip_warning, items, optional_int, optional_string, string, strings,
+    },
 };
 
 /// The maximum number of warnings. Further ones would not reach the client anyway.
@@ -62,6 +65,7 @@ pub(in crate::registry::builtin) fn deprecated_label(key: &str) -> Option<&'stat
 
 fn of_template(template: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let (metadata, spec) = (&template["metadata"], &template["spec"]);
+    let is_pod = path.to_string().is_empty();
     let (meta_path, path) = (path.child("metadata"), path.child("spec"));
     let selector = path.child("nodeSelector");
     for (key, _) in entries(spec, "nodeSelector") {
@@ -84,7 +88,9 @@ fn of_template(template: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         fractional(&spec["overhead"], name, &overhead, warnings);
     }
-    of_containers(spec, &path, warnings);
+    // Those of a pod are copied to its fields, with warnings of their own.
+    let app_armor = if is_pod { Vec::new() } else { app_armor::annotated(template) };
+    of_containers(template, &app_armor, &path, &meta_path.child("annotations"), warnings);
     of_ports(spec, &path, warnings);
     if optional_int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         let why = "must be >= 0; negative values are invalid and will be treated as 1";
@@ -191,6 +197,14 @@ fn of_annotations(metadata: &Value, path: &Path<'_>, warnings: &mut Vec<String>)
     }
 }
 
+/// Warns of the annotation for the seccomp profile of a pod or container without the field.
+fn of_seccomp(metadata: &Value, of: &Value, key: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
+    if of["securityContext"]["seccompProfile"].is_null() && entry(metadata, "annotations", key).is_some() {
+        let path = path.key(key);
+        warnings.push(format!("{path}: non-functional in v1.27+; use the \"seccompProfile\" field instead"));
+    }
+}
+
 fn of_volumes(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     const DEPRECATED: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -245,8 +259,16 @@ fn fractional(amounts: &Value, name: &str, path: &Path<'_>, warnings: &mut Vec<S
     }
 }
 
-fn of_containers(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+/// `app_armor` has the annotations of containers whose profiles aren't those of the pod.
+fn of_containers(template: &Value, app_armor: &[String], path: &Path<'_>, at: &Path<'_>, warnings: &mut Vec<String>) {
+    let (metadata, spec) = (&template["metadata"], &template["spec"]);
+    of_seccomp(metadata, spec, annotations::SECCOMP, at, warnings);
     visit_containers(spec, path, |container, path| {
+        let name = string(container, "name");
+        of_seccomp(metadata, container, &[annotations::CONTAINER_SECCOMP, name].concat(), at, warnings);
+        let deprecated = app_armor.iter().filter(|key| key.strip_prefix(annotations::APP_ARMOR) == Some(name));
+        let why = app_armor::DEPRECATION;
+        warnings.extend(deprecated.map(|key| format!("{}: {why}", at.key(key))));
         let resources = path.child("resources");
         for name in ["memory", "ephemeral-storage"] {
             for side in ["limits", "requests"] {

@@ -1,0 +1,142 @@
+//! The levels and versions that the labels of a namespace ask for.
+
+use std::fmt;
+
+use kubewright_apimachinery::status::Cause;
+use serde_json::{Value, json};
+
+/// The prefix of the labels.
+const PREFIX: &str = "pod-security.kubernetes.io/";
+
+/// A Pod Security Standard, from the weakest to the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+impl Level {
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Privileged, Self::Baseline, Self::Restricted].into_iter().find(|level| level.as_str() == text)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+/// The version of Kubernetes whose standard is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Version {
+    /// `v1.N`.
+    Minor(u32),
+    Latest,
+}
+
+impl Version {
+    fn parse(text: &str) -> Option<Self> {
+        if text == "latest" {
+            return Some(Self::Latest);
+        }
+        let minor = text.strip_prefix("v1.")?;
+        let is_number = minor == "0" || !minor.starts_with('0') && minor.bytes().all(|byte| byte.is_ascii_digit());
+        minor.parse().ok().filter(|_| is_number).map(Self::Minor)
+    }
+}
+
+/// A level, and the version of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LevelVersion {
+    pub(super) level: Level,
+    pub(super) version: Version,
+}
+
+impl LevelVersion {
+    /// The level of a namespace without labels.
+    const DEFAULT: Self = Self { level: Level::Privileged, version: Version::Latest };
+
+    pub(super) fn is_privileged(self) -> bool {
+        self.level == Level::Privileged
+    }
+}
+
+/// Formats as in messages: `restricted:latest`, `baseline:v1.30`.
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Version::Minor(minor) => write!(f, "{}:v1.{minor}", self.level.as_str()),
+            Version::Latest => write!(f, "{}:latest", self.level.as_str()),
+        }
+    }
+}
+
+/// What a namespace asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    /// The level that pods must not violate.
+    pub(super) enforce: LevelVersion,
+    /// The level about whose violation clients are warned.
+    pub(super) warn: LevelVersion,
+}
+
+impl Policy {
+    /// Returns whether the policy allows everything silently.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.enforce.is_privileged() && self.warn.is_privileged()
+    }
+
+    /// Returns the policy of a namespace.
+    ///
+    /// # Errors
+    /// Returns a cause for each malformed label.
+    pub(super) fn of(namespace: &Value) -> Result<Self, Vec<Cause>> {
+        let (policy, errors) = Self::read(namespace);
+        if errors.is_empty() { Ok(policy) } else { Err(errors) }
+    }
+
+    /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the strictest one, and
+    /// causes no warnings; a malformed version is the latest.
+    pub(crate) fn read(namespace: &Value) -> (Self, Vec<Cause>) {
+        let labels = namespace["metadata"]["labels"].as_object();
+        let mut errors = Vec::new();
+        let mut policy = Self { enforce: LevelVersion::DEFAULT, warn: LevelVersion::DEFAULT };
+        let Some(labels) = labels.filter(|labels| labels.keys().any(|name| name.starts_with(PREFIX))) else {
+            return (policy, errors);
+        };
+        let mut mode = |mode: &str, malformed: Level| {
+            let text = |suffix: &str| labels.get(&format!("{PREFIX}{mode}{suffix}")).and_then(Value::as_str);
+            let mut error = |suffix: &str, text: &str, why: &str| {
+                let field = format!("metadata.labels[{PREFIX}{mode}{suffix}]");
+                errors.push(Cause::invalid(field, &json!(text), why));
+            };
+            let level = text("").map(|text| {
+                Level::parse(text).ok_or_else(|| error("", text, "must be one of privileged, baseline, restricted"))
+            });
+            let version = text("-version").map(|text| {
+                Version::parse(text).unwrap_or_else(|| {
+                    error("-version", text, "must be \"latest\" or \"v1.x\"");
+                    Version::Latest
+                })
+            });
+            let given = level.map(|level| level.unwrap_or(malformed)).unwrap_or(Level::Privileged);
+            (LevelVersion { level: given, version: version.unwrap_or(Version::Latest) }, level, version)
+        };
+        let (enforce, enforced, _) = mode("enforce", Level::Restricted);
+        mode("audit", Level::Privileged);
+        let (warn, warned, warned_version) = mode("warn", Level::Privileged);
+        policy = Self { enforce, warn };
+        // Without a level of its own, warnings follow what is enforced: objects with templates aren't refused.
+        if warned.is_none() && matches!(enforced, Some(Ok(_))) && enforce.level > warn.level {
+            policy.warn.level = enforce.level;
+            if warned_version.is_none() {
+                policy.warn.version = enforce.version;
+            }
+        }
+        (policy, errors)
+    }
+}
