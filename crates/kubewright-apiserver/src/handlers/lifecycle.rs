@@ -198,9 +198,7 @@ impl Call {
     pub(super) fn complete(&self, old: Option<&Value>, mut object: Value, manager: &Manager<'_>) -> Value {
         let resource = &*self.resource;
         if old.is_none() {
-            if let Some(fields) = object.as_object_mut().filter(|_| resource.status) {
-                fields.remove("status");
-            }
+            drop_new_status(resource, &mut object);
             object_meta::wipe(&mut object);
         }
         object_meta::drop_empty(&mut object);
@@ -221,11 +219,7 @@ impl Call {
     /// stored form.
     pub(super) async fn prepare_create(&self, mut object: Value) -> Result<Value, Status> {
         let resource = &*self.resource;
-        if resource.status
-            && let Some(fields) = object.as_object_mut()
-        {
-            fields.remove("status");
-        }
+        drop_new_status(resource, &mut object);
         let now = self.state.clock.now();
         object_meta::drop_empty(&mut object);
         object_meta::wipe(&mut object);
@@ -455,6 +449,16 @@ fn without_repetitions(causes: Vec<Cause>) -> Vec<Cause> {
     };
     let kept: Vec<_> = (0..causes.len()).map(|place| !is_repeated(place)).collect();
     causes.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(cause, _)| cause).collect()
+}
+
+/// Removes the status of a new object, for kinds with a status subresource.
+fn drop_new_status(resource: &Resource, object: &mut Value) {
+    if resource.status
+        && !resource.strategy.keeps_new_status()
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
 }
 
 /// Returns the sent object with the old status, for kinds with a status subresource.

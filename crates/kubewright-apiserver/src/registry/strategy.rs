@@ -44,6 +44,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Records the user that creates the object, for kinds whose objects name it.
     fn attribute(&self, _object: &mut Value, _user: &UserInfo) {}
 
+    /// Returns whether a new object keeps the status that the client sends, although the kind has a status subresource.
+    fn keeps_new_status(&self) -> bool {
+        false
+    }
+
     /// Sets the fields that the server determines at creation.
     fn prepare_create(&self, _object: &mut Value) {}
 

@@ -63,3 +63,21 @@ async fn a_binding_has_preconditions() {
         json!({"resourceVersion": created["metadata"]["resourceVersion"], "uid": created["metadata"]["uid"]});
     assert_eq!(bind(&api, "p", metadata, target()).await, 201);
 }
+
+#[tokio::test]
+async fn a_new_node_keeps_its_status_and_is_tainted() {
+    let (api, _) = start();
+    let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+        "status": {"capacity": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+    let created = send(&api, "POST /api/v1/nodes", &[], node.to_string()).await.expect_code(201).json();
+    assert_eq!(created["status"]["allocatable"], json!({"cpu": "4"}));
+    assert_eq!(created["status"]["conditions"][0]["status"], "True");
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    assert_eq!(created["spec"]["taints"], json!([{"key": "a", "effect": "NoSchedule"}, not_ready]));
+    let fields = &created["metadata"]["managedFields"][0]["fieldsV1"];
+    assert_eq!(*fields, json!({"f:spec": {"f:taints": {}}}), "the status has no owner");
+    // The status is otherwise written as that of other kinds.
+    let changed = json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "8"}}});
+    let updated = send(&api, "PUT /api/v1/nodes/n", &[], changed.to_string()).await.expect_code(200).json();
+    assert_eq!(updated["status"], created["status"]);
+}

@@ -70,16 +70,19 @@ pub(crate) async fn register(
     let now = clock.now();
     let nodes = ObjectPath::core("nodes", None, "");
     let path = ObjectPath { name: NODE_NAME.into(), ..nodes.clone() };
-    let (node, is_new) = match client.create(&nodes, "", &node()).await {
-        Ok(node) => (Some(node), true),
-        Err(error) if is_conflict(&error) => (client.get(&path).await?, false),
+    let status = json!({"status": status(capacity, version, address, now)});
+    let node = match client.create(&nodes, "", &node(&status)).await {
+        Ok(node) => {
+            // The server taints new nodes, and there may be no controller that removes the taint of a ready one.
+            client.merge(&path, "", &json!({"spec": {"taints": null}})).await?;
+            Some(node)
+        }
+        Err(error) if is_conflict(&error) => {
+            client.merge(&path, "/status", &status).await?;
+            client.get(&path).await?
+        }
         Err(error) => return Err(error),
     };
-    client.merge(&path, "/status", &json!({"status": status(capacity, version, address, now)})).await?;
-    if is_new {
-        // The server taints new nodes, and there may be no controller that removes the taint of a ready one.
-        client.merge(&path, "", &json!({"spec": {"taints": null}})).await?;
-    }
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
     match client.create(&leases(""), "", &lease(&uid, now)).await {
         Err(error) if !is_conflict(&error) => Err(error),
@@ -123,7 +126,8 @@ fn micro(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-fn node() -> Value {
+/// Returns the Node object with a status.
+fn node(status: &Value) -> Value {
     let (system, machine) = platform();
     json!({
         "apiVersion": "v1",
@@ -136,6 +140,7 @@ fn node() -> Value {
             },
         },
         "spec": {},
+        "status": status["status"],
     })
 }
 

@@ -1,12 +1,16 @@
 //! Running pods: their ends, restarts and deletion.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
+use futures::TryStreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Event, Node, Pod},
 };
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, WatchEvent, WatchParams},
+};
 use serde_json::json;
 
 use crate::{create, exit_code, gone, is_running, phase, pod, pods, running, state, until, waiting_reason};
@@ -301,4 +305,26 @@ async fn wait_for(path: &std::path::Path) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("{} is not there", path.display());
+}
+
+/// Clients wait for this state, which is the last one of the object.
+#[tokio::test]
+async fn a_deleted_pod_is_removed_after_its_end_is_reported() {
+    let cluster = running().await;
+    for (name, code, phase) in [("quick", 0, "Succeeded"), ("failing", 3, "Failed")] {
+        let command = format!("trap 'exit {code}' TERM; while true; do sleep 0.1; done");
+        create(&cluster, &pod(name, &command, json!({}))).await;
+        let running = until(&cluster, name, is_running).await;
+        let watched = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let changes = pods(&cluster).watch(&watched, &running.resource_version().expect("a version")).await;
+        let mut changes = pin!(changes.expect("a watch"));
+        pods(&cluster).delete(name, &DeleteParams::default()).await.expect("accepted");
+        let mut last = running;
+        while let Some(WatchEvent::Modified(pod)) = changes.try_next().await.expect("a change") {
+            last = pod;
+        }
+        assert_eq!((crate::phase(&last), exit_code(&last)), (phase, Some(code)), "{name}");
+        assert_eq!(condition(&last, "Ready"), "False", "{name}");
+    }
+    cluster.shutdown().await;
 }

@@ -147,6 +147,11 @@ impl Strategy for NodeStrategy {
         });
     }
 
+    /// A kubelet registers its node with a status.
+    fn keeps_new_status(&self) -> bool {
+        true
+    }
+
     /// Taints a new node, which isn't known to be ready, as Kubernetes' admission plugin TaintNodesByCondition does.
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let is_not_ready = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";

@@ -87,7 +87,8 @@ impl Machine {
             resources: record.has_run().then(|| record.resources.clone()),
             allocated_resources: requests().filter(|requests| record.has_run() && !requests.is_empty()),
             state: Some(state(record, has_init)),
-            last_state: record.last.as_ref().map(terminated),
+            // Never absent in a stored object, with which this one is compared.
+            last_state: Some(record.last.as_ref().map(terminated).unwrap_or_default()),
             ..ContainerStatus::default()
         }
     }

@@ -261,7 +261,9 @@ impl Worker {
     /// Writes the status if it differs from the object's.
     async fn report(&mut self) {
         let monotonic = self.host.clock.monotonic();
-        if monotonic < self.write_at {
+        // The last status of the object doesn't wait, since nobody can see it later.
+        let is_last = self.remove_at.is_some();
+        if monotonic < self.write_at && !is_last {
             return;
         }
         let status = self.machine.status(now(&self.host).wall);
