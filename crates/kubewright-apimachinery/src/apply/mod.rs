@@ -265,8 +265,8 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     new
 }
 
-/// Returns the ownership before an update, given that of the sent and of the stored object.
-fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
+/// Returns the `managedFields` before an update, given those of the sent and of the stored object, and the subresource that is written.
+pub fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
     match sent {
         Some(sent) if Some(&sent) == stored => Some(sent),
         Some(sent) if subresource.is_none() && managed::is_reset(&sent) => None,

@@ -66,7 +66,15 @@ impl Manager<'_> {
 
     /// Applies a configuration to the live object, if there is one. All are in served form.
     pub(crate) fn apply(&self, resource: &Resource, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
-        self.with_context(resource, |context| apply::apply(live, config, context))
+        let applied = self.with_context(resource, |context| apply::apply(live, config, context));
+        let is_decided = applied.as_ref().err().is_none_or(|error| error.code == 409);
+        let managed = live.and_then(|live| live["metadata"].get("managedFields")).filter(|_| is_decided);
+        match managed.and_then(|managed| removed_version(resource, managed)) {
+            Some(version) => {
+                Err(Status::unknown(format!("request to convert CR to an invalid group/version: {version}")))
+            }
+            None => applied,
+        }
     }
 
     /// Records the owners of the fields of an object, which is new or replaces `old`. Both are in served form.
@@ -74,8 +82,30 @@ impl Manager<'_> {
         if self.applies {
             return object;
         }
-        self.with_context(resource, |context| apply::update(old, object, context))
+        let managed = old.filter(|_| resource.schema.custom).and_then(|old| {
+            let [sent, stored] = [&object, old].map(|object| object["metadata"].get("managedFields"));
+            apply::current_ownership(sent.cloned(), stored, Some(self.subresource).filter(|name| !name.is_empty()))
+        });
+        let is_lost = managed.is_some_and(|managed| removed_version(resource, &managed).is_some());
+        let mut tracked = self.with_context(resource, |context| apply::update(old, object, context));
+        if is_lost {
+            meta::set(&mut tracked, "managedFields", None);
+        }
+        tracked
     }
+}
+
+/// Returns a version in which fields of a custom object are owned, but which its CRD no longer has. As in Kubernetes, such an object can't be
+/// applied, and loses all owners with the next update.
+fn removed_version(resource: &Resource, managed: &Value) -> Option<String> {
+    let is_known = |version: &str| {
+        let versions = resource.versions.as_ref();
+        version == group_version(&resource.group, &resource.version)
+            || versions.is_some_and(|versions| versions.schema(version).is_some())
+    };
+    let entries = managed.as_array().into_iter().flatten().filter(|_| resource.schema.custom);
+    let mut versions = entries.filter_map(|entry| entry["apiVersion"].as_str());
+    versions.find(|version| !is_known(version)).map(str::to_owned)
 }
 
 /// Restores the managed fields of an object that admission changed, if they are invalid now. Returns the warning about

@@ -4,7 +4,7 @@
 use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};
 
-use crate::raw::send;
+use crate::{raw::send, start};
 
 const RECORDED: &str = include_str!("../data/managed-fields.json");
 
@@ -61,4 +61,48 @@ async fn owners_are_recorded_as_in_kubernetes() {
         }
     }
     assert!(wrong.is_empty(), "{} of the recorded answers differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// As recorded on Kubernetes 1.36.3: Cluster API cleans up such owners before it removes a version.
+#[tokio::test]
+async fn owners_in_a_removed_version_prevent_an_apply_and_are_lost_with_an_update() {
+    let (api, _) = start();
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crd = |versions: &[(&str, bool)]| {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}}}});
+        let version = |(name, storage): &(&str, bool)| json!({"name": name, "served": true, "storage": storage, "schema": schema});
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gones.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "gones", "singular": "gone", "kind": "Gone"},
+                "versions": versions.iter().map(version).collect::<Vec<_>>()}})
+    };
+    let object = |version: &str, field: &str| {
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Gone", "metadata": {"name": "x"},
+            "spec": {field: "1"}})
+    };
+    let patch = async |path: String, of: &str, body: &Value| {
+        send(&api, &format!("PATCH {path}"), &[&format!("Content-Type: application/{of}")], body.to_string()).await
+    };
+    let place = |version: &str| format!("/apis/example.com/{version}/namespaces/default/gones/x");
+    let applied = async |version: &str, field: &str| {
+        patch(format!("{}?fieldManager=m", place(version)), "apply-patch+yaml", &object(version, field)).await
+    };
+    let merge = "merge-patch+json";
+    let crd_path = || format!("{crds}/gones.example.com");
+
+    send(&api, &format!("POST {crds}"), &[], crd(&[("v1beta1", true)]).to_string()).await.expect_code(201);
+    applied("v1beta1", "a").await.expect_code(201);
+    patch(crd_path(), merge, &crd(&[("v1beta1", false), ("v1beta2", true)])).await.expect_code(200);
+    applied("v1beta2", "a").await.expect_code(200);
+    applied("v1beta1", "a").await.expect_code(200);
+    let stored = json!({"status": {"storedVersions": ["v1beta2"]}});
+    patch(format!("{}/status", crd_path()), merge, &stored).await.expect_code(200);
+    patch(crd_path(), merge, &crd(&[("v1beta2", true)])).await.expect_code(200);
+
+    let refused = applied("v1beta2", "b").await.expect_code(500).json();
+    assert_eq!(refused["message"], "request to convert CR to an invalid group/version: example.com/v1beta1");
+    let updated = patch(place("v1beta2"), merge, &json!({"spec": {"b": "2"}})).await.expect_code(200).json();
+    assert_eq!(updated["spec"], json!({"a": "1", "b": "2"}));
+    assert_eq!(updated["metadata"].get("managedFields"), None);
 }
