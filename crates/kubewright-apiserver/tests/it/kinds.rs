@@ -5,7 +5,10 @@ use kubewright_apiserver::{ApiServer, UserInfo};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use crate::raw::{send, send_as};
+use crate::{
+    raw::{send, send_as},
+    start,
+};
 
 const JSON: &[&str] = &["Content-Type: application/json"];
 const MERGE: &[&str] = &["Content-Type: application/merge-patch+json"];
@@ -185,4 +188,53 @@ async fn admission_policies_are_stored_with_their_defaults() {
     let mut wrong = spec;
     wrong["validations"][0]["expression"] = "1 +".into();
     send(&api, path, JSON, body(&wrong)).await.expect_code(422);
+}
+
+#[tokio::test]
+async fn claims_and_ingresses_get_the_default_class() {
+    let (api, _) = start();
+    let post = async |path: &str, object: Value| send(&api, &format!("POST {path}"), &[], object.to_string()).await;
+    let marked = |annotation: &str| json!({"name": "usual", "annotations": {annotation: "true"}});
+    let class = |metadata: Value, expands: bool| json!({"metadata": metadata, "provisioner": "example.com/x", "allowVolumeExpansion": expands});
+    let classes = "/apis/storage.k8s.io/v1/storageclasses";
+    post(classes, class(json!({"name": "fixed"}), false)).await.expect_code(201);
+    post(classes, class(marked("storageclass.kubernetes.io/is-default-class"), true)).await.expect_code(201);
+    let ingress_class = json!({"metadata": marked("ingressclass.kubernetes.io/is-default-class"), "spec": {"controller": "example.com/i"}});
+    post("/apis/networking.k8s.io/v1/ingressclasses", ingress_class).await.expect_code(201);
+
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let backend = json!({"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}});
+    for (name, annotations, expect) in
+        [("plain", json!({}), json!("usual")), ("old", json!({"kubernetes.io/ingress.class": "x"}), Value::Null)]
+    {
+        let ingress = json!({"metadata": {"name": name, "annotations": annotations}, "spec": backend});
+        let created = post(ingresses, ingress).await.expect_code(201).json();
+        assert_eq!(created["spec"]["ingressClassName"], expect, "{name}");
+    }
+
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let only_dynamic = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
+                        must support resize";
+    for (name, class, expect, refused) in [
+        ("plain", Value::Null, "usual", None),
+        ("fixed", json!("fixed"), "fixed", Some(only_dynamic)),
+        ("none", json!(""), "", Some(only_dynamic)),
+    ] {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}}});
+        let created = post(claims, json!({"metadata": {"name": name}, "spec": spec})).await.expect_code(201).json();
+        assert_eq!(created["spec"]["storageClassName"], expect, "{name}");
+        // A bound claim may grow if its class allows it.
+        let bound = json!({"status": {"phase": "Bound"}}).to_string();
+        send(&api, &format!("PATCH {claims}/{name}/status"), MERGE, bound).await.expect_code(200);
+        let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}).to_string();
+        let answer = send(&api, &format!("PATCH {claims}/{name}"), MERGE, larger).await;
+        match refused {
+            None => drop(answer.expect_code(200)),
+            Some(why) => {
+                let message = answer.expect_code(403).json()["message"].clone();
+                assert_eq!(message, format!("persistentvolumeclaims {name:?} is forbidden: {why}"));
+            }
+        }
+    }
 }

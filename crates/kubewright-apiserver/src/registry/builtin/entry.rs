@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     api_metadata, columns,
     component::Components,
+    default_class::Classes,
     flow_control::PriorityLevels,
     lifecycle,
     limit_ranges::LimitRanges,
@@ -52,6 +53,10 @@ pub(crate) struct Indexes {
     pub(crate) service_ranges: Arc<ServiceRanges>,
     /// Limit ranges.
     pub(crate) limits: Arc<LimitRanges>,
+    /// Storage classes.
+    pub(crate) storage_classes: Arc<Classes>,
+    /// Ingress classes.
+    pub(crate) ingress_classes: Arc<Classes>,
     /// The topology labels of nodes.
     pub(crate) topology: Arc<NodeTopology>,
     /// Service accounts.

@@ -64,7 +64,7 @@ pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
         workload_groups(),
         networking_groups(indexes),
         policy_groups(indexes),
-        storage_group(),
+        storage_group(indexes),
         machinery_groups(indexes),
         reviews(),
     ];
@@ -106,7 +106,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .select_by("spec.unschedulable", |node| flag(node, "/spec/unschedulable").to_string()),
         Entry::of::<core::PersistentVolumeClaim>()
             .short(&["pvc"])
-            .strategy(ClaimStrategy { limits: indexes.limits.clone() })
+            .strategy(ClaimStrategy { limits: indexes.limits.clone(), classes: indexes.storage_classes.clone() })
             .columns(other::claim_columns()),
         Entry::of::<core::PersistentVolume>().short(&["pv"]).strategy(VolumeStrategy).columns(other::volume_columns()),
         Entry::of::<core::Pod>()
@@ -204,9 +204,12 @@ fn workload_groups() -> Vec<Entry> {
 fn networking_groups(indexes: &Indexes) -> Vec<Entry> {
     vec![
         Entry::of::<networking::IngressClass>()
-            .strategy(IngressClassStrategy)
+            .strategy(IngressClassStrategy { classes: indexes.ingress_classes.clone() })
             .columns(networking_kinds::ingress_class_columns()),
-        Entry::of::<networking::Ingress>().short(&["ing"]).strategy(IngressStrategy).columns(other::ingress_columns()),
+        Entry::of::<networking::Ingress>()
+            .short(&["ing"])
+            .strategy(IngressStrategy { classes: indexes.ingress_classes.clone() })
+            .columns(other::ingress_columns()),
         Entry::of::<networking::IPAddress>()
             .short(&["ip"])
             .strategy(IpAddressStrategy)
@@ -243,14 +246,14 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
     ]
 }
 
-fn storage_group() -> Vec<Entry> {
+fn storage_group(indexes: &Indexes) -> Vec<Entry> {
     vec![
         Entry::of::<storage_api::CSIDriver>().strategy(CsiDriverStrategy).columns(storage::csi_driver_columns()),
         Entry::of::<storage_api::CSINode>().strategy(CsiNodeStrategy).columns(storage::csi_node_columns()),
         Entry::of::<storage_api::CSIStorageCapacity>().strategy(CsiStorageCapacityStrategy),
         Entry::of::<storage_api::StorageClass>()
             .short(&["sc"])
-            .strategy(StorageClassStrategy)
+            .strategy(StorageClassStrategy { classes: indexes.storage_classes.clone() })
             .columns(storage::storage_class_columns()),
         Entry::of::<storage_api::VolumeAttachment>()
             .strategy(VolumeAttachmentStrategy)

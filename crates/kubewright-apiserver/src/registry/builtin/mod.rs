@@ -14,6 +14,7 @@ mod columns;
 mod component;
 mod config;
 mod crd;
+mod default_class;
 mod disruption;
 mod dynamic;
 mod entry;

@@ -1,5 +1,7 @@
 //! Ingress classes.
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
 
@@ -9,6 +11,7 @@ use crate::{
         Column, Strategy,
         builtin::{
             columns::{NONE, age, marked_name, name as name_column, string},
+            default_class::{Classes, OF_INGRESSES},
             validation::{
                 Errors, IMMUTABLE, Path, field, optional_string, string as text_field, validate_domain_prefixed_path,
                 validate_required_name, validate_text,
@@ -22,9 +25,16 @@ const MAX_CONTROLLER: usize = 250;
 
 /// The strategy of ingress classes.
 #[derive(Debug)]
-pub(in crate::registry::builtin) struct IngressClassStrategy;
+pub(in crate::registry::builtin) struct IngressClassStrategy {
+    /// The classes of ingresses, which this strategy keeps up to date.
+    pub(in crate::registry::builtin) classes: Arc<Classes>,
+}
 
 impl Strategy for IngressClassStrategy {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.classes.replace(OF_INGRESSES, before, after);
+    }
+
     fn default(&self, object: &mut Value) {
         within(object, "spec", |spec| present(spec, "parameters", |parameters| fill(parameters, "scope", "Cluster")));
     }
@@ -71,7 +81,7 @@ fn validate_parameters(parameters: &Value, path: &Path<'_>, errors: &mut Errors)
 
 pub(in crate::registry::builtin) fn ingress_class_columns() -> Vec<Column> {
     vec![
-        name_column(|object, _| marked_name(object, &["ingressclass.kubernetes.io/is-default-class"])),
+        name_column(|object, _| marked_name(object, OF_INGRESSES)),
         string("Controller", |object, _| text(object, "/spec/controller").into()),
         string("Parameters", |object, _| {
             let Some(parameters) = field(&object["spec"], "parameters") else { return NONE.into() };
@@ -95,8 +105,9 @@ mod tests {
     fn parameters_have_a_namespace_if_their_scope_is_one() {
         let check = |parameters: Value, expect: &[&str]| {
             let mut class = json!({"spec": {"controller": "example.com/c", "parameters": parameters}});
-            IngressClassStrategy.default(&mut class);
-            let found: Vec<_> = IngressClassStrategy.validate(None, &class).iter().map(ToString::to_string).collect();
+            let strategy = IngressClassStrategy { classes: Arc::default() };
+            strategy.default(&mut class);
+            let found: Vec<_> = strategy.validate(None, &class).iter().map(ToString::to_string).collect();
             assert_eq!(found, expect);
         };
         check(json!({"kind": "K", "name": "n"}), &[]);

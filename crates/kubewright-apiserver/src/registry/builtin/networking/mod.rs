@@ -6,6 +6,8 @@ mod endpoints;
 mod ingress;
 mod network_policy;
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
@@ -19,17 +21,32 @@ use self::{
     ingress::{ingress_warnings, validate_ingress, validate_ingress_status},
     network_policy::{network_policy_warnings, validate_network_policy},
 };
-use super::validation::Errors;
+use super::{default_class::Classes, validation::Errors};
 use crate::{
-    fields::{each, fill, fill_zero, list, set, within},
+    fields::{each, fill, fill_zero, has, list, set, within},
     registry::Strategy,
 };
 
 /// The strategy of ingresses.
 #[derive(Debug)]
-pub(super) struct IngressStrategy;
+pub(super) struct IngressStrategy {
+    pub(super) classes: Arc<Classes>,
+}
 
 impl Strategy for IngressStrategy {
+    /// Sets the default class, unless the ingress has one.
+    fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
+        let has_class = has(object, "/spec/ingressClassName")
+            || object["metadata"]["annotations"].get("kubernetes.io/ingress.class").is_some();
+        if old.is_none()
+            && !has_class
+            && let Some(class) = self.classes.default_class()
+        {
+            within(object, "spec", |spec| set(spec, "ingressClassName", class));
+        }
+        Ok(())
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate_ingress(old, new, errors))
     }

@@ -196,7 +196,7 @@ pub(in crate::registry::builtin) fn claim_warnings(spec: &Value, path: &Path<'_>
 }
 
 /// The annotation that preceded `storageClassName`.
-const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+pub(super) const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Checks an updated claim. Its spec can't change, except for the name of the volume, once, and the size and attributes
 /// of a bound claim.

@@ -1,5 +1,7 @@
 //! Storage classes and volume attributes classes.
 
+use std::sync::Arc;
+
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
 
@@ -10,6 +12,7 @@ use crate::{
         Column, Strategy,
         builtin::{
             columns::{age, marked_name, name as name_column, string},
+            default_class::{Classes, OF_STORAGE},
             pod::deprecated_label,
             validation::{
                 Errors, IMMUTABLE, Path, entries, field, items, optional_string, string as text_field, strings,
@@ -23,15 +26,18 @@ use crate::{
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETERS_SIZE: usize = 256 << 10;
 
-/// The annotations of the default storage class.
-const DEFAULT: &[&str] =
-    &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-
 /// The strategy of storage classes.
 #[derive(Debug)]
-pub(in crate::registry::builtin) struct StorageClassStrategy;
+pub(in crate::registry::builtin) struct StorageClassStrategy {
+    /// The classes of claims, which this strategy keeps up to date.
+    pub(in crate::registry::builtin) classes: Arc<Classes>,
+}
 
 impl Strategy for StorageClassStrategy {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.classes.replace(OF_STORAGE, before, after);
+    }
+
     fn default(&self, object: &mut Value) {
         fill(object, "reclaimPolicy", "Delete");
         fill(object, "volumeBindingMode", "Immediate");
@@ -161,7 +167,7 @@ fn validate_parameters(object: &Value, may_be_empty: bool, errors: &mut Errors) 
 
 pub(in crate::registry::builtin) fn storage_class_columns() -> Vec<Column> {
     vec![
-        name_column(|object, _| marked_name(object, DEFAULT)),
+        name_column(|object, _| marked_name(object, OF_STORAGE)),
         string("Provisioner", |object, _| text(object, "/provisioner").into()),
         string("ReclaimPolicy", |object, _| text(object, "/reclaimPolicy").into()),
         string("VolumeBindingMode", |object, _| text(object, "/volumeBindingMode").into()),

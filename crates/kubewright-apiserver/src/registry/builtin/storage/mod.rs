@@ -20,8 +20,9 @@ pub(super) use self::{
     driver::{CsiDriverStrategy, CsiNodeStrategy, CsiStorageCapacityStrategy, csi_driver_columns, csi_node_columns},
 };
 use super::{
+    default_class::Classes,
     limit_ranges::LimitRanges,
-    validation::{Errors, Path, strings},
+    validation::{Errors, Path, Quantity, strings},
 };
 use crate::{
     auth::Requester,
@@ -107,6 +108,33 @@ pub(super) fn default_source(volume: &mut Value) {
 #[derive(Debug)]
 pub(super) struct ClaimStrategy {
     pub(super) limits: Arc<LimitRanges>,
+    pub(super) classes: Arc<Classes>,
+}
+
+impl ClaimStrategy {
+    /// Returns why a claim can't request more than before, if it does.
+    fn forbids_growth(&self, old: &Value, new: &Value) -> Option<&'static str> {
+        let [before, after] =
+            [old, new].map(|claim| Quantity::read(&claim["spec"]["resources"]["requests"]["storage"]));
+        if after <= before {
+            return None;
+        }
+        if text(old, "/status/phase") != "Bound" {
+            return Some("Only bound persistent volume claims can be expanded");
+        }
+        let [old, new] = [old, new].map(class_of);
+        let expands = !new.is_empty() && old == new && self.classes.expands(new);
+        (!expands).then_some(
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support \
+             resize",
+        )
+    }
+}
+
+/// Returns the storage class of a claim, or an empty text.
+fn class_of(claim: &Value) -> &str {
+    let annotation = claim["metadata"]["annotations"].get(claim::CLASS).and_then(Value::as_str);
+    annotation.unwrap_or_else(|| text(claim, "/spec/storageClassName"))
 }
 
 impl Strategy for ClaimStrategy {
@@ -116,6 +144,14 @@ impl Strategy for ClaimStrategy {
 
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         protect(old, object, "kubernetes.io/pvc-protection");
+        let has_class =
+            has(object, "/spec/storageClassName") || object["metadata"]["annotations"].get(claim::CLASS).is_some();
+        if old.is_none()
+            && !has_class
+            && let Some(class) = self.classes.default_class()
+        {
+            within(object, "spec", |spec| set(spec, "storageClassName", class));
+        }
         Ok(())
     }
 
@@ -139,7 +175,8 @@ impl Strategy for ClaimStrategy {
 
     fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         let is_deleting = old.is_some_and(|old| has(old, "/metadata/deletionTimestamp"));
-        match self.limits.forbids_claim(new).filter(|_| !is_deleting) {
+        let growth = || old.and_then(|old| self.forbids_growth(old, new)).map(String::from);
+        match self.limits.forbids_claim(new).filter(|_| !is_deleting).or_else(growth) {
             Some(why) => Err(Status::forbidden("", "persistentvolumeclaims", text(new, "/metadata/name"), &why)),
             None => Ok(()),
         }
