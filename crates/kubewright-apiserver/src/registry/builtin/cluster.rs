@@ -155,11 +155,10 @@ impl Strategy for NodeStrategy {
     /// Taints a new node, which isn't known to be ready, as Kubernetes' admission plugin TaintNodesByCondition does.
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let is_not_ready = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
-        if old.is_none() && !list(object, "/spec/taints").iter().any(is_not_ready) {
-            within(object, "spec", |spec| match &mut spec["taints"] {
-                Value::Array(taints) => taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"})),
-                none => *none = json!([{"key": NOT_READY, "effect": "NoSchedule"}]),
-            });
+        let mut taints = list(object, "/spec/taints").to_vec();
+        if old.is_none() && !taints.iter().any(is_not_ready) {
+            taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+            within(object, "spec", |spec| set(spec, "taints", taints));
         }
         Ok(())
     }

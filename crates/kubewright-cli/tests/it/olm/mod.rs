@@ -42,7 +42,11 @@ spec:
           selector: {{matchLabels: {{app: cow}}}}
           template:
             metadata: {{labels: {{app: cow}}}}
-            spec: {{containers: [{{name: manager, image: 'busybox:{version}', command: [sleep, '1000']}}]}}
+            spec:
+              securityContext: {{runAsNonRoot: true, seccompProfile: {{type: RuntimeDefault}}}}
+              containers:
+              - {{name: manager, image: 'busybox:{version}', command: [sleep, '1000'],
+                  securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}}}
 "
     );
     let definition = "\

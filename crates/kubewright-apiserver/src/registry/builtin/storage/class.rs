@@ -219,16 +219,19 @@ mod tests {
 
     use super::*;
 
+    fn strategy() -> StorageClassStrategy {
+        StorageClassStrategy { classes: Arc::default() }
+    }
+
     #[test]
     fn classes_are_immutable_but_for_their_topologies() {
         let mut class = json!({"provisioner": "Example.com/disk"});
-        StorageClassStrategy.default(&mut class);
-        assert_eq!(StorageClassStrategy.validate(None, &class), []);
+        strategy().default(&mut class);
+        assert_eq!(strategy().validate(None, &class), []);
         let mut changed = class.clone();
         changed["reclaimPolicy"] = "Retain".into();
         changed["allowVolumeExpansion"] = true.into();
-        let found: Vec<_> =
-            StorageClassStrategy.validate(Some(&class), &changed).iter().map(ToString::to_string).collect();
+        let found: Vec<_> = strategy().validate(Some(&class), &changed).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["reclaimPolicy: Invalid value: \"Retain\": field is immutable"]);
     }
 
@@ -239,7 +242,7 @@ mod tests {
             "provisioner": "p", "volumeBindingMode": "Immediate",
             "allowedTopologies": [term(["a", "b"]), term(["b", "a"]), term(["a", "a"])],
         });
-        let found: Vec<_> = StorageClassStrategy.validate(None, &class).iter().map(ToString::to_string).collect();
+        let found: Vec<_> = strategy().validate(None, &class).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [

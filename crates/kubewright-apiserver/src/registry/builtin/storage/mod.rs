@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn claims() -> ClaimStrategy {
-        ClaimStrategy { limits: Arc::default() }
+        ClaimStrategy { limits: Arc::default(), classes: Arc::default() }
     }
 
     #[test]
