@@ -7,7 +7,7 @@ use super::{call::Call, part::Part};
 use crate::{
     admission::NAMESPACES,
     meta,
-    registry::builtin::pod_security::{self, Policy},
+    registry::builtin::pod_security::{self, Policy, Subject},
     storage::Key,
 };
 
@@ -24,46 +24,39 @@ impl Call {
         new: &Value,
     ) -> Result<Vec<String>, Status> {
         let resource = &*self.resource;
-        if &*resource.storage == NAMESPACES {
-            return if part == Part::Main { self.check_namespace_policy(old, new) } else { Ok(Vec::new()) };
-        }
-        let Some(pointer) = pod_security::pod_pointer(&resource.group, &resource.plural) else { return Ok(Vec::new()) };
-        let is_checked = match (part, old) {
-            (Part::Main, _) if !pointer.is_empty() => true,
-            (Part::Main, None) => true,
-            (Part::Main | Part::Other(_), Some(old)) if pointer.is_empty() => {
-                pod_security::is_significant_update(old, new)
-            }
-            _ => false,
+        let Some(subject) = Subject::of(&resource.group, &resource.plural) else { return Ok(Vec::new()) };
+        let is_checked = match (subject, part, old) {
+            (Subject::Pod, Part::Main | Part::Other(_), Some(old)) => pod_security::is_significant_update(old, new),
+            (_, part, _) => part == Part::Main,
         };
-        let namespace = self.state.store.get(NAMESPACES, &Key::new("", &self.namespace)).filter(|_| is_checked);
-        let Some(namespace) = namespace else { return Ok(Vec::new()) };
-        let (policy, _) = Policy::read(&namespace.value());
-        if policy.is_privileged() {
+        if !is_checked {
             return Ok(Vec::new());
         }
-        if !pointer.is_empty() {
-            let template = new.pointer(pointer);
-            return Ok(template
-                .and_then(|template| pod_security::evaluate_template(&policy, template))
-                .into_iter()
-                .collect());
+        if subject == Subject::Namespace {
+            return self.check_namespace_policy(old, new);
         }
-        match pod_security::evaluate_pod(&policy, new) {
-            Ok(warning) => Ok(warning.into_iter().collect()),
-            Err(why) => Err(Status::forbidden("", "pods", meta::text(new, "name"), &why)),
-        }
+        let namespace = self.state.store.get(NAMESPACES, &Key::new("", &self.namespace));
+        let policy = namespace.map(|namespace| Policy::read(&namespace.value()).0);
+        let Some(policy) = policy.filter(|policy| !policy.is_privileged()) else { return Ok(Vec::new()) };
+        let warning = match subject {
+            Subject::Template(pointer) => {
+                new.pointer(pointer).and_then(|template| pod_security::evaluate_template(&policy, template))
+            }
+            _ => pod_security::evaluate_pod(&policy, new)
+                .map_err(|why| Status::forbidden(&resource.group, &resource.plural, meta::text(new, "name"), &why))?,
+        };
+        Ok(warning.into_iter().collect())
     }
 
     fn check_namespace_policy(&self, old: Option<&Value>, new: &Value) -> Result<Vec<String>, Status> {
         let name = meta::text(new, "name");
         let errors = pod_security::label_errors(old, new);
         if !errors.is_empty() {
-            return Err(Status::invalid("", "Namespace", name, errors));
+            return Err(Status::invalid(&self.resource.group, &self.resource.kind, name, errors));
         }
         let Some(level) = old.and_then(|old| pod_security::newly_enforced(old, new)) else { return Ok(Vec::new()) };
-        let pods: Vec<_> =
-            self.state.store.of_namespace("/pods", name).into_iter().map(|(_, stored)| stored.value()).collect();
+        let pods = self.state.store.of_namespace(pod_security::PODS, name);
+        let pods: Vec<_> = pods.into_iter().map(|(_, stored)| stored.value()).collect();
         Ok(pod_security::evaluate_existing(name, level, &pods))
     }
 }

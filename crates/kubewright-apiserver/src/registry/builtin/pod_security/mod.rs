@@ -20,17 +20,34 @@ use crate::fields::{list, text};
 /// The greatest number of pods that are checked when the level of their namespace changes.
 const MAX_PODS: usize = 3000;
 
-/// Returns where objects of a resource have a pod: `""` for pods, a pointer to the template for others.
-pub(crate) fn pod_pointer(group: &str, plural: &str) -> Option<&'static str> {
-    Some(match (group, plural) {
-        ("", "pods") => "",
-        ("", "podtemplates") => "/template",
-        ("", "replicationcontrollers")
-        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
-        | ("batch", "jobs") => "/spec/template",
-        ("batch", "cronjobs") => "/spec/jobTemplate/spec/template",
-        _ => return None,
-    })
+/// The resource of the pods that are checked when the level of their namespace changes.
+pub(crate) const PODS: &str = "/pods";
+
+/// What is checked in the objects of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The labels of a namespace, and its pods.
+    Namespace,
+    /// A pod.
+    Pod,
+    /// The template of pods at this pointer.
+    Template(&'static str),
+}
+
+impl Subject {
+    /// Returns what is checked in the objects of a resource, or `None` if nothing is.
+    pub(crate) fn of(group: &str, plural: &str) -> Option<Self> {
+        Some(match (group, plural) {
+            ("", "namespaces") => Self::Namespace,
+            ("", "pods") => Self::Pod,
+            ("", "podtemplates") => Self::Template("/template"),
+            ("", "replicationcontrollers")
+            | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+            | ("batch", "jobs") => Self::Template("/spec/template"),
+            ("batch", "cronjobs") => Self::Template("/spec/jobTemplate/spec/template"),
+            _ => return None,
+        })
+    }
 }
 
 /// Returns why a pod is forbidden under the policy of its namespace, or else the warning about it.
