@@ -70,7 +70,7 @@ pub(crate) async fn register(
     let now = clock.now();
     let nodes = ObjectPath::core("nodes", None, "");
     let path = ObjectPath { name: NODE_NAME.into(), ..nodes.clone() };
-    let status = json!({"status": status(capacity, version, address, now)});
+    let status = status(capacity, version, address, now);
     let node = match client.create(&nodes, "", &node(&status)).await {
         Ok(node) => {
             // The server taints new nodes, and there may be no controller that removes the taint of a ready one.
@@ -78,7 +78,7 @@ pub(crate) async fn register(
             Some(node)
         }
         Err(error) if is_conflict(&error) => {
-            client.merge(&path, "/status", &status).await?;
+            client.merge(&path, "/status", &json!({"status": status})).await?;
             client.get(&path).await?
         }
         Err(error) => return Err(error),
@@ -140,7 +140,7 @@ fn node(status: &Value) -> Value {
             },
         },
         "spec": {},
-        "status": status["status"],
+        "status": status,
     })
 }
 

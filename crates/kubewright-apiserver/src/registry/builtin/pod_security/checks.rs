@@ -1,4 +1,4 @@
-//! What the checks look for in a pod, and how they say it: in the words of Kubernetes.
+//! The checks of pods, with the messages of Kubernetes.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ const SAFE_SYSCTLS: [&str; 12] = [
 ];
 
 /// The types of volumes that the restricted level allows.
-const FREE_VOLUMES: [&str; 9] = [
+const ALLOWED_VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
     "downwardAPI",
@@ -392,11 +392,11 @@ pub(super) fn volume_types(pod: &Pod<'_>) -> Option<Violation> {
     let mut types = BTreeSet::new();
     let is = |volume: &Value, of: &str| volume.get(of).is_some_and(|source| !source.is_null());
     let volumes = list(pod.0, "/spec/volumes").iter().filter(|volume| {
-        let is_free = FREE_VOLUMES.iter().any(|of| is(volume, of));
-        if !is_free {
+        let is_allowed = ALLOWED_VOLUMES.iter().any(|of| is(volume, of));
+        if !is_allowed {
             types.insert(RESTRICTED_VOLUMES.into_iter().find(|of| is(volume, of)).unwrap_or("unknown"));
         }
-        !is_free
+        !is_allowed
     });
     let volumes: Vec<_> = volumes.map(name).collect();
     if volumes.is_empty() {

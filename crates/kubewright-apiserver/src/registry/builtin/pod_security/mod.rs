@@ -87,8 +87,8 @@ pub(crate) fn is_significant_update(old: &Value, new: &Value) -> bool {
 
 /// Returns the errors about the labels of a namespace, unless `old` has the same ones.
 pub(crate) fn label_errors(old: Option<&Value>, new: &Value) -> Vec<Cause> {
-    let errors = Policy::of(new).err().unwrap_or_default();
-    let are_old = old.is_some_and(|old| Policy::of(old).err().unwrap_or_default() == errors);
+    let (_, errors) = Policy::read(new);
+    let are_old = old.is_some_and(|old| Policy::read(old).1 == errors);
     if are_old { Vec::new() } else { errors }
 }
 

@@ -90,15 +90,6 @@ impl Policy {
         self.enforce.is_privileged() && self.warn.is_privileged()
     }
 
-    /// Returns the policy of a namespace.
-    ///
-    /// # Errors
-    /// Returns a cause for each malformed label.
-    pub(super) fn of(namespace: &Value) -> Result<Self, Vec<Cause>> {
-        let (policy, errors) = Self::read(namespace);
-        if errors.is_empty() { Ok(policy) } else { Err(errors) }
-    }
-
     /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the strictest one, and
     /// causes no warnings; a malformed version is the latest.
     pub(crate) fn read(namespace: &Value) -> (Self, Vec<Cause>) {
