@@ -311,10 +311,13 @@ async fn wait_for(path: &std::path::Path) {
 #[tokio::test]
 async fn a_deleted_pod_is_removed_after_its_end_is_reported() {
     let cluster = running().await;
+    let folder = tempfile::tempdir().expect("a folder");
     for (name, code, phase) in [("quick", 0, "Succeeded"), ("failing", 3, "Failed")] {
-        let command = format!("trap 'exit {code}' TERM; while true; do sleep 0.1; done");
+        let trapped = folder.path().join(name);
+        let command = format!("trap 'exit {code}' TERM; : > {}; while true; do sleep 0.1; done", trapped.display());
         create(&cluster, &pod(name, &command, json!({}))).await;
         let running = until(&cluster, name, is_running).await;
+        wait_for(&trapped).await;
         let watched = WatchParams::default().fields(&format!("metadata.name={name}"));
         let changes = pods(&cluster).watch(&watched, &running.resource_version().expect("a version")).await;
         let mut changes = pin!(changes.expect("a watch"));
