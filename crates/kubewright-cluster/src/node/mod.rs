@@ -8,6 +8,7 @@
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
 //! * [`network`], [`namespace`] and [`egress`]: the network namespaces of pods
+//! * [`identity`]: the users and groups of containers and volumes
 //! * [`privileges`]: what containers may do
 //! * [`process`] and [`process_streams`]: process groups, and their streams
 //! * [`exec`]: connections to running containers
@@ -29,6 +30,7 @@ mod environment;
 pub(crate) mod exec;
 mod host_path;
 pub(crate) mod hosts;
+mod identity;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;

@@ -212,8 +212,15 @@ impl PodNetworks {
         argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules()]);
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
-        let line =
-            CommandLine { argv, privileges: Vec::new(), environment, directory: "/".into(), view: None, network: None };
+        let line = CommandLine {
+            argv,
+            privileges: Vec::new(),
+            user: None,
+            environment,
+            directory: "/".into(),
+            view: None,
+            network: None,
+        };
         let (process, mut streams) =
             self.processes.spawn_with_streams(&line, true, false).map_err(|error| error.to_string())?;
         let mut report = String::new();

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use k8s_openapi::api::core::v1::Container;
 use tokio::process::Command;
 
-use super::view::find_program;
+use super::{identity::Identity, view::find_program};
 
 /// The capabilities of a container that isn't privileged and asks for no others, as container runtimes define them.
 const DEFAULT: [&str; 14] = [
@@ -28,8 +28,8 @@ const DEFAULT: [&str; 14] = [
     "sys_chroot",
 ];
 
-/// The capability to read all directories, which each container has: the program that stands for its image may be in the home directory of a
-/// user, which others can't read.
+/// The capability to read all directories, which each container has, whatever its user: the program that stands for its image may be in the home
+/// directory of a user, which others can't read.
 const SEARCH: &str = "dac_read_search";
 
 /// Finds a `setpriv` that can restrict capabilities, by running it once. Returns `None` if this process isn't root, or if the program is
@@ -40,7 +40,7 @@ pub(crate) async fn find() -> Option<PathBuf> {
     }
     let program = find_program("setpriv")?;
     // BusyBox has a program of this name, which can't do it.
-    let words = prefix(Some(&program), &Container::default());
+    let words = prefix(Some(&program), &Container::default(), None);
     let trial = Command::new(&words[0]).args(&words[1..]).arg(&program).arg("--version").output().await;
     let failure = match trial {
         Ok(output) if output.status.success() => return Some(program),
@@ -52,10 +52,24 @@ pub(crate) async fn find() -> Option<PathBuf> {
 }
 
 /// Returns the command that starts a container's program with restricted privileges: the words before that program and its arguments. Empty if the
-/// container has all privileges of the node.
-pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container) -> Vec<String> {
+/// container has all privileges of the node. `identity` is the container's user, if it isn't that of the node.
+pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container, identity: Option<&Identity>) -> Vec<String> {
     let security = container.security_context.clone().unwrap_or_default();
-    let Some(setpriv) = setpriv.filter(|_| security.privileged != Some(true)) else { return Vec::new() };
+    let is_privileged = security.privileged == Some(true);
+    let Some(setpriv) = setpriv.filter(|_| !is_privileged || identity.is_some()) else { return Vec::new() };
+    let mut words = vec![setpriv.to_string_lossy().into_owned()];
+    if let Some(Identity { user, group, groups }) = identity {
+        let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
+        words.extend([format!("--reuid={user}"), format!("--regid={group}"), format!("--groups={}", groups.join(","))]);
+        if *user != 0 {
+            // A user other than root keeps no others.
+            words.extend(["inh", "ambient"].map(|set| format!("--{set}-caps=-all,+{SEARCH}")));
+        }
+    }
+    if is_privileged {
+        words.push("--".into());
+        return words;
+    }
     let given = security.capabilities.unwrap_or_default();
     let [add, drop] = [given.add, given.drop].map(Option::unwrap_or_default);
     let names = |list: &[String]| -> BTreeSet<String> { list.iter().map(|name| plain(name)).collect() };
@@ -73,7 +87,7 @@ pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container) -> Vec<St
     } else {
         drop.iter().filter(|name| *name != "all" && *name != SEARCH).for_each(|name| change('-', name));
     }
-    let mut words = vec![setpriv.to_string_lossy().into_owned(), format!("--bounding-set={set}")];
+    words.push(format!("--bounding-set={set}"));
     if security.allow_privilege_escalation == Some(false) {
         words.push("--no-new-privs".into());
     }
@@ -98,7 +112,7 @@ mod tests {
         let setpriv = PathBuf::from("setpriv");
         let words = |security: Value| {
             let container = serde_json::from_value(json!({"name": "main", "securityContext": security})).unwrap();
-            prefix(Some(&setpriv), &container).join(" ")
+            prefix(Some(&setpriv), &container, None).join(" ")
         };
         let all = DEFAULT.map(|name| format!(",+{name}")).concat();
         assert_eq!(words(json!({})), format!("setpriv --bounding-set=-all{all},+dac_read_search --"));

@@ -26,6 +26,8 @@ pub(crate) struct CommandLine {
     pub(crate) argv: Vec<String>,
     /// The command that starts the program with restricted privileges; empty if it has those of the node.
     pub(crate) privileges: Vec<String>,
+    /// The user that owns its streams, if it isn't the node's.
+    pub(crate) user: Option<u32>,
     /// The complete environment.
     pub(crate) environment: Vec<(String, String)>,
     /// The working directory.
@@ -187,13 +189,13 @@ impl Processes {
         let process = self.start(line, |mark| {
             command.env(MARK, mark);
             if tty {
-                let (terminal, child) = Streams::in_terminal(command, stdin)?;
+                let (terminal, child) = Streams::in_terminal(command, stdin, line.user)?;
                 streams = Some(terminal);
                 return Ok(Child::InTerminal(child));
             }
-            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
-            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
-            streams = Some(Streams::of_pipes(&mut child)?);
+            command.process_group(0);
+            let (pipes, child) = Streams::of_pipes(command, stdin, line.user)?;
+            streams = Some(pipes);
             Ok(Child::Piped(child))
         })?;
         match streams {
@@ -422,6 +424,7 @@ mod tests {
         CommandLine {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             privileges: Vec::new(),
+            user: None,
             environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
             directory: env::temp_dir(),
             view: None,

@@ -2,14 +2,15 @@
 
 use std::{
     fmt, io,
+    os::fd::{AsFd, OwnedFd},
     pin::Pin,
-    process,
+    process::{self, Stdio},
     task::{Context, Poll},
 };
 
 use kubewright_apiserver::streaming::TerminalSize;
 use pty_process::{OwnedReadPty, OwnedWritePty, Size};
-use rustix::io::Errno;
+use rustix::{fs::fchown, io::Errno, process::Uid};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     process::{ChildStderr, ChildStdin, ChildStdout},
@@ -38,25 +39,45 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Takes the pipes of a child.
-    pub(super) fn of_pipes(child: &mut process::Child) -> io::Result<Self> {
-        let stdin = child.stdin.take().map(ChildStdin::from_std).transpose()?;
-        let missing = || io::Error::other("its output is not connected");
-        let stdout = ChildStdout::from_std(child.stdout.take().ok_or_else(missing)?)?;
-        let stderr = ChildStderr::from_std(child.stderr.take().ok_or_else(missing)?)?;
-        Ok(Self { stdin: stdin.map(Stdin::Pipe), stdout: Box::new(stdout), stderr: Some(Box::new(stderr)) })
+    /// Starts a command with pipes, which belong to `user`, so that the command can open them by their paths, such as
+    /// `/dev/stdout`. Without `stdin`, its standard input is empty.
+    pub(super) fn of_pipes(
+        mut command: process::Command,
+        stdin: bool,
+        user: Option<u32>,
+    ) -> io::Result<(Self, process::Child)> {
+        let [(input_end, input), (output, output_end), (errors, errors_end)] = [io::pipe()?, io::pipe()?, io::pipe()?]
+            .map(|(reader, writer)| (OwnedFd::from(reader), OwnedFd::from(writer)));
+        for end in [&input_end, &output_end, &errors_end] {
+            give(end, user)?;
+        }
+        command.stdin(if stdin { Stdio::from(input_end) } else { Stdio::null() });
+        let child = command.stdout(output_end).stderr(errors_end).spawn()?;
+        let stdin = stdin.then(|| ChildStdin::from_std(input.into())).transpose()?;
+        let (stdout, stderr) = (ChildStdout::from_std(output.into())?, ChildStderr::from_std(errors.into())?);
+        Ok((Self { stdin: stdin.map(Stdin::Pipe), stdout: Box::new(stdout), stderr: Some(Box::new(stderr)) }, child))
     }
 
-    /// Starts a command in a new terminal, as the leader of a session. Without `stdin`, the terminal's input is only used
+    /// Starts a command in a new terminal, which belongs to `user`, as the leader of a session. Without `stdin`, the terminal's input is only used
     /// for its size.
-    pub(super) fn in_terminal(command: process::Command, stdin: bool) -> io::Result<(Self, tokio::process::Child)> {
+    pub(super) fn in_terminal(
+        command: process::Command,
+        stdin: bool,
+        user: Option<u32>,
+    ) -> io::Result<(Self, tokio::process::Child)> {
         let (terminal, other_side) = pty_process::open().map_err(io::Error::other)?;
+        give(&other_side, user)?;
         let command = pty_process::Command::from(tokio::process::Command::from(command));
         let child = command.spawn(other_side).map_err(io::Error::other)?;
         let (output, input) = terminal.into_split();
         let stdin = Some(Stdin::Terminal { input, open: stdin });
         Ok((Self { stdin, stdout: Box::new(TerminalOutput(output)), stderr: None }, child))
     }
+}
+
+/// Lets a user own a stream.
+fn give(stream: &impl AsFd, user: Option<u32>) -> io::Result<()> {
+    Ok(user.map_or(Ok(()), |user| fchown(stream, Some(Uid::from_raw(user)), None))?)
 }
 
 /// The standard input of a process.

@@ -293,7 +293,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                 Effect::Start(index) => {
                     let uid = machine.pod.metadata.uid.clone().unwrap_or_default();
                     let id = format!("{uid}-{index}-{}", machine.containers[index].restarts);
-                    machine.started(index, id, now);
+                    machine.started(index, id, None, now);
                     match machine.containers[index].role {
                         Role::Init => (index, 0),
                         Role::Sidecar | Role::Main | Role::Ephemeral => {

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::Permissions,
     io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt, symlink},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink},
     path::{Component, Path, PathBuf},
 };
 
@@ -19,10 +19,11 @@ use serde_json::Value;
 use super::{
     environment::{Reference, downward},
     host_path,
+    identity::VolumeOwner,
     object::Capacity,
     resource,
     tokens::TokenRequest,
-    volume_files,
+    volume_files::{self, VolumeFile},
 };
 
 /// The environment variable with the root directory of a container's volumes.
@@ -65,6 +66,7 @@ struct Files<'a> {
     found: &'a Sources,
     node: Capacity,
     mode: i32,
+    owner: VolumeOwner,
     files: volume_files::Files,
 }
 
@@ -118,15 +120,16 @@ fn of_volume(pod: &Pod, volume: &Volume) -> BTreeSet<Reference> {
     references
 }
 
-/// Returns the content of a volume, or a message with the reason why it isn't available.
+/// Returns the content of a volume, or a message with the reason why it isn't available. Its files will belong to `owner`.
 pub(crate) fn content(
     pod: &Pod,
     container: &Container,
     volume: &Volume,
     found: &Sources,
     node: Capacity,
+    owner: VolumeOwner,
 ) -> Result<Content, String> {
-    let mut files = Files { pod, container, found, node, mode: MODE, files: BTreeMap::new() };
+    let mut files = Files { pod, container, found, node, mode: MODE, owner, files: BTreeMap::new() };
     if let Some(empty) = &volume.empty_dir {
         let is_memory = empty.medium.as_deref() == Some("Memory");
         return Ok(if is_memory { Content::Memory } else { Content::Empty });
@@ -158,7 +161,7 @@ pub(crate) fn content(
                 files.downward(source.items.as_deref().unwrap_or_default())?;
             } else if let Some(source) = &source.service_account_token {
                 let token = found.tokens.get(&TokenRequest::of(source)).ok_or("the token is missing")?;
-                files.add(&source.path, None, token.clone().into_bytes());
+                files.token(&source.path, token);
             } else {
                 return Err("this node projects ConfigMaps, Secrets, tokens and the downward API only".into());
             }
@@ -187,8 +190,21 @@ fn persistent(claim: &str, found: &BTreeMap<Reference, Value>) -> Result<Content
 
 impl Files<'_> {
     fn add(&mut self, path: &str, mode: Option<i32>, bytes: Vec<u8>) {
-        let mode = u32::try_from(mode.unwrap_or(self.mode)).unwrap_or_default() & 0o777;
-        self.files.insert(inside(path), (bytes, mode));
+        let mut mode = u32::try_from(mode.unwrap_or(self.mode)).unwrap_or_default() & 0o777;
+        if self.owner.group.is_some() {
+            mode |= 0o440;
+        }
+        let owner = VolumeOwner { user: None, ..self.owner };
+        self.files.insert(inside(path), VolumeFile { bytes, mode, owner });
+    }
+
+    /// Adds a token, which is readable by nobody else if the pod has one user or a group.
+    fn token(&mut self, path: &str, token: &str) {
+        let mode = (self.owner != VolumeOwner::default()).then_some(0o600);
+        self.add(path, mode, token.as_bytes().to_vec());
+        if let Some(file) = self.files.get_mut(&inside(path)) {
+            file.owner = self.owner;
+        }
     }
 
     /// Adds the keys of a ConfigMap or Secret: all of them, or those that are listed.
@@ -286,26 +302,83 @@ pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     (!literal).then(|| inside(&mount.mount_path))
 }
 
-/// Writes a volume of a pod, which has a directory and perhaps one in memory. Blocks until its files are written.
-pub(crate) fn make(pod_directory: &Path, memory: Option<&Path>, name: &str, content: &Content) -> io::Result<PathBuf> {
-    let folder = pod_directory.join(FOLDER);
-    let create = |path: &Path| match std::fs::create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    };
-    create(&folder)?;
-    let volume = match memory.filter(|_| *content == Content::Memory) {
+/// Where the volumes of a pod are, and the group that their directories belong to.
+#[derive(Clone, Debug)]
+pub(crate) struct VolumePlace<'a> {
+    /// The pod's directory.
+    pub(crate) pod_directory: &'a Path,
+    /// The pod's directory in memory, if the host has a place for it.
+    pub(crate) memory: Option<&'a Path>,
+    /// The group, `fsGroup`.
+    pub(crate) group: Option<u32>,
+    /// Whether the group of a directory that it owns already isn't set again, as by `fsGroupChangePolicy: OnRootMismatch`.
+    pub(crate) only_on_mismatch: bool,
+}
+
+/// Creates a directory if it is missing, and returns whether it was. Each user of the pod can write in it, as in Kubernetes.
+fn create_for_all(path: &Path) -> io::Result<bool> {
+    match std::fs::create_dir(path) {
+        Ok(()) => std::fs::set_permissions(path, Permissions::from_mode(0o777)).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Lets a group own a directory and what is in it, and read and write it. New entries will belong to the group, too.
+fn own(path: &Path, group: u32) -> io::Result<()> {
+    let found = path.symlink_metadata()?;
+    lchown(path, None, Some(group))?;
+    if found.is_symlink() {
+        return Ok(());
+    }
+    let added = if found.is_dir() { 0o2770 } else { 0o660 };
+    std::fs::set_permissions(path, Permissions::from_mode(found.mode() | added))?;
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            own(&entry?.path(), group)?;
+        }
+    }
+    Ok(())
+}
+
+impl VolumePlace<'_> {
+    /// Lets the group own a directory that the pod writes.
+    fn own(&self, path: &Path) -> io::Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        let found = path.metadata()?;
+        if self.only_on_mismatch && found.gid() == group && found.mode() & 0o2770 == 0o2770 {
+            return Ok(());
+        }
+        own(path, group)
+    }
+}
+
+/// Writes a volume of a pod. Blocks until its files are written.
+pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io::Result<PathBuf> {
+    let folder = place.pod_directory.join(FOLDER);
+    match std::fs::create_dir(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let volume = match place.memory.filter(|_| *content == Content::Memory) {
         Some(memory) => memory.join(name),
         None => folder.join(name),
     };
     match content {
         Content::Host(path) => return Ok(path.clone()),
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
-        Content::Folder(path) => return create(path).map(|()| path.clone()),
+        Content::Folder(path) => {
+            create_for_all(path)?;
+            return place.own(path).map(|()| path.clone());
+        }
         Content::Empty | Content::Memory => {
-            std::fs::create_dir_all(&volume)?;
-            // Each user of the pod can write, as in Kubernetes. Only the node's user reaches the directories above.
-            std::fs::set_permissions(&volume, Permissions::from_mode(0o777))?;
+            if let Some(parent) = volume.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            // Only the node's user reaches the directories above.
+            if create_for_all(&volume)? {
+                place.own(&volume)?;
+            }
         }
         Content::Files(files) => volume_files::replace(&volume, files)?,
     }
@@ -313,13 +386,18 @@ pub(crate) fn make(pod_directory: &Path, memory: Option<&Path>, name: &str, cont
 }
 
 /// Returns the path on the host of a volume, or of the part that a mount shows. A part of a volume with files is a copy,
-/// which doesn't follow changes: `copy` is its path. A missing directory in another volume is created.
+/// which doesn't follow changes: `copy` is its path. A missing directory in another volume is created with the permissions of the volume.
 pub(crate) fn part_of(volume: &Path, content: &Content, part: Option<&str>, copy: &Path) -> io::Result<PathBuf> {
     let Some(part) = part.map(inside).filter(|part| !part.as_os_str().is_empty()) else { return Ok(volume.to_owned()) };
     let Content::Files(files) = content else {
-        let target = volume.join(part);
-        if !target.exists() {
-            std::fs::create_dir_all(&target)?;
+        let mut target = volume.to_owned();
+        let mode = volume.metadata()?.permissions();
+        for step in &part {
+            target.push(step);
+            if !target.exists() {
+                std::fs::create_dir(&target)?;
+                std::fs::set_permissions(&target, mode.clone())?;
+            }
         }
         return Ok(target);
     };
@@ -327,10 +405,10 @@ pub(crate) fn part_of(volume: &Path, content: &Content, part: Option<&str>, copy
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => std::fs::create_dir_all(copy)?,
     }
-    if let Some((bytes, mode)) = files.get(&part) {
-        let file = copy.join(part.file_name().unwrap_or_default());
-        volume_files::write_file(&file, bytes, *mode)?;
-        return Ok(file);
+    if let Some(file) = files.get(&part) {
+        let path = copy.join(part.file_name().unwrap_or_default());
+        volume_files::write_file(&path, file)?;
+        return Ok(path);
     }
     let below = files.iter().filter_map(|(path, file)| Some((path.strip_prefix(&part).ok()?.to_owned(), file.clone())));
     volume_files::write(copy, &below.collect())?;
@@ -386,9 +464,10 @@ mod tests {
             volume,
             &Sources { objects: found, ..Sources::default() },
             Capacity::simulated(),
+            VolumeOwner::default(),
         ) {
             Ok(Content::Files(files)) => {
-                let line = |(path, (bytes, mode)): (PathBuf, (Vec<u8>, u32))| {
+                let line = |(path, VolumeFile { bytes, mode, .. }): (PathBuf, VolumeFile)| {
                     format!("{} {mode:o} {}", path.display(), String::from_utf8_lossy(&bytes))
                 };
                 Ok(files.into_iter().map(line).collect::<Vec<_>>())
@@ -439,13 +518,14 @@ mod tests {
     fn an_empty_directory_is_writable_for_each_user() {
         let pod = tempfile::tempdir().expect("a folder");
         let memory = pod.path().join("memory");
+        let place = |memory| VolumePlace { pod_directory: pod.path(), memory, group: None, only_on_mismatch: false };
         for (content, parent) in [(Content::Empty, pod.path().join(FOLDER)), (Content::Memory, memory.clone())] {
-            let volume = make(pod.path(), Some(&memory), "v", &content).expect("made");
+            let volume = make(&place(Some(&memory)), "v", &content).expect("made");
             assert_eq!(volume.parent(), Some(&*parent));
             let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o777);
         }
-        let elsewhere = make(pod.path(), None, "w", &Content::Memory).expect("made");
+        let elsewhere = make(&place(None), "w", &Content::Memory).expect("made");
         assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));
     }
 

@@ -7,12 +7,25 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs, io,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::{Component, Path, PathBuf},
 };
 
-/// Files by their relative paths: content and mode.
-pub(crate) type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
+use super::identity::VolumeOwner;
+
+/// A file of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeFile {
+    /// The content.
+    pub(crate) bytes: Vec<u8>,
+    /// The permissions.
+    pub(crate) mode: u32,
+    /// The user and group, if they aren't those of the node.
+    pub(crate) owner: VolumeOwner,
+}
+
+/// Files by their relative paths.
+pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 
 /// The link to the current files.
 const DATA: &str = "..data";
@@ -50,19 +63,23 @@ pub(crate) fn replace(volume: &Path, files: &Files) -> io::Result<()> {
 
 /// Writes files that stay as they are.
 pub(crate) fn write(folder: &Path, files: &Files) -> io::Result<()> {
-    for (path, (bytes, mode)) in files {
-        write_file(&folder.join(path), bytes, *mode)?;
+    for (path, file) in files {
+        write_file(&folder.join(path), file)?;
     }
     Ok(())
 }
 
 /// Writes a file that stays as it is, and creates its parents.
-pub(crate) fn write_file(file: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    if let Some(parent) = file.parent() {
+pub(crate) fn write_file(path: &Path, file: &VolumeFile) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    fs::write(file, bytes)?;
-    fs::set_permissions(file, fs::Permissions::from_mode(mode))
+    fs::write(path, &file.bytes)?;
+    let VolumeOwner { user, group } = file.owner;
+    if user.is_some() || group.is_some() {
+        chown(path, user, group)?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(file.mode))
 }
 
 fn first(path: &Path) -> Option<OsString> {
@@ -93,7 +110,7 @@ fn remove_link(link: &Path) -> io::Result<()> {
 
 /// Returns whether a directory contains exactly these files.
 fn is_same(folder: &Path, files: &Files) -> bool {
-    let same = |(path, (bytes, mode)): (&PathBuf, &(Vec<u8>, u32))| {
+    let same = |(path, VolumeFile { bytes, mode, .. }): (&PathBuf, &VolumeFile)| {
         let file = folder.join(path);
         let mode_of = |file: &Path| file.metadata().map(|found| found.permissions().mode() & 0o777);
         mode_of(&file).is_ok_and(|found| found == *mode) && fs::read(&file).is_ok_and(|found| found == *bytes)
@@ -115,7 +132,9 @@ mod tests {
     use super::*;
 
     fn files(all: &[(&str, &str)]) -> Files {
-        all.iter().map(|(path, text)| (PathBuf::from(path), (text.as_bytes().to_vec(), 0o644))).collect()
+        let file =
+            |text: &str| VolumeFile { bytes: text.as_bytes().to_vec(), mode: 0o644, owner: VolumeOwner::default() };
+        all.iter().map(|(path, text)| (PathBuf::from(path), file(text))).collect()
     }
 
     #[test]
@@ -144,7 +163,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         replace(folder.path(), &files(&[("a", "1")])).unwrap();
         let mut other = files(&[("a", "1")]);
-        other.get_mut(Path::new("a")).unwrap().1 = 0o400;
+        other.get_mut(Path::new("a")).unwrap().mode = 0o400;
         replace(folder.path(), &other).unwrap();
         let mode = folder.path().join("a").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o400);

@@ -327,6 +327,43 @@ async fn containers_have_the_capabilities_that_they_ask_for() {
 }
 
 #[tokio::test]
+async fn processes_and_volumes_have_the_users_and_groups_of_the_pod() {
+    let cluster = running().await;
+    config_map(&cluster, "settings").await;
+    let command = "id -u; id -g; id -G; touch data/new part/new $HOME/made && stat -Lc '%n %u %g %a' data data/new part token/token etc/COLOR && \
+                   echo written >/dev/stdout";
+    let mounts = [("data", "/kubewright/data"), ("token", "/kubewright/token"), ("etc", "/kubewright/etc")];
+    let mut mounts: Vec<_> = mounts.iter().map(|(name, path)| json!({"name": name, "mountPath": path})).collect();
+    mounts.push(json!({"name": "data", "mountPath": "/kubewright/part", "subPath": "a/b"}));
+    let mut main = container("main", &format!("cd $KUBEWRIGHT_ROOT/kubewright; {command}"), json!(mounts));
+    main["securityContext"] = json!({"runAsUser": 4000, "runAsGroup": 4001});
+    let token = json!({"serviceAccountToken": {"path": "token"}});
+    let spec = json!({
+        "securityContext": {"runAsUser": 1, "runAsNonRoot": true, "fsGroup": 4002, "supplementalGroups": [4003]},
+        "containers": [main],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "token", "projected": {"sources": [token]}},
+            {"name": "etc", "configMap": {"name": "settings", "defaultMode": 0o400}}],
+    });
+    create(&cluster, &pod("owner", "", spec.clone())).await;
+    let ended = until(&cluster, "owner", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    let text = pods(&cluster).logs("owner", &LogParams::default()).await.expect("a log");
+    if rustix::process::geteuid().is_root() {
+        let files = "data 0 4002 2777\ndata/new 4000 4002 644\npart 0 4002 2777\ntoken/token 4000 4002 640\n\
+                     etc/COLOR 0 4002 440\n";
+        assert_eq!(text, format!("4000\n4001\n4001 4002 4003\n{files}written\n"));
+        let status = &ended.status.expect("a status").container_statuses.expect("statuses")[0];
+        let user = json!({"linux": {"uid": 4000, "gid": 4001, "supplementalGroups": [4001, 4002, 4003]}});
+        assert_eq!(json!(status.user), user);
+    }
+    let mut refused = spec;
+    refused["containers"][0]["securityContext"]["runAsUser"] = json!(0);
+    create(&cluster, &pod("refused", "", refused)).await;
+    let waiting = until(&cluster, "refused", |pod| waiting_reason(pod) == "CreateContainerConfigError").await;
+    assert!(json!(waiting).to_string().contains("runAsUser breaks non-root policy"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_read_only_root_file_system_has_volumes_that_can_be_written() {
     let cluster = running().await;
     let command = "touch /data/file && ! touch made 2>/dev/null && ! touch /tmp/made 2>/dev/null";

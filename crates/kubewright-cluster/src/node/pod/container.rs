@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::probe::Probes;
-use crate::node::backoff::Backoff;
+use crate::node::{backoff::Backoff, identity::Identity};
 
 /// A point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +108,8 @@ pub(crate) struct Record {
     pub(crate) image: String,
     /// The resources of the current or next run. They have no effect on the process, except in its environment.
     pub(crate) resources: ResourceRequirements,
+    /// The user and groups of the last run.
+    pub(crate) identity: Option<Identity>,
     /// The current state.
     pub(crate) state: State,
     /// The end of the previous run.
@@ -133,6 +135,7 @@ impl Record {
             role,
             image: container.image.clone().unwrap_or_default(),
             resources: container.resources.clone().unwrap_or_default(),
+            identity: None,
             state: State::Pending,
             last: None,
             restarts: 0,

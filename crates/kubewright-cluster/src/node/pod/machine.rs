@@ -10,7 +10,7 @@ use super::{
     probe::{Decision, ProbeResult, ProbeType, Probes},
     spec,
 };
-use crate::node::{address::HOST_ADDRESS, backoff::written};
+use crate::node::{address::HOST_ADDRESS, backoff::written, identity::Identity};
 
 /// The time for which the error of a failed pull is shown before the back-off is.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
@@ -192,9 +192,10 @@ impl Machine {
         }
     }
 
-    /// Records that a process has started.
-    pub(crate) fn started(&mut self, index: usize, id: String, now: Moment) {
+    /// Records that a process has started, with the user and groups it has, if there is a process of the host.
+    pub(crate) fn started(&mut self, index: usize, id: String, identity: Option<Identity>, now: Moment) {
         let record = &mut self.containers[index];
+        record.identity = identity;
         if record.last.is_some() {
             record.restarts += 1;
         }

@@ -7,6 +7,7 @@ use super::{
     container::{Role, State, Terminated},
     machine::Machine,
 };
+use crate::node::identity::Identity;
 
 /// The exit code of a container whose end nobody has seen: that of a killed process.
 const LOST: i32 = 137;
@@ -32,6 +33,7 @@ impl Machine {
         let state = status.state.clone().unwrap_or_default();
         let record = &mut self.containers[index];
         record.restarts = status.restart_count;
+        record.identity = status.user.as_ref().and_then(|user| user.linux.as_ref()).and_then(Identity::from_status);
         record.last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref()).map(|last| ended(last, now));
         let running = state.running.map(|running| Terminated {
             id: status.container_id.as_deref().map(id_of).unwrap_or_default(),

@@ -1,6 +1,13 @@
 //! One run of a container, from its preparation to its end.
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::Engine;
 use futures::future::OptionFuture;
@@ -24,6 +31,7 @@ use crate::node::{
     environment::{Reference, expand, references, variables},
     exec::{self, RunningContainer, Tee},
     hosts,
+    identity::{self, Accounts, Identity, VolumeOwner},
     image::ImageError,
     log::{Log, Stream},
     network::{HostPortContext, PodSandbox},
@@ -41,7 +49,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum ContainerEvent {
     /// The process runs and has this ID.
-    Started(usize, String, Arc<Process>, Arc<Prober>),
+    Started(usize, String, Arc<Process>, Arc<Prober>, Identity),
     /// The process could not be started.
     Refused(usize, StartFailure),
     /// The process has ended with this exit code, and a message.
@@ -78,7 +86,7 @@ pub(crate) async fn run_container(
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
-    let Prepared { mut line, volumes, termination } =
+    let Prepared { mut line, volumes, termination, identity } =
         match prepare(&host, &pod, &address, &container, run, (changes, sandbox)).await {
             Ok(prepared) => prepared,
             Err(why) => return tell(ContainerEvent::Refused(index, why)),
@@ -120,7 +128,7 @@ pub(crate) async fn run_container(
     let started = {
         let (process, prober) = (process.clone(), prober.clone());
         let id = host.random.uuid().replace('-', "");
-        || tell(ContainerEvent::Started(index, id, process, prober))
+        || tell(ContainerEvent::Started(index, id, process, prober, identity))
     };
     let mut attended = std::pin::pin!(async {
         tokio::select! {
@@ -201,6 +209,8 @@ struct Prepared {
     /// The volumes, which follow changes while it runs.
     volumes: ContainerVolumes,
     termination: TerminationMessage,
+    /// The user and groups of its processes.
+    identity: Identity,
 }
 
 /// Prepares a run of a container.
@@ -224,7 +234,11 @@ async fn prepare(
         ImageError::Invalid(_) => StartFailure::InvalidImage(error.to_string()),
         ImageError::Unknown { .. } => StartFailure::NoImage(error.to_string()),
     })?;
-    let mut directory = working_directory(host, pod, container, run)
+    identity::verify(pod, container).map_err(StartFailure::Config)?;
+    let setpriv = host.setpriv.get_or_init(privileges::find).await.as_ref();
+    let identity = setpriv.and_then(|_| Identity::of(pod, container, &Accounts::read()));
+    let user = identity.as_ref().map(|identity| identity.user);
+    let mut directory = working_directory(host, pod, container, run, identity.as_ref())
         .map_err(|error| StartFailure::Config(format!("failed to create the working directory: {error}")))?;
     let objects =
         fetch(host, pod, references(container)).await.map_err(|error| StartFailure::Config(error.to_string()))?;
@@ -238,7 +252,8 @@ async fn prepare(
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
     status.host_ip = Some(host.address().to_string());
-    let volumes = ContainerVolumes::collect(host, placed.clone(), container.clone(), changes).await;
+    let owner = setpriv.map(|_| VolumeOwner::of(pod)).unwrap_or_default();
+    let volumes = ContainerVolumes::collect(host, placed.clone(), container.clone(), changes, owner).await;
     let volumes = volumes.map_err(StartFailure::Volume)?;
     let account = volumes.account_variables(host, &root).await.map_err(StartFailure::Config)?;
     let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
@@ -256,12 +271,12 @@ async fn prepare(
     let resolv_conf = resolv_conf.map_err(|error| failed("the configuration of DNS", error))?;
     for own in [hosts, message].into_iter().chain(resolv_conf) {
         // A mount of the container at this path hides it, even if it is the host's file itself, which needs no mount.
-        let mut given = container.volume_mounts.iter().flatten().map(|mount| std::path::Path::new(&mount.mount_path));
+        let mut given = container.volume_mounts.iter().flatten().map(|mount| Path::new(&mount.mount_path));
         if given.all(|path| path != own.path) {
             mounts.push(own);
         }
     }
-    let own = container.working_dir.as_deref().map(std::path::Path::new);
+    let own = container.working_dir.as_deref().map(Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
     let view = view(host, pod, container, mounts).await;
     if let (Some(mounted), true) = (mounted, view.is_some()) {
@@ -270,15 +285,15 @@ async fn prepare(
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
-    let setpriv = host.setpriv.get_or_init(privileges::find).await;
-    let privileges = privileges::prefix(setpriv.as_ref(), container);
+    let privileges = privileges::prefix(setpriv, container, identity.as_ref());
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    let line = CommandLine { argv, privileges, environment, directory: directory.work, view, network };
-    Ok(Prepared { line, volumes, termination })
+    let line = CommandLine { argv, privileges, user, environment, directory: directory.work, view, network };
+    let identity = identity.unwrap_or_else(Identity::of_node);
+    Ok(Prepared { line, volumes, termination, identity })
 }
 
 /// Writes the file by which a pod finds the cluster's DNS.
-fn resolv_conf(host: &NodeContext, pod: &Pod, pod_directory: &std::path::Path) -> io::Result<Mount> {
+fn resolv_conf(host: &NodeContext, pod: &Pod, pod_directory: &Path) -> io::Result<Mount> {
     let source = pod_directory.join("resolv.conf");
     std::fs::write(&source, resolv_conf::of_pod(pod, host.address(), resolv_conf::host()))?;
     Ok(Mount { path: resolv_conf::PLACE.into(), source, read_only: false })
@@ -332,9 +347,15 @@ struct Directory {
     work: PathBuf,
 }
 
-/// Creates a new directory for a run. `workingDir` is used unchanged if it exists on the host, and is created in the
+/// Creates a new directory for a run, which belongs to `identity`. `workingDir` is used unchanged if it exists on the host, and is created in the
 /// new directory otherwise.
-fn working_directory(host: &NodeContext, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
+fn working_directory(
+    host: &NodeContext,
+    pod: &Pod,
+    container: &Container,
+    run: i32,
+    identity: Option<&Identity>,
+) -> io::Result<Directory> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let pod_directory = host.pod_directory(uid);
     make(&pod_directory)?;
@@ -344,7 +365,7 @@ fn working_directory(host: &NodeContext, pod: &Pod, container: &Container, run: 
     }
     make(&container_directory)?;
     let home = container_directory;
-    let work = match container.working_dir.as_deref().map(std::path::Path::new) {
+    let work = match container.working_dir.as_deref().map(Path::new) {
         None => home.clone(),
         Some(path) if path.is_absolute() && path.is_dir() => path.into(),
         Some(path) => {
@@ -355,11 +376,17 @@ fn working_directory(host: &NodeContext, pod: &Pod, container: &Container, run: 
             work
         }
     };
+    if let Some(Identity { user, group, .. }) = identity {
+        let inside = work.ancestors().take_while(|path| path.starts_with(&home)).map(Path::to_owned);
+        for path in inside.chain([home.clone()]) {
+            chown(path, Some(*user), Some(*group))?;
+        }
+    }
     Ok(Directory { home, work })
 }
 
 /// Creates a directory, but not its parents: once the node is gone, its directory must not be created again.
-fn make(directory: &std::path::Path) -> io::Result<()> {
+fn make(directory: &Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         result => result,

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
         ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-        HostIP, Pod, PodCondition, PodIP, PodStatus,
+        ContainerUser, HostIP, Pod, PodCondition, PodIP, PodStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -85,6 +85,7 @@ impl Machine {
             started: (record.role != Role::Ephemeral).then(|| record.has_started()),
             restart_count: record.restarts,
             resources: record.has_run().then(|| record.resources.clone()),
+            user: record.identity.as_ref().map(|found| ContainerUser { linux: Some(found.status()) }),
             allocated_resources: requests().filter(|requests| record.has_run() && !requests.is_empty()),
             state: Some(state(record, has_init)),
             // Never absent in a stored object, with which this one is compared.

@@ -36,7 +36,7 @@ impl Bench {
     }
 
     fn started(&mut self, index: usize) {
-        self.machine.started(index, format!("id-{index}"), moment(self.seconds));
+        self.machine.started(index, format!("id-{index}"), None, moment(self.seconds));
     }
 
     fn ended(&mut self, index: usize, code: i32) {
@@ -483,7 +483,7 @@ fn a_pod_that_ran_before_the_node_started_continues_by_its_restart_policy() {
             machine.step(moment(0)).into_iter().filter(|effect| !matches!(effect, Effect::Event(_))).collect();
         assert_eq!(due, effects, "{policy} {state}");
         if !due.is_empty() {
-            machine.started(0, "after".into(), moment(0));
+            machine.started(0, "after".into(), None, moment(0));
         }
         let status = serde_json::to_value(machine.status(moment(0).wall)).expect("a status");
         assert_eq!((&status["phase"], &status["startTime"]), (&json!(phase), &json!("2020-01-01T00:00:00Z")));

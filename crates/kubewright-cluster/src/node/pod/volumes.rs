@@ -22,9 +22,10 @@ use crate::{
         NODE_NAME, NodeContext,
         environment::{Reference, expand_all},
         hosts,
+        identity::VolumeOwner,
         tokens::{self, PLACE},
         view::{Mount, Tools, View},
-        volume::{self, Content, Sources},
+        volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
 };
@@ -48,10 +49,11 @@ pub(crate) struct ContainerVolumes {
     renew_at: Option<Timestamp>,
     /// The current state of the pod. It is sent again when an object of a volume has changed.
     changes: watch::Receiver<Arc<Pod>>,
+    owner: VolumeOwner,
 }
 
 impl ContainerVolumes {
-    /// Collects what the volumes are made of. `pod` has its addresses.
+    /// Collects what the volumes are made of. `pod` has its addresses. Their files will belong to `owner`.
     ///
     /// # Errors
     /// If the API server can't be read, or refuses a token.
@@ -60,8 +62,9 @@ impl ContainerVolumes {
         pod: Pod,
         container: Container,
         changes: watch::Receiver<Arc<Pod>>,
+        owner: VolumeOwner,
     ) -> Result<Self, String> {
-        let mut volumes = Self { pod, container, sources: Sources::default(), renew_at: None, changes };
+        let mut volumes = Self { pod, container, sources: Sources::default(), renew_at: None, changes, owner };
         if volumes.has_token() {
             let (_, authority) =
                 host.endpoints.any().await.map_err(|error| format!("failed to listen for pods: {error}"))?;
@@ -143,7 +146,14 @@ impl ContainerVolumes {
     }
 
     fn content(&self, host: &NodeContext, found: &Volume) -> Result<Content, String> {
-        volume::content(&self.pod, &self.container, found, &self.sources, host.capacity)
+        volume::content(&self.pod, &self.container, found, &self.sources, host.capacity, self.owner)
+    }
+
+    fn place<'a>(&self, pod_directory: &'a Path, memory: Option<&'a Path>) -> VolumePlace<'a> {
+        let security = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
+        let only_on_mismatch = policy == Some("OnRootMismatch");
+        VolumePlace { pod_directory, memory, group: self.owner.group, only_on_mismatch }
     }
 
     /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.
@@ -166,8 +176,8 @@ impl ContainerVolumes {
             let content = self.content(host, found).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
-                volume::make(&pod_directory, memory.as_deref(), &found.name, &content)
-                    .map_err(|error| failed(error.to_string()))?
+                let place = self.place(&pod_directory, memory.as_deref());
+                volume::make(&place, &found.name, &content).map_err(|error| failed(error.to_string()))?
             };
             let own = self.container.volume_mounts.iter().flatten().enumerate();
             for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
@@ -221,7 +231,8 @@ impl ContainerVolumes {
             let content = self.content(host, found)?;
             if matches!(content, Content::Files(_)) {
                 let _alone = host.volume_writes.lock();
-                volume::make(&pod_directory, None, &found.name, &content).map_err(|error| error.to_string())?;
+                let place = self.place(&pod_directory, None);
+                volume::make(&place, &found.name, &content).map_err(|error| error.to_string())?;
             }
         }
         Ok(())

@@ -167,9 +167,9 @@ impl Worker {
     fn handle_container_event(&mut self, event: ContainerEvent) {
         let now = now(&self.host);
         match event {
-            ContainerEvent::Started(index, id, process, prober) => {
+            ContainerEvent::Started(index, id, process, prober, identity) => {
                 self.processes.insert(index, (process, prober));
-                self.machine.started(index, id, now);
+                self.machine.started(index, id, Some(identity), now);
             }
             ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
             ContainerEvent::Ended(index, code, message) => {
