@@ -38,6 +38,15 @@ impl Body {
         self
     }
 
+    /// Returns the body with each chunk replaced.
+    pub(crate) fn map_chunks(self, mut replace: impl FnMut(Bytes) -> Bytes + Send + 'static) -> Self {
+        let kind = match self.kind {
+            Kind::Whole(bytes) => Kind::Whole(bytes.map(replace)),
+            Kind::Stream(chunks) => Kind::Stream(chunks.map(move |chunk| chunk.map(&mut replace)).boxed()),
+        };
+        Self { kind, guard: self.guard }
+    }
+
     /// Returns a streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends only
     /// this body.
     pub fn stream(chunks: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {

@@ -60,6 +60,7 @@ mod strconv;
 pub mod streaming;
 pub mod table;
 mod tls;
+mod token_use;
 mod version;
 mod webhook_client;
 mod webhook_transport;

@@ -15,8 +15,10 @@ use http::{HeaderValue, Request, header};
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
+    status::Status,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
@@ -381,6 +383,15 @@ impl ApiServer {
     /// If the address can't be bound, or isn't a loopback address and `allow_remote` isn't set.
     pub async fn listen(&self, options: impl Into<ListenOptions>) -> Result<Listener, ListenError> {
         Listener::start(self.state.clone(), options.into()).await
+    }
+
+    /// Returns the token of a service account that a Secret of the type `kubernetes.io/service-account-token` is to contain. It is valid as long as the
+    /// Secret contains it.
+    ///
+    /// # Errors
+    /// Returns 500 if the system provides no randomness.
+    pub fn sign_secret_token(&self, account: &Value, secret: &Value) -> Result<String, Status> {
+        self.state.authenticator.sign_secret_token(account, secret)
     }
 
     /// Returns the authority whose client certificates all listeners accept.

@@ -17,6 +17,9 @@ pub(crate) const KIND_TERMINATOR: &str = "crd-finalizer";
 /// The namespace of the accounts.
 pub(crate) const NAMESPACE: &str = "kube-system";
 
+/// The controller of the tokens of service accounts in Secrets.
+const TOKENS: &str = "serviceaccount-token-controller";
+
 /// The group of all service accounts, nodes and other users.
 const AUTHENTICATED: &str = "system:authenticated";
 
@@ -30,7 +33,7 @@ pub(crate) fn client(api: &ApiServer, component: &str) -> kube::Client {
         "kube-scheduler" | "default-scheduler" => ("kube-scheduler", system("kube-scheduler")),
         "kube-apiserver" => (component, server()),
         KIND_TERMINATOR => ("kube-apiserver", server().without_admission()),
-        CONTROLLER_MANAGER => (component, system(CONTROLLER_MANAGER)),
+        CONTROLLER_MANAGER | TOKENS => (CONTROLLER_MANAGER, system(CONTROLLER_MANAGER)),
         _ => match account(component) {
             Some(name) => (CONTROLLER_MANAGER, UserInfo::service_account(NAMESPACE, name)),
             None => (component, UserInfo::admin()),
@@ -55,6 +58,8 @@ fn account(controller: &str) -> Option<&str> {
         "service-cidr-controller" => "service-cidrs-controller",
         "serviceaccount-controller" => "service-account-controller",
         "node-lifecycle-controller" | "taint-eviction-controller" => "node-controller",
+        // It has no account of its own.
+        TOKENS => return None,
         CERTIFICATE_PUBLISHER => controller,
         _ if Controllers::NAMES.contains(&controller) => controller,
         _ => return None,

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use parking_lot::RwLock;
 use ring::digest::SHA256;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
-    service_account,
+    secret_token, service_account,
     token::{self, Issuer, TokenError},
     user::UserInfo,
 };
@@ -41,6 +41,16 @@ pub(crate) struct Authenticator {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidCertificate;
 
+/// What a bearer token identifies.
+#[derive(Clone, Debug)]
+pub(crate) struct Identified {
+    pub(crate) user: UserInfo,
+    /// The requested audiences for which the token is valid.
+    pub(crate) audiences: Vec<String>,
+    /// The Secret with the token, if it is kept in one.
+    pub(crate) secret: Option<Arc<Value>>,
+}
+
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authenticator").finish_non_exhaustive()
@@ -64,20 +74,21 @@ impl Authenticator {
     }
 
     /// Returns the user of a request: that of its connection, otherwise that of its bearer token, otherwise
-    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols.
+    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols. If the token is kept in a Secret, the Secret is
+    /// returned, too.
     ///
     /// # Errors
     /// Returns 401 for invalid credentials.
-    pub(crate) fn authenticate(&self, parts: &Parts) -> Result<Arc<UserInfo>, Status> {
+    pub(crate) fn authenticate(&self, parts: &Parts) -> Result<(Arc<UserInfo>, Option<Arc<Value>>), Status> {
         if parts.extensions.get::<InvalidCertificate>().is_some() && !parts.headers.contains_key(header::AUTHORIZATION)
         {
             return Err(unauthorized());
         }
         if let Some(user) = parts.extensions.get::<Arc<UserInfo>>() {
-            return Ok(user.clone());
+            return Ok((user.clone(), None));
         }
-        let Some(token) = bearer_token(&parts.headers)? else { return Ok(Arc::new(UserInfo::anonymous())) };
-        self.authenticate_token(&token, &[]).map(|(user, _)| Arc::new(user)).map_err(|error| {
+        let Some(token) = bearer_token(&parts.headers)? else { return Ok((Arc::new(UserInfo::anonymous()), None)) };
+        self.authenticate_token(&token, &[]).map(|found| (Arc::new(found.user), found.secret)).map_err(|error| {
             tracing::debug!(%error, "a bearer token was refused");
             unauthorized()
         })
@@ -85,22 +96,32 @@ impl Authenticator {
 
     /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
     /// server.
-    pub(crate) fn authenticate_token(
-        &self,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<(UserInfo, Vec<String>), TokenError> {
+    pub(crate) fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Identified, TokenError> {
         let own = [self.issuer.name().to_owned()];
         let audiences = if audiences.is_empty() { own.as_slice() } else { audiences };
         if let Some(user) = self.static_tokens.read().get(&digest(token)) {
-            return Ok((user.clone(), audiences.to_vec()));
+            return Ok(Identified { user: user.clone(), audiences: audiences.to_vec(), secret: None });
         }
         let now = self.clock.now();
-        let claims = self.issuer.verify(token, now)?;
-        let audiences = token::audiences(&claims, audiences)?;
+        let claims = self.issuer.verify(token)?;
         let lookup = |storage: &str, namespace: &str, name: &str| self.lookup(storage, namespace, name);
+        if claims["iss"] == secret_token::ISSUER {
+            let audiences = token::audiences(&json!({"aud": own}), audiences)?;
+            let (user, secret) = secret_token::identify(&claims, token, &lookup).map_err(TokenError::Revoked)?;
+            return Ok(Identified { user, audiences, secret: Some(secret) });
+        }
+        Issuer::check_time(&claims, now)?;
+        let audiences = token::audiences(&claims, audiences)?;
         let user = service_account::identify(&claims, now, &lookup).map_err(TokenError::Revoked)?;
-        Ok((user, audiences))
+        Ok(Identified { user, audiences, secret: None })
+    }
+
+    /// Signs the token that a Secret is to have.
+    ///
+    /// # Errors
+    /// Returns 500 if the system provides no randomness.
+    pub(crate) fn sign_secret_token(&self, account: &Value, secret: &Value) -> Result<String, Status> {
+        self.issuer.sign_claims(&secret_token::claims(account, secret))
     }
 
     /// Signs a service account token, valid from `now`, according to a `TokenRequest`. Returns the token and the

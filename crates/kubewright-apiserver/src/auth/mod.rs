@@ -10,16 +10,18 @@ pub(crate) mod authorization;
 mod client_certificate;
 pub(crate) mod impersonation;
 pub(crate) mod requester;
+mod secret_token;
 pub(crate) mod service_account;
 pub(crate) mod token;
 pub(crate) mod user;
 
 pub use self::{attributes::Attributes, requester::Requester, user::UserInfo};
 pub(crate) use self::{
-    authenticator::{Authenticator, InvalidCertificate},
+    authenticator::{Authenticator, Identified, InvalidCertificate},
     authorization::Authorization,
     client_certificate::ClientCertificates,
     impersonation::impersonate,
+    secret_token::LAST_USED,
     token::Issuer,
     user::service_account_name,
 };

@@ -1,6 +1,11 @@
 //! The user of a request, as available to strategies.
 
-use super::{attributes::Attributes, authenticator::Authenticator, token::TokenError, user::UserInfo};
+use super::{
+    attributes::Attributes,
+    authenticator::{Authenticator, Identified},
+    token::TokenError,
+    user::UserInfo,
+};
 use crate::rbac::{Authorizer, Decision, EffectiveRules, PolicyRule};
 
 /// The user of a request, and lookups of users and permissions for a [`Strategy`](crate::registry::Strategy).
@@ -23,11 +28,7 @@ impl<'a> Requester<'a> {
 
     /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
     /// server.
-    pub(crate) fn authenticate_token(
-        &self,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<(UserInfo, Vec<String>), TokenError> {
+    pub(crate) fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Identified, TokenError> {
         self.authenticator.authenticate_token(token, audiences)
     }
 

@@ -19,11 +19,12 @@ const LIFETIME: (i64, i64, i64) = (3_600, 600, 1 << 32);
 /// shutdown.
 const DELETION_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The storage of service accounts.
-const ACCOUNTS: &str = "/serviceaccounts";
+/// The storage of service accounts, and of Secrets.
+pub(super) const ACCOUNTS: &str = "/serviceaccounts";
+pub(super) const SECRETS: &str = "/secrets";
 /// The kinds that tokens can be bound to: kind, storage, whether it is namespaced, and the claim that names the object.
 const BINDABLE: [(&str, &str, bool, &str); 3] =
-    [("Pod", "/pods", true, "pod"), ("Secret", "/secrets", true, "secret"), ("Node", "/nodes", false, "node")];
+    [("Pod", "/pods", true, "pod"), ("Secret", SECRETS, true, "secret"), ("Node", "/nodes", false, "node")];
 
 /// Finds an object by its storage, namespace and name.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str, &str, &str) -> Option<Arc<Value>>;

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method, header, request::Parts};
 use http_body::Body as _;
 
 use super::{
-    decode,
+    decode, pretty,
     query::Query,
     route::{Route, Target},
 };
@@ -31,6 +31,8 @@ pub(super) struct Exchange<'s> {
     /// The monotonic time at which the request arrived.
     started: Duration,
     upgrade: Option<Upgrade>,
+    /// Whether JSON is indented.
+    is_pretty: bool,
     /// The classification, once the user is known.
     flow: Option<Flow>,
     /// The labels of the metrics, once the route is known.
@@ -50,6 +52,7 @@ impl<'s> Exchange<'s> {
             method: parts.method.clone(),
             started,
             upgrade: Upgrade::requested(parts),
+            is_pretty: pretty::is_requested(parts),
             flow: None,
             labels: None,
             in_flight: None,
@@ -67,9 +70,15 @@ impl<'s> Exchange<'s> {
         }
     }
 
+    /// Leaves the text of the response as another server sends it.
+    pub(super) fn pass_through(&mut self) {
+        self.is_pretty = false;
+    }
+
     /// Counts an authorized request.
     pub(super) fn count(&mut self, parts: &Parts, route: &Route) {
         self.labels = labels(parts, route);
+        self.is_pretty &= !matches!(route, Route::OpenApiV2 | Route::OpenApiV3Index | Route::OpenApiV3(_));
         let long_running = self.labels.as_ref().is_some_and(is_long_running_label);
         if !long_running {
             let mutating = !matches!(self.method, Method::GET | Method::HEAD);
@@ -79,22 +88,26 @@ impl<'s> Exchange<'s> {
 
     /// Completes the response.
     pub(super) fn finish(self, mut response: Response) -> Response {
-        let Self { state, audit_id, method, started, upgrade, flow, labels, in_flight } = self;
+        let Self { state, audit_id, method, started, upgrade, is_pretty, flow, labels, in_flight } = self;
         drop(in_flight);
         let content = response.extensions_mut().remove::<Content>();
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, audit_id);
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        let is_long_running = labels.as_ref().is_some_and(is_long_running_label);
         if let Some(flow) = flow {
             state.flow_control.add_headers(headers, flow);
         }
         if let Some(labels) = labels {
             let duration = state.clock.monotonic().saturating_sub(started);
             state.metrics.record(&labels, response.status().as_u16(), duration);
-            if is_long_running_label(&labels) && response.status().is_success() {
+            if is_long_running && response.status().is_success() {
                 let running = state.metrics.begin_long_running(labels);
                 response = response.map(|body| body.with_guard(running));
             }
+        }
+        if is_pretty && !(is_long_running && response.status().is_success()) {
+            response = pretty::indent(response);
         }
         match (upgrade, content) {
             // The response to a handshake has no other headers, as in Kubernetes.

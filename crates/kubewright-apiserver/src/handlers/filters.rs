@@ -15,6 +15,7 @@ use crate::{
     auth::{self, Attributes, UserInfo},
     flow_control::Flow,
     state::State,
+    token_use,
 };
 
 /// Authenticates, classifies and authorizes a request. Returns the effective user.
@@ -27,7 +28,10 @@ pub(super) fn filter(
     route: &Route,
     exchange: &mut Exchange<'_>,
 ) -> Result<Arc<UserInfo>, Status> {
-    let user = state.authenticator.authenticate(parts)?;
+    let (user, secret) = state.authenticator.authenticate(parts)?;
+    if let Some(secret) = secret {
+        token_use::record(state, &secret);
+    }
     let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if user.is_unrestricted() {

@@ -18,6 +18,7 @@ mod part;
 mod patch;
 mod pod_security;
 mod present;
+mod pretty;
 mod proxy;
 mod query;
 mod quota;
@@ -92,6 +93,7 @@ where
     let user = filters::filter(&state, &parts, &route, exchange)?;
     exchange.count(&parts, &route);
     if let Some(service) = remote {
+        exchange.pass_through();
         let body = read_body(body).await?;
         return Ok(Box::pin(state.aggregation.forward(&service, &user, parts, body)).await);
     }

@@ -8,6 +8,7 @@ use kubewright_apiserver::{ApiServer, ResourceMetrics};
 use serde_json::json;
 
 use super::{
+    account_tokens::AccountTokens,
     admission_policies::PolicyStatuses,
     aggregation::Aggregation,
     autoscaler::Autoscalers,
@@ -102,6 +103,7 @@ impl ControllerManager<'_> {
             spawn,
         );
         self.control(selected, "resourcequota-controller", ResourceQuotas::new(api.clone(), clock.clone()), spawn);
+        self.control(selected, "serviceaccount-token-controller", AccountTokens::new(api.clone()), spawn);
         self.control(selected, "service-cidr-controller", ServiceCidrs::default(), spawn);
         self.control(selected, "statefulset-controller", StatefulSets::new(pods()), spawn);
         self.control(selected, "taint-eviction-controller", TaintEvictions::new(clock.clone()), spawn);

@@ -3,6 +3,7 @@
 //! * [`garbage`]: the garbage collector
 //! * [`deletion`]: the deletion of namespaces and of custom kinds
 //! * [`namespace_defaults`]: the objects that every namespace has
+//! * [`account_tokens`]: the tokens of service accounts in Secrets
 //! * [`admission_policies`]: the status of admission policies
 //! * [`aggregation`]: aggregated cluster roles
 //! * [`api_services`]: the availability of aggregated API servers, and the APIServices of custom kinds
@@ -30,6 +31,7 @@
 //! reader of the feed ([`informer`]) and one map of all pods ([`objects`]). The others read the feed themselves, some of
 //! them in batches ([`batch`]). All of them retry failed requests ([`retry`]).
 
+mod account_tokens;
 pub(crate) mod admission_policies;
 pub(crate) mod aggregation;
 pub(crate) mod api_services;

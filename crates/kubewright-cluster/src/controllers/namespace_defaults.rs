@@ -16,7 +16,8 @@ use super::{
 use crate::object_client::{ObjectClient, ObjectPath, is_gone, is_in_terminating_namespace};
 
 const ACCOUNT: &str = "default";
-const CONFIG_MAP: &str = "kube-root-ca.crt";
+/// The ConfigMap with the certificates of the server.
+pub(crate) const CERTIFICATES: &str = "kube-root-ca.crt";
 
 /// The clients that write the objects, which have users of their own.
 pub(crate) struct Clients {
@@ -84,7 +85,7 @@ impl State {
                 }
                 Some(namespace)
             }
-            ("ConfigMap", CONFIG_MAP) => {
+            ("ConfigMap", CERTIFICATES) => {
                 let namespace = namespace?.to_owned();
                 if gone {
                     self.certificates.remove(&namespace);
@@ -179,12 +180,12 @@ impl NamespaceDefaults {
                 let description = "Contains a CA bundle that can be used to verify the kube-apiserver.";
                 let body = json!({
                     "apiVersion": "v1", "kind": "ConfigMap", "data": data,
-                    "metadata": {"name": CONFIG_MAP, "annotations": {"kubernetes.io/description": description}},
+                    "metadata": {"name": CERTIFICATES, "annotations": {"kubernetes.io/description": description}},
                 });
                 forgive(client.create(&ObjectPath::core("configmaps", Some(namespace), ""), "", &body).await)
             }
             Some(Write::Change) => {
-                let address = ObjectPath::core("configmaps", Some(namespace), CONFIG_MAP);
+                let address = ObjectPath::core("configmaps", Some(namespace), CERTIFICATES);
                 forgive(client.merge(&address, "", &json!({"data": data})).await)
             }
         }
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(state.take("Namespace", &object("shop", None), false).as_deref(), Some("shop"));
         assert_eq!(state.missing("shop", "X"), MissingDefaults { account: true, certificate: Some(Write::Create) });
         state.take("ServiceAccount", &object("default", Some("shop")), false);
-        let mut map = object(CONFIG_MAP, Some("shop"));
+        let mut map = object(CERTIFICATES, Some("shop"));
         map["data"] = json!({"ca.crt": "X"});
         state.take("ConfigMap", &map, false);
         assert_eq!(state.missing("shop", "X"), MissingDefaults { account: false, certificate: None });

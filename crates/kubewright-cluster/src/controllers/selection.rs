@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 26] = [
+    pub const NAMES: [&'static str; 27] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -54,6 +54,7 @@ impl Controllers {
         "resourcequota-controller",
         "service-cidr-controller",
         "serviceaccount-controller",
+        "serviceaccount-token-controller",
         "statefulset-controller",
         "taint-eviction-controller",
         "validatingadmissionpolicy-status-controller",

@@ -1,5 +1,6 @@
 //! Tests of the embedded cluster through its API.
 
+mod account_tokens;
 mod admission_policies;
 mod api_services;
 mod attach;

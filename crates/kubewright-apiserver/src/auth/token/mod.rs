@@ -96,16 +96,24 @@ impl Issuer {
     /// # Errors
     /// Returns 500 if the system provides no randomness.
     pub(crate) fn sign(&self, mut claims: Value, now: Timestamp, seconds: i64) -> Result<String, Status> {
-        let no_key = || Status::internal("failed to sign the token: the system has no randomness");
-        let key = self.key().ok_or_else(no_key)?;
         let start = now.as_second();
         claims["iss"] = self.name.as_str().into();
         for (claim, time) in [("iat", start), ("nbf", start), ("exp", start.saturating_add(seconds))] {
             claims[claim] = time.into();
         }
+        self.sign_claims(&claims)
+    }
+
+    /// Signs a token with exactly these claims.
+    ///
+    /// # Errors
+    /// Returns 500 if the system provides no randomness.
+    pub(crate) fn sign_claims(&self, claims: &Value) -> Result<String, Status> {
+        let no_key = || Status::internal("failed to sign the token: the system has no randomness");
+        let key = self.key().ok_or_else(no_key)?;
         let encoded = |value: &Value| BASE64.encode(value.to_string());
         let header = json!({"alg": key.algorithm(), "kid": key.id()});
-        let text = format!("{}.{}", encoded(&header), encoded(&claims));
+        let text = format!("{}.{}", encoded(&header), encoded(claims));
         let signature = key.sign(text.as_bytes()).map_err(|_| no_key())?;
         Ok(format!("{text}.{}", BASE64.encode(signature)))
     }
@@ -124,9 +132,8 @@ impl Issuer {
         json!({"keys": self.key().map(Key::public).into_iter().collect::<Vec<_>>()})
     }
 
-    /// Returns the claims of a token that this server signed and that is currently valid.
-    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Value, TokenError> {
-        let claims = self.verify_signature(token).ok_or(TokenError::Unknown)?;
+    /// Returns an error unless a token with these claims is valid now.
+    pub(crate) fn check_time(claims: &Value, now: Timestamp) -> Result<(), TokenError> {
         let time = |claim: &str| claims[claim].as_i64().ok_or(TokenError::Unknown);
         if now.as_second() >= time("exp")? {
             return Err(TokenError::Expired);
@@ -134,12 +141,16 @@ impl Issuer {
         if now.as_second() < time("nbf")? {
             return Err(TokenError::NotYetValid);
         }
-        Ok(claims)
+        Ok(())
     }
 
     /// Returns the claims of a token with a valid signature. Nothing in the token is trusted before verification, not
     /// even its algorithm.
-    fn verify_signature(&self, token: &str) -> Option<Value> {
+    pub(crate) fn verify(&self, token: &str) -> Result<Value, TokenError> {
+        self.signed_claims(token).ok_or(TokenError::Unknown)
+    }
+
+    fn signed_claims(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
         self.key()?.verify(text.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
@@ -168,15 +179,20 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn verify(issuer: &Issuer, token: &str, now: Timestamp) -> Result<Value, TokenError> {
+        let claims = issuer.verify(token)?;
+        Issuer::check_time(&claims, now).map(|()| claims)
+    }
+
     #[test]
     fn tokens_are_verified_by_signature_and_time() {
         let issuer = Issuer::default();
         let token = issuer.sign(json!({"sub": "me"}), at(1000), 600).unwrap();
-        assert_eq!(issuer.verify(&token, at(1000)).unwrap()["sub"], "me");
-        assert_eq!(issuer.verify(&token, at(1599)).unwrap()["exp"], 1600);
-        assert_eq!(issuer.verify(&token, at(1600)), Err(TokenError::Expired));
-        assert_eq!(issuer.verify(&token, at(999)), Err(TokenError::NotYetValid));
-        assert_eq!(Issuer::default().verify(&token, at(1000)), Err(TokenError::Unknown), "of another server");
+        assert_eq!(verify(&issuer, &token, at(1000)).unwrap()["sub"], "me");
+        assert_eq!(verify(&issuer, &token, at(1599)).unwrap()["exp"], 1600);
+        assert_eq!(verify(&issuer, &token, at(1600)), Err(TokenError::Expired));
+        assert_eq!(verify(&issuer, &token, at(999)), Err(TokenError::NotYetValid));
+        assert_eq!(verify(&Issuer::default(), &token, at(1000)), Err(TokenError::Unknown), "of another server");
         let parts: Vec<_> = token.split('.').collect();
         let forged = BASE64.encode(json!({"sub": "you", "exp": 9999, "nbf": 0}).to_string());
         let none = BASE64.encode(json!({"alg": "none"}).to_string());
@@ -191,7 +207,7 @@ mod tests {
             String::new(),
         ];
         for token in tampered {
-            assert_eq!(issuer.verify(&token, at(1000)), Err(TokenError::Unknown), "{token}");
+            assert_eq!(verify(&issuer, &token, at(1000)), Err(TokenError::Unknown), "{token}");
         }
     }
 
@@ -219,7 +235,7 @@ mod tests {
         let header: Value = serde_json::from_slice(&BASE64.decode(token.split('.').next().unwrap()).unwrap()).unwrap();
         assert_eq!((&header["alg"], &header["kid"]), (&"RS256".into(), &issuer.keys()["keys"][0]["kid"]));
         assert_eq!(issuer.configuration("a:1")["id_token_signing_alg_values_supported"], json!(["RS256"]));
-        assert_eq!(issuer.verify(&token, at(1000)).unwrap()["sub"], "me");
+        assert_eq!(verify(&issuer, &token, at(1000)).unwrap()["sub"], "me");
         assert!(!issuer.set_key("not a key"));
     }
 

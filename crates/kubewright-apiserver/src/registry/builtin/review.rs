@@ -5,7 +5,7 @@ use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
 use crate::{
-    auth::{Attributes, Requester, UserInfo},
+    auth::{Attributes, Identified, Requester, UserInfo},
     fields::{entries, has, list, text},
     object_type,
     rbac::{Decision, EffectiveRules, PolicyRule},
@@ -185,7 +185,7 @@ impl Strategy for TokenReview {
         let audiences: Vec<_> =
             list(review, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         Some(Ok(match requester.authenticate_token(token, &audiences) {
-            Ok((user, audiences)) => {
+            Ok(Identified { user, audiences, .. }) => {
                 json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
             }
             Err(why) => json!({"user": {}, "error": why.to_string()}),
