@@ -3,6 +3,8 @@
 
 use jiff::{Timestamp, ToSpan, Zoned, civil, tz::TimeZone};
 
+use crate::strconv::parse_duration;
+
 /// The number of years that are searched for the next time.
 const YEARS: i16 = 5;
 const NANOSECONDS: i128 = 1_000_000_000;
@@ -153,56 +155,14 @@ fn descriptor(text: &str) -> Result<Rule, String> {
             let Some(duration) = text.strip_prefix("@every ") else {
                 return Err(format!("unrecognized descriptor: {text}"));
             };
-            let Some(nanoseconds) = nanoseconds(duration) else {
-                return Err(format!("failed to parse duration {text}: time: invalid duration {duration:?}"));
-            };
+            let nanoseconds =
+                parse_duration(duration).map_err(|why| format!("failed to parse duration {text}: {why}"))?;
             // Shorter intervals are rounded up to a second, the others down.
             let seconds = nanoseconds.div_euclid(NANOSECONDS).max(1);
             return Ok(Rule::Every(i64::try_from(seconds).unwrap_or(i64::MAX)));
         }
     };
     fields(words).map(Rule::Fields)
-}
-
-/// Parses a duration such as `1h30m`.
-fn nanoseconds(text: &str) -> Option<i128> {
-    const UNITS: [(&str, i128); 8] = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("µs", 1_000),
-        ("μs", 1_000),
-        ("ms", 1_000_000),
-        ("s", NANOSECONDS),
-        ("m", 60 * NANOSECONDS),
-        ("h", 3600 * NANOSECONDS),
-    ];
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0_i128;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number = &rest[..digits];
-        if number.matches('.').count() > 1 || !number.bytes().any(|byte| byte.is_ascii_digit()) {
-            return None;
-        }
-        rest = &rest[digits..];
-        let (name, unit) =
-            UNITS.iter().filter(|(name, _)| rest.starts_with(name)).max_by_key(|(name, _)| name.len())?;
-        rest = &rest[name.len()..];
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total = total.checked_add(whole.checked_mul(*unit)?)?;
-        // Later digits are less than a nanosecond of an hour.
-        let fraction: String = fraction.chars().take(13).collect();
-        let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
-        total = total.checked_add(fraction.parse().unwrap_or(0_i128) * unit / scale)?;
-    }
-    Some(if text.starts_with('-') { -total } else { total })
 }
 
 fn range(text: &str, bounds: &Bounds) -> Result<Set, String> {

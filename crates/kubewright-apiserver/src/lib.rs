@@ -78,7 +78,7 @@ pub use self::{
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
     registry::builtin::{
-        SERVICE_RANGE,
+        ServiceRange, ServiceRangeError,
         resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},
     },
     server::{ApiServer, ApiServerBuilder},

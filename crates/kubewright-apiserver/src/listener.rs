@@ -147,12 +147,13 @@ impl Listener {
         let address = socket.local_addr().map_err(bind_error)?;
         let addresses: Vec<_> = [address.ip()].into_iter().chain(kubernetes_service_ip(&state)).collect();
         let ca = &state.certificate_authority;
-        let credentials = Credentials::new(ca, &addresses, certificate.as_ref(), state.credentials.clone())?;
         if !client_authorities.is_empty() && ClientCertificates::new(&client_authorities).is_empty() {
             return Err(TlsError::ClientAuthorities.into());
         }
         let authorities = ca.certificate().map_err(TlsError::from)? + &client_authorities;
         let clients = ClientCertificates::new(&authorities);
+        let given = state.credentials.clone();
+        let credentials = Credentials::new(ca, &addresses, certificate.as_ref(), &authorities, given)?;
         if let Err(error) = authentication_config::publish(&state, &authorities) {
             tracing::error!(%error, "failed to publish how users are identified to aggregated API servers");
         }

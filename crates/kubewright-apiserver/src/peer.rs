@@ -19,18 +19,26 @@ use crate::certificate_verifier::CertificateVerifier;
 #[derive(Debug)]
 pub(crate) struct PeerVerifier {
     servers: Option<CertificateVerifier>,
+    /// The authorities that clients with several certificates choose by.
+    client_authorities: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl PeerVerifier {
     /// Creates a verifier that accepts any certificate.
     pub(crate) fn any(algorithms: WebPkiSupportedAlgorithms) -> Self {
-        Self { servers: None, algorithms }
+        Self { servers: None, client_authorities: Vec::new(), algorithms }
     }
 
     /// Creates a verifier of servers.
     pub(crate) fn servers(servers: CertificateVerifier, algorithms: WebPkiSupportedAlgorithms) -> Self {
-        Self { servers: Some(servers), algorithms }
+        Self { servers: Some(servers), client_authorities: Vec::new(), algorithms }
+    }
+
+    /// Creates a verifier that accepts any certificate, and asks clients for one of these authorities.
+    pub(crate) fn clients(authorities: &[CertificateDer<'_>], algorithms: WebPkiSupportedAlgorithms) -> Self {
+        let subjects = authorities.iter().filter_map(|der| Some(Certificate::parse(der)?.subject));
+        Self { client_authorities: subjects.map(DistinguishedName::from).collect(), ..Self::any(algorithms) }
     }
 
     /// Verifies the signature of a handshake of TLS 1.2.
@@ -130,7 +138,7 @@ impl ClientCertVerifier for PeerVerifier {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.client_authorities
     }
 
     fn verify_client_cert(

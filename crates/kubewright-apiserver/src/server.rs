@@ -39,7 +39,7 @@ use crate::{
     openapi::OpenApi,
     registry::{
         Registry, Resource,
-        builtin::{self, BootstrapObject, resource_metrics::ResourceMetrics},
+        builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},
     },
     response::Response,
     state::State,
@@ -72,6 +72,7 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
+    service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
     credentials: Option<ClientCredentials>,
     metrics: Option<Arc<dyn ResourceMetrics>>,
@@ -143,6 +144,12 @@ impl ApiServerBuilder {
     /// Reports a component of the control plane as healthy in `componentstatuses`: `controller-manager` or `scheduler`.
     pub fn component(mut self, name: &str) -> Self {
         self.components.push(name.into());
+        self
+    }
+
+    /// Sets the range that addresses of services are allocated from. Addresses of a stored service outside of it are kept.
+    pub fn service_range(mut self, range: ServiceRange) -> Self {
+        self.service_range = range;
         self
     }
 
@@ -261,7 +268,7 @@ impl ApiServerBuilder {
             random = Random::seeded(random.u64() ^ store.revision());
         }
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
-        let indexes = builtin::Indexes::default();
+        let indexes = builtin::Indexes { service_range: self.service_range, ..builtin::Indexes::default() };
         for component in self.components {
             indexes.components.add(component);
         }
@@ -309,13 +316,14 @@ impl ApiServerBuilder {
             store,
             clock,
             random,
+            service_range: self.service_range,
         };
         observe_restored(&state);
         let seeded = match self.checkpoint {
             Some(_) => Ok(()),
             None => {
                 settle_restored(&state);
-                let mut objects = builtin::bootstrap_objects(has_metrics).into_iter();
+                let mut objects = builtin::bootstrap_objects(self.service_range, has_metrics).into_iter();
                 objects.try_for_each(|object| seed(&state, object)).and_then(|()| {
                     let now = state.clock.now();
                     builtin::add_roles(&state.store, &authorizer, &state.random, now, has_metrics)
@@ -392,6 +400,11 @@ impl ApiServer {
     /// Returns 500 if the system provides no randomness.
     pub fn sign_secret_token(&self, account: &Value, secret: &Value) -> Result<String, Status> {
         self.state.authenticator.sign_secret_token(account, secret)
+    }
+
+    /// Returns the range that addresses of services are allocated from.
+    pub fn service_range(&self) -> ServiceRange {
+        self.state.service_range
     }
 
     /// Returns the authority whose client certificates all listeners accept.

@@ -15,7 +15,7 @@ use crate::{
     metrics::Metrics,
     openapi::OpenApi,
     proxy::ProxyResolver,
-    registry::Registry,
+    registry::{Registry, builtin::ServiceRange},
     storage::Store,
     tls::ClientCredentials,
     webhook_client::WebhookClient,
@@ -28,6 +28,7 @@ pub(crate) struct State {
     pub(crate) registry: Arc<Registry>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
+    pub(crate) service_range: ServiceRange,
     /// The credentials of listeners, if they are kept in a data directory.
     pub(crate) credentials: Option<ClientCredentials>,
     pub(crate) authenticator: Authenticator,

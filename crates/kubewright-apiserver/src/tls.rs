@@ -110,20 +110,22 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     /// Creates the credentials of a server at these addresses, signed by an authority. The server shows `certificate` instead
-    /// of a generated one. The client's are generated unless they are given.
+    /// of a generated one, and asks clients for certificates of the authorities `clients`, in PEM. The client's are generated unless they are given.
     pub(crate) fn new(
         ca: &CertificateAuthority,
         addresses: &[IpAddr],
         certificate: Option<&ServerCertificate>,
+        clients: &str,
         client: Option<ClientCredentials>,
     ) -> Result<Self, TlsError> {
+        let clients: Vec<_> = CertificateDer::pem_slice_iter(clients.as_bytes()).filter_map(Result::ok).collect();
         let (authority, server) = match certificate {
             Some(given) => {
                 let chain = given.chain()?;
                 let last = chain.last().map(|der| pem_text("CERTIFICATE", der.to_vec())).unwrap_or_default();
-                (last, configure(chain, PrivateKeyDer::from_pem_slice(given.key.as_bytes())?)?)
+                (last, configure(chain, PrivateKeyDer::from_pem_slice(given.key.as_bytes())?, &clients)?)
             }
-            None => (ca.certificate()?, generate_server(addresses, ca.issuer()?)?),
+            None => (ca.certificate()?, generate_server(addresses, ca.issuer()?, &clients)?),
         };
         let client = client.map_or_else(|| ClientCredentials::generate(ca), Ok)?;
         Ok(Self { authority, client, server: Arc::new(server) })
@@ -190,7 +192,11 @@ fn sec1(key: &KeyPair) -> Result<String, TlsError> {
 }
 
 /// Generates a certificate for a server at these addresses.
-fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> Result<ServerConfig, TlsError> {
+fn generate_server(
+    addresses: &[IpAddr],
+    ca: &CertifiedIssuer<'_, KeyPair>,
+    clients: &[CertificateDer<'_>],
+) -> Result<ServerConfig, TlsError> {
     let service =
         ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
     let mut hosts: Vec<String> =
@@ -205,14 +211,18 @@ fn generate_server(addresses: &[IpAddr], ca: &CertifiedIssuer<'_, KeyPair>) -> R
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, ca)?;
-    configure(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    configure(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()), clients)
 }
 
-fn configure(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<ServerConfig, TlsError> {
+fn configure(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    clients: &[CertificateDer<'_>],
+) -> Result<ServerConfig, TlsError> {
     let provider = ring::default_provider();
     // Each request checks whether the client's certificate is valid, so that an unknown one gets the response 401
     // instead of a failed handshake.
-    let verifier = Arc::new(PeerVerifier::any(provider.signature_verification_algorithms));
+    let verifier = Arc::new(PeerVerifier::clients(clients, provider.signature_verification_algorithms));
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -240,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_kubeconfig_has_a_key_that_every_client_reads() {
-        let credentials = Credentials::new(&CertificateAuthority::default(), &[], None, None).unwrap();
+        let credentials = Credentials::new(&CertificateAuthority::default(), &[], None, "", None).unwrap();
         let kubeconfig = credentials.kubeconfig("https://127.0.0.1:1");
         let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
         let text = String::from_utf8(STANDARD.decode(line).unwrap()).unwrap();

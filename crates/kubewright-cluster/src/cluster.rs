@@ -18,7 +18,7 @@ use kubewright_apimachinery::{
 };
 use kubewright_apiserver::{
     ApiServer, ApiServerBuilder, Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceMetrics,
-    ResourceUsage, TlsError, WebhookTransport,
+    ResourceUsage, ServiceRange, TlsError, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -207,6 +207,13 @@ impl ClusterBuilder {
     /// to whether `serviceaccount-controller` is among the controllers.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
         self.service_account_admission = Some(enabled);
+        self
+    }
+
+    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. A node listens on the addresses of services, and so
+    /// needs those of the loopback network.
+    pub fn service_range(mut self, range: ServiceRange) -> Self {
+        self.api = self.api.service_range(range);
         self
     }
 

@@ -50,7 +50,7 @@ fn account(controller: &str) -> Option<&str> {
         | "certificatesigningrequest-signing-controller" => "certificate-controller",
         "daemonset-controller" => "daemon-set-controller",
         "garbage-collector-controller" => "generic-garbage-collector",
-        "horizontal-pod-autoscaler-controller" | "horizontal-pod-autoscaler" => "horizontal-pod-autoscaler",
+        "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
         "persistentvolume-binder-controller" => "persistent-volume-binder",
         // This controller protects claims, too.
         "persistentvolume-protection-controller" => "pvc-protection-controller",

@@ -60,7 +60,8 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, TlsError,
+    Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, ServiceRange,
+    ServiceRangeError, TlsError,
 };
 
 pub use self::{

@@ -21,7 +21,7 @@ pub use self::availability::Availability;
 pub(crate) use self::{
     documents::RemoteVersion,
     front_proxy::{CLIENT_NAME, FrontProxy},
-    services::ApiServices,
+    services::{ApiService, ApiServices},
 };
 use crate::webhook_client::WebhookClient;
 

@@ -169,10 +169,10 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Status> {
         })?;
         return Ok(token.map(Cow::Owned));
     };
-    match header.to_str().ok().and_then(|text| text.split_once(' ')) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim().into())),
-        _ => Err(unauthorized()),
-    }
+    // Credentials of other schemes are nobody's.
+    let token = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
+    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
+    Ok(token.and_then(|token| token.split(' ').next()).filter(|token| !token.is_empty()).map(Cow::Borrowed))
 }
 
 /// 401: the credentials are invalid.

@@ -131,6 +131,11 @@ fn is_long_running(target: &Target) -> bool {
     LONG_RUNNING.contains(&subresource.split('/').next().unwrap_or_default())
 }
 
+/// Returns whether the response to a request lasts as long as the client wants.
+pub(super) fn lasts(parts: &Parts, route: &Route) -> bool {
+    labels(parts, route).as_ref().is_some_and(is_long_running_label)
+}
+
 /// Returns whether the response lasts as long as the client wants.
 fn is_long_running_label(labels: &Labels) -> bool {
     labels.verb == "WATCH" || (labels.resource.is_some() && LONG_RUNNING.contains(&labels.subresource))

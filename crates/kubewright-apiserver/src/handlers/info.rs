@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::{HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use kubewright_apimachinery::status::Status;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{query::Query, route::Route};
+use super::{
+    query::Query,
+    route::{HEALTH_CHECKS, Route},
+};
 use crate::{
     aggregation::RemoteVersion,
     body::Body,
@@ -40,10 +44,20 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
     }
     if let Some((document, content_type)) = open_api(state, &others, parts, &route) {
         let tag = format!("\"{}\"", document.hash);
-        return Ok(tagged(parts, content_type, &tag, document.body));
+        let query = Query::parse(parts.uri.query());
+        let hash = query.get("hash").filter(|_| matches!(route, Route::OpenApiV3(_)));
+        if hash.is_some_and(|hash| *hash != *document.hash) {
+            return Ok(moved(&format!("{}?hash={}", parts.uri.path(), document.hash)));
+        }
+        let mut response = tagged(parts, content_type, &tag, document.body);
+        if hash.is_some() {
+            keep(&mut response, state.clock.now());
+        }
+        return Ok(response);
     }
     let document = match route {
-        Route::Health { check } => return Ok(health(check, &Query::parse(parts.uri.query()))),
+        Route::Health { is_single: true, .. } => return Ok(health_text("ok".into())),
+        Route::Health { path, .. } => return Ok(health(path, &Query::parse(parts.uri.query()))),
         Route::Metrics => return metrics(state),
         Route::OpenIdConfiguration => {
             return Ok(open_id("application/json", &state.authenticator.open_id(address(parts))));
@@ -164,16 +178,19 @@ fn index(registry: &Registry) -> serde_json::Value {
         "/.well-known/openid-configuration",
         "/api",
         "/apis",
-        "/healthz",
-        "/livez",
+        "/apis/",
         "/metrics",
         "/openapi/v2",
         "/openapi/v3",
+        "/openapi/v3/",
         "/openid/v1/jwks",
-        "/readyz",
         "/version",
     ];
     let mut paths: BTreeSet<_> = fixed.map(str::to_owned).into();
+    for health in ["/healthz", "/livez", "/readyz"] {
+        paths.insert(health.into());
+        paths.extend(HEALTH_CHECKS.map(|check| format!("{health}/{check}")));
+    }
     for entry in registry.all() {
         let (group, version) = (&entry.group, &entry.version);
         if group.is_empty() {
@@ -236,6 +253,26 @@ fn address(parts: &Parts) -> &str {
     host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
 }
 
+/// Returns a response that leads to another address.
+fn moved(address: &str) -> Response {
+    let mut response = response::bytes(StatusCode::MOVED_PERMANENTLY, Body::empty());
+    response.headers_mut().remove(header::CONTENT_TYPE);
+    if let Ok(address) = HeaderValue::from_str(address) {
+        response.headers_mut().insert(header::LOCATION, address);
+    }
+    response
+}
+
+/// Lets clients keep a response for a year, since another document has another address.
+fn keep(response: &mut Response, now: Timestamp) {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    let end = now.to_zoned(TimeZone::UTC).saturating_add(1.year());
+    if let Ok(end) = HeaderValue::from_str(&end.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()) {
+        headers.insert(header::EXPIRES, end);
+    }
+}
+
 /// Returns a response with a document and its entity tag, or 304 if the client already has the document.
 fn tagged(parts: &Parts, content_type: &str, tag: &str, document: impl Into<Body>) -> Response {
     let known = parts.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -254,11 +291,25 @@ fn tagged(parts: &Parts, content_type: &str, tag: &str, document: impl Into<Body
     response
 }
 
-fn health(check: &str, query: &Query) -> Response {
-    let text = match query.flag("verbose") {
-        Some(true) => format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{} check passed\n", check.trim_start_matches('/')),
-        _ => "ok".into(),
-    };
+/// Returns the results of the health checks, those that the client wants (<https://kubernetes.io/docs/reference/using-api/health-checks/>).
+fn health(path: &str, query: &Query) -> Response {
+    if query.flag("verbose") != Some(true) {
+        return health_text("ok".into());
+    }
+    let excluded = query.values("exclude");
+    let mut text = String::new();
+    for check in HEALTH_CHECKS {
+        text += &format!("[+]{check} {}\n", if excluded.contains(&check) { "excluded: ok" } else { "ok" });
+    }
+    let unknown: BTreeSet<_> = excluded.into_iter().filter(|check| !HEALTH_CHECKS.contains(check)).collect();
+    if !unknown.is_empty() {
+        let names = unknown.iter().map(|check| format!("{check:?}")).collect::<Vec<_>>().join(", ");
+        text += &format!("warn: some health checks cannot be excluded: no matches for {names}\n");
+    }
+    health_text(text + &format!("{} check passed\n", path.trim_start_matches('/')))
+}
+
+fn health_text(text: String) -> Response {
     let mut response = response::plain(StatusCode::OK, text);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

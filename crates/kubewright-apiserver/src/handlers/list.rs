@@ -371,6 +371,8 @@ struct Chunks {
     items: std::vec::IntoIter<Arc<Stored>>,
     /// The text before the first item, until it has been sent.
     head: Option<Vec<u8>>,
+    /// The text after the last item.
+    tail: Vec<u8>,
     ended: bool,
 }
 
@@ -387,7 +389,7 @@ impl Iterator for Chunks {
         while chunk.len() < CHUNK {
             let Some(item) = self.items.next() else {
                 self.ended = true;
-                chunk.extend_from_slice(b"]}\n");
+                chunk.extend_from_slice(&self.tail);
                 break;
             };
             if std::mem::replace(&mut separate, true) {
@@ -402,9 +404,17 @@ impl Iterator for Chunks {
 
 fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
     let version = group_version(&resource.group, &resource.version);
-    let start = format!(r#"{{"kind":"{}","apiVersion":"{version}","metadata":"#, resource.list_kind);
-    let head = [start.as_bytes(), &object_type::list_meta(metadata), br#","items":["#].concat();
-    let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), ended: false };
+    let kind = &resource.list_kind;
+    let (head, tail) = if resource.schema.custom {
+        // Custom objects have their fields in alphabetical order.
+        let head = format!(r#"{{"apiVersion":"{version}","items":["#);
+        (head.into_bytes(), format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n").into_bytes())
+    } else {
+        let start = format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":"#);
+        let head = [start.as_bytes(), &object_type::list_meta(metadata), br#","items":["#].concat();
+        (head, b"]}\n".to_vec())
+    };
+    let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), tail, ended: false };
     let first = chunks.next().unwrap_or_default();
     if chunks.ended {
         return first.into();

@@ -26,6 +26,7 @@ mod route;
 mod scale;
 mod settle;
 mod subresource;
+mod time_limit;
 mod token;
 mod touched;
 mod update;
@@ -35,9 +36,10 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
-use http::{Method, Request, request::Parts};
+use http::{HeaderValue, Method, Request, header, request::Parts};
 use http_body_util::BodyExt;
 use kubewright_apimachinery::status::Status;
+use tokio::time::timeout;
 
 pub(crate) use self::settle::{settle, settled};
 use self::{
@@ -50,6 +52,7 @@ use self::{
 };
 use crate::{
     admission::Warnings,
+    aggregation::ApiService,
     body::{self, BoxError},
     managed_fields::Conversions,
     response::{self, Accept, Response},
@@ -70,7 +73,13 @@ where
     let result = AssertUnwindSafe(respond(state.clone(), parts, body, &mut exchange)).catch_unwind().await;
     exchange.finish(match result {
         Ok(Ok(response)) => response,
-        Ok(Err(status)) => response::status(&status),
+        Ok(Err(status)) => {
+            let mut response = response::status(&status);
+            if status.code == 403 {
+                response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            }
+            response
+        }
         Err(panic) => {
             let message = body::panic_message(&*panic);
             tracing::error!(message, "a request handler panicked");
@@ -90,6 +99,27 @@ where
         // Its resources are known only to its server, even if this one has some of the same version.
         route = Route::of_unknown(&parts.uri);
     }
+    let limit = time_limit::of(&parts, &route)?;
+    let response = respond_to(route, remote, state, parts, body, exchange);
+    match limit {
+        Some(limit) => timeout(limit, response).await.unwrap_or_else(|_| Ok(time_limit::exceeded())),
+        None => response.await,
+    }
+}
+
+/// Responds to a request for a route, which an API server of another version may have.
+async fn respond_to<B>(
+    route: Route,
+    remote: Option<Arc<ApiService>>,
+    state: Arc<State>,
+    parts: Parts,
+    body: B,
+    exchange: &mut Exchange<'_>,
+) -> Result<Response, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let user = filters::filter(&state, &parts, &route, exchange)?;
     exchange.count(&parts, &route);
     if let Some(service) = remote {

@@ -7,13 +7,18 @@ use percent_encoding::percent_decode_str;
 
 use crate::registry::{Registry, Resource};
 
+/// The names of the health checks.
+pub(crate) const HEALTH_CHECKS: [&str; 3] = ["ping", "log", "etcd"];
+
 /// The route of a path.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// `/healthz`, `/livez`, `/readyz`.
     Health {
-        /// The path.
-        check: &'static str,
+        /// The path, without the name of a check.
+        path: &'static str,
+        /// Whether it is that of one check.
+        is_single: bool,
     },
     /// `/`
     Index,
@@ -64,7 +69,7 @@ impl Route {
     /// Returns the path of a non-resource route for metrics; `None` for paths that aren't counted.
     pub(crate) fn label(&self) -> Option<&'static str> {
         match self {
-            Self::Health { check } => Some(check),
+            Self::Health { path, .. } => Some(path),
             Self::Index => Some("/"),
             Self::Version => Some("/version"),
             Self::CoreVersions => Some("api"),
@@ -86,10 +91,15 @@ impl Route {
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
         let segments = segments(uri);
         let path: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let health = |rest: &[&str], path| match rest {
+            [] => Some(Self::Health { path, is_single: false }),
+            [check] if HEALTH_CHECKS.contains(check) => Some(Self::Health { path, is_single: true }),
+            _ => None,
+        };
         let found = match path.as_slice() {
-            ["healthz"] | ["healthz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/healthz" }),
-            ["livez"] | ["livez", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/livez" }),
-            ["readyz"] | ["readyz", "ping" | "log" | "etcd"] => Some(Self::Health { check: "/readyz" }),
+            ["healthz", rest @ ..] => health(rest, "/healthz"),
+            ["livez", rest @ ..] => health(rest, "/livez"),
+            ["readyz", rest @ ..] => health(rest, "/readyz"),
             ["metrics"] => Some(Self::Metrics),
             [".well-known", "openid-configuration"] => Some(Self::OpenIdConfiguration),
             ["openid", "v1", "jwks"] => Some(Self::OpenIdKeys),

@@ -8,7 +8,7 @@ pub(super) const MAGIC: &[u8] = b"k8s\0";
 /// The error of decoding a body. The response is 400.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProtobufError {
-    #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoMagic,
     #[error("proto: unexpected end of data")]
     Truncated,

@@ -156,7 +156,7 @@ fn options_are_the_same_in_all_groups() {
 
 #[test]
 fn malformed_messages_are_refused() {
-    refuse(b"{}", "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]");
+    refuse(b"{}", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]");
     refuse(b"k8s\0", "Object 'Kind' is missing");
     refuse(&body("v1", "Nothing", &[]), r#"no kind "Nothing" is registered for version "v1""#);
     refuse(&body("example.com/v1", "At", &[]), r#"no kind "At" is registered for version "example.com/v1""#);

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use crate::{
     raw::{get, send, send_as},
     start,
-    wire::{connect, connect_with, head, request, rest},
+    wire::{self, connect, connect_with, head, request, rest},
 };
 
 const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
@@ -185,13 +185,16 @@ async fn responses_name_the_request_and_its_flow() {
         assert_eq!(again.header("cache-control"), "no-cache, private", "{path}");
     }
     let denied = send_as(&api, &staff, &format!("GET {CONFIGS}"), &["Audit-ID: mine"], "").await.expect_code(403);
-    assert_eq!(denied.header("audit-id"), "mine");
+    assert_eq!((denied.header("audit-id"), denied.header("x-content-type-options")), ("mine", "nosniff"));
     assert!(uids(&denied).iter().all(|uid| uid.len() == 36) && uids(&denied) != exempt);
     // Neither requests without a user nor those that last as long as the client wants have a flow.
     let unauthorized = Request::get("/version").header("Authorization", "Bearer x").body(Full::from("")).unwrap();
     let unauthorized = api.handle(unauthorized).await;
     assert_eq!(unauthorized.status(), 401);
     assert!(unauthorized.headers().contains_key("audit-id") && !unauthorized.headers().contains_key(FLOW[0]));
+    // Credentials of an unknown scheme are those of nobody.
+    let basic = Request::get(CONFIGS).header("Authorization", "Basic YTpi").body(Full::from("")).unwrap();
+    assert_eq!(api.handle(basic).await.status(), 403);
     let log = get(&api, "/api/v1/namespaces/default/pods/p/log", "*/*").await;
     assert_eq!(uids(&log), ["", ""]);
 }
@@ -341,4 +344,58 @@ async fn component_statuses_are_computed() {
     for line in [format!("POST {path}"), format!("DELETE {path}/etcd-0"), format!("GET {path}?watch=1")] {
         send(&api, &line, &[], "{}").await.expect_code(405);
     }
+}
+
+#[tokio::test]
+async fn requests_end_with_the_time_that_the_client_gives_them() {
+    let (api, _) = start();
+    let malformed = send(&api, "GET /api/v1/namespaces?timeout=xx", &[], "").await;
+    let message = "invalid timeout specified in the request URL - time: invalid duration \"xx\"";
+    assert_eq!((malformed.code, &malformed.json()["message"]), (400, &json!(message)));
+    for (path, code) in [
+        ("/api/v1/namespaces?timeout=10s", 200),
+        ("/api/v1/namespaces?timeout=0", 200),
+        ("/api/v1/namespaces?timeoutSeconds=1", 200),
+        ("/api/v1/namespaces?watch=1&timeoutSeconds=1&timeout=xx", 200),
+    ] {
+        assert_eq!(send(&api, &format!("GET {path}"), &[], "").await.code, code, "{path}");
+    }
+    // The server waits for three seconds until it has seen this version.
+    let late = send(&api, "GET /api/v1/namespaces?resourceVersion=100000&timeout=1ms", &[], "").await;
+    let message = "Timeout: request did not complete within the allotted timeout";
+    assert_eq!((late.code, &late.json()["message"], &late.json()["reason"]), (504, &json!(message), &json!("Timeout")));
+}
+
+#[tokio::test]
+async fn text_for_people_is_indented() {
+    let (api, _) = start();
+    let text = send(&api, &format!("GET {CONFIGS}?pretty=true"), &[], "").await.text;
+    assert!(text.starts_with("{\n  \"kind\": \"ConfigMapList\",\n") && text.ends_with("\n}"), "{text}");
+    let agent = ["User-Agent: curl/8.1"];
+    assert!(send(&api, "GET /api/v1/nothings", &agent, "").await.text.starts_with("{\n  \"kind\": \"Status\",\n"));
+    assert!(send(&api, "GET /openapi/v3/api/v1", &agent, "").await.text.starts_with("{\""));
+    let watch = send(&api, &format!("GET {CONFIGS}?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"), &agent, "").await;
+    assert!(watch.text.lines().all(|line| line.starts_with("{\"type\":\"BOOKMARK\"")), "{}", watch.text);
+}
+
+#[tokio::test]
+async fn documents_at_addresses_with_their_hash_may_be_kept() {
+    let (api, _) = start();
+    let index = send(&api, "GET /openapi/v3", &[], "").await.json();
+    let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let current = send(&api, &format!("GET {address}"), &[], "").await;
+    assert_eq!((current.code, current.header("cache-control")), (200, "public, immutable"));
+    assert!(current.header("expires").ends_with(" UTC"));
+    let old = send(&api, "GET /openapi/v3/apis/apps/v1?hash=ABC", &[], "").await;
+    assert_eq!((old.code, old.header("location")), (301, address.as_str()));
+    let plain = send(&api, "GET /openapi/v3/apis/apps/v1", &[], "").await;
+    assert_eq!(plain.header("cache-control"), "no-cache, private");
+}
+
+#[tokio::test]
+async fn clients_are_asked_for_certificates_of_the_servers_authority() {
+    let (api, _) = start();
+    let listener = api.listen(ListenOptions::default()).await.unwrap();
+    let hints = wire::authorities(&listener).await;
+    assert!(hints.len() == 1 && String::from_utf8_lossy(&hints[0]).contains("kubewright"), "{hints:?}");
 }

@@ -100,6 +100,10 @@ async fn health_version_and_discovery() {
         assert_eq!(get(&api, path, "*/*").await.text, "ok");
         assert!(get(&api, &format!("{path}?verbose"), "*/*").await.text.contains("check passed"));
     }
+    let excluded = get(&api, "/readyz?verbose&exclude=etcd&exclude=x", "*/*").await.text;
+    let warning = "warn: some health checks cannot be excluded: no matches for \"x\"";
+    assert_eq!(excluded, format!("[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n{warning}\nreadyz check passed\n"));
+    assert_eq!(get(&api, "/livez/etcd?verbose", "*/*").await.text, "ok");
     let version = get(&api, "/version", "*/*").await.json();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));
     let resources = get(&api, "/api/v1", "application/json").await.json();

@@ -1,12 +1,17 @@
 //! Requests on a connection of a listener, for what HTTP clients don't send.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use kubewright_apiserver::Listener;
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, RootCertStore, SignatureScheme,
+    client::ResolvesClientCert,
     crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
+    sign::CertifiedKey,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -21,15 +26,41 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// A connection of a client, with TLS.
 pub(crate) type Connection = TlsStream<TcpStream>;
 
+/// Notes the authorities that a server asks clients for, and offers no certificate.
+#[derive(Debug, Default)]
+struct Authorities(Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for Authorities {
+    fn resolve(&self, authorities: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.0.lock().unwrap() = authorities.iter().map(|name| name.to_vec()).collect();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Returns the names of the authorities that a listener asks clients for.
+pub(crate) async fn authorities(listener: &Listener) -> Vec<Vec<u8>> {
+    let resolver = Arc::new(Authorities::default());
+    drop(connect_by(listener, "h2", resolver.clone()).await);
+    std::mem::take(&mut *resolver.0.lock().unwrap())
+}
+
 /// Opens a connection with this application protocol: `http/1.1` or `h2`.
 pub(crate) async fn connect_with(listener: &Listener, protocol: &str) -> Connection {
+    connect_by(listener, protocol, Arc::new(Authorities::default())).await
+}
+
+async fn connect_by(listener: &Listener, protocol: &str, resolver: Arc<Authorities>) -> Connection {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(listener.authority().as_bytes()).unwrap()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_client_cert_resolver(resolver);
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let stream = TcpStream::connect(listener.address()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();

@@ -30,18 +30,15 @@ const KNOWN: Known = Known {
         ),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
+        (
+            "service-cluster-ip-range",
+            "Range of the addresses of services, with IPv4 addresses [default: 127.96.0.0/12]",
+        ),
         ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, or RSA"),
         ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
         ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
     ],
-    accepted: &[
-        "advertise-address",
-        "allow-privileged",
-        "api-audiences",
-        "service-account-key-file",
-        "service-cluster-ip-range",
-        "v",
-    ],
+    accepted: &["advertise-address", "allow-privileged", "api-audiences", "service-account-key-file", "v"],
 };
 
 /// Runs until a signal arrives.
@@ -66,6 +63,10 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     if let Some(path) = flags.last("service-account-signing-key-file") {
         builder = builder.service_account_key(&read(path)?).with_context(|| format!("use {path}"))?;
+    }
+    // A second range is one of IPv6.
+    if let Some(range) = flags.list("service-cluster-ip-range").first() {
+        builder = builder.service_range(range.parse().context("read --service-cluster-ip-range")?);
     }
     if let Some(url) = flags.list("etcd-servers").first() {
         match etcd::directory(url).await {

@@ -116,7 +116,9 @@ fn objects_outlive_the_api_server() {
     ];
     let curl = |method: &str, path: &str, body: &str| {
         let mut command = Command::new("curl");
-        command.args(["--silent", "--insecure", "--max-time", "10", "--request", method]).args(&credentials);
+        command
+            .args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10", "--request", method])
+            .args(&credentials);
         if !body.is_empty() {
             command.args(["--header", "Content-Type: application/json", "--data", body]);
         }

@@ -62,7 +62,7 @@ pub(crate) async fn run(
         if feed.is_synced() && (due || !retries.is_waiting(&())) {
             let address = *server.borrow_and_update();
             let mut writes = kubernetes_service.decide(address);
-            writes.extend(addresses.decide(clock.now()));
+            writes.extend(addresses.decide(api.service_range(), clock.now()));
             match carry_out(&client, writes).await {
                 Ok(()) => retries.forget(&()),
                 Err(error) => {

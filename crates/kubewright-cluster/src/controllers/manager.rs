@@ -22,7 +22,7 @@ use super::{
     informer::Informer,
     job::Jobs,
     namespace_defaults::{self, Clients},
-    node_taints::NodeTaints,
+    node_lifecycle::NodeLifecycle,
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
@@ -93,7 +93,7 @@ impl ControllerManager<'_> {
         let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
         self.control(selected, "horizontal-pod-autoscaler-controller", autoscalers, spawn);
         self.control(selected, "job-controller", Jobs::new(pods()), spawn);
-        self.control(selected, "node-lifecycle-controller", NodeTaints::default(), spawn);
+        self.control(selected, "node-lifecycle-controller", NodeLifecycle::new(clock.clone()), spawn);
         self.control(selected, "persistentvolume-protection-controller", Protection::default(), spawn);
         self.control(selected, "replicaset-controller", ReplicaSets::new(REPLICA_SET, pods()), spawn);
         self.control(
@@ -122,9 +122,7 @@ impl ControllerManager<'_> {
         if !selected.contains(name) {
             return;
         }
-        // This is the only one whose events don't have its name.
-        let component = name.strip_suffix("-controller").filter(|short| *short == "horizontal-pod-autoscaler");
-        let events = self.recorder(component.unwrap_or(name), "", spawn);
+        let events = self.recorder_of(event_source(name), "", name, spawn);
         if self.informer.is_empty() {
             spawn(self.informer.clone().run().boxed());
         }
@@ -134,7 +132,12 @@ impl ControllerManager<'_> {
 
     /// Returns a recorder of events, whose task is started.
     pub(crate) fn recorder(&self, component: &'static str, host: &'static str, spawn: Spawn<'_>) -> Recorder {
-        let (recorder, task) = Recorder::new(component, host, self.client(component), self.clock.clone());
+        self.recorder_of(component, host, component, spawn)
+    }
+
+    /// Returns a recorder of events of a component, which another one writes.
+    fn recorder_of(&self, component: &'static str, host: &'static str, writer: &str, spawn: Spawn<'_>) -> Recorder {
+        let (recorder, task) = Recorder::new(component, host, self.client(writer), self.clock.clone());
         spawn(task.boxed());
         recorder
     }
@@ -158,5 +161,20 @@ impl ControllerManager<'_> {
 
     fn client(&self, component: &str) -> ObjectClient {
         ObjectClient::new((self.clients)(component))
+    }
+}
+
+/// Returns the name of a controller in its events, as Kubernetes has it.
+fn event_source(controller: &'static str) -> &'static str {
+    match controller {
+        "disruption-controller" => "controllermanager",
+        "endpointslice-controller" => "endpoint-slice-controller",
+        "endpointslicemirroring-controller" => "endpoint-slice-mirroring-controller",
+        "ephemeral-volume-controller" => "ephemeral_volume",
+        "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
+        "node-lifecycle-controller" => "node-controller",
+        "persistentvolume-binder-controller" => "persistentvolume-controller",
+        "replicationcontroller-controller" => "replication-controller",
+        other => other,
     }
 }

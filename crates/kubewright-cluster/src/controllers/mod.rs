@@ -13,6 +13,7 @@
 //! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
 //!   [`cron_job`]: the workloads
 //! * [`autoscaler`]: horizontal pod autoscalers
+//! * [`node_lifecycle`]: the conditions and taints of nodes
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
@@ -55,7 +56,7 @@ pub(crate) mod kind;
 pub(crate) mod kubernetes_service;
 pub(crate) mod manager;
 pub(crate) mod namespace_defaults;
-mod node_taints;
+mod node_lifecycle;
 pub(crate) mod objects;
 pub(crate) mod pod;
 pub(crate) mod protection;

@@ -177,7 +177,8 @@ impl NamespaceDefaults {
         match missing.certificate {
             None => Ok(()),
             Some(Write::Create) => {
-                let description = "Contains a CA bundle that can be used to verify the kube-apiserver.";
+                let description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal \
+                                   service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
                 let body = json!({
                     "apiVersion": "v1", "kind": "ConfigMap", "data": data,
                     "metadata": {"name": CERTIFICATES, "annotations": {"kubernetes.io/description": description}},

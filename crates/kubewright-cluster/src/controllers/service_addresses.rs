@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kubewright_apiserver::{Change, ChangeKind, SERVICE_RANGE};
+use kubewright_apiserver::{Change, ChangeKind, ServiceRange};
 use serde_json::{Value, json};
 
 use super::{
@@ -99,12 +99,12 @@ impl ServiceAddresses {
     }
 
     /// Returns the required writes.
-    pub(super) fn decide(&mut self, now: Timestamp) -> Vec<Write> {
+    pub(super) fn decide(&mut self, range: ServiceRange, now: Timestamp) -> Vec<Write> {
         let path = |name: &str| Kind::SERVICE_CIDR.address("", name);
         let mut writes = Vec::new();
         match self.range {
             None => {
-                let body = object(&Kind::SERVICE_CIDR, json!({"name": DEFAULT}), json!({"cidrs": [SERVICE_RANGE]}));
+                let body = object(&Kind::SERVICE_CIDR, json!({"name": DEFAULT}), json!({"cidrs": [range.to_string()]}));
                 writes.push(Write { path: path(""), operation: Operation::Create(body) });
             }
             Some(true) => {}

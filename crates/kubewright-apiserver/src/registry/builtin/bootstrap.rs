@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{SERVICE_RANGE, api_service, flow_control, priority, resource_metrics};
+use super::{ServiceRange, api_service, flow_control, priority, resource_metrics};
 use crate::fields::{remove, text};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -47,8 +47,8 @@ impl BootstrapObject {
     }
 }
 
-/// Returns the objects that a new server stores. `has_metrics` adds those of resource metrics.
-pub(crate) fn bootstrap_objects(has_metrics: bool) -> Vec<BootstrapObject> {
+/// Returns the objects that a new server stores. `range` is that of the addresses of services. `has_metrics` adds those of resource metrics.
+pub(crate) fn bootstrap_objects(range: ServiceRange, has_metrics: bool) -> Vec<BootstrapObject> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));
     let services = api_service::local_services().into_iter();
@@ -56,8 +56,9 @@ pub(crate) fn bootstrap_objects(has_metrics: bool) -> Vec<BootstrapObject> {
     // Flow schemas refer to levels.
     let levels = flow_control::default_levels().map(|level| (FLOW_CONTROL, "prioritylevelconfigurations", level));
     let schemas = flow_control::default_schemas().into_iter().map(|schema| (FLOW_CONTROL, "flowschemas", schema));
-    let range = ("networking.k8s.io", "servicecidrs", service_range());
-    let objects = namespaces.chain([range, ("", "services", kubernetes())]).chain(priorities).chain(services);
+    let service = kubernetes(range);
+    let range = ("networking.k8s.io", "servicecidrs", service_range(range));
+    let objects = namespaces.chain([range, ("", "services", service)]).chain(priorities).chain(services);
     let objects = objects.map(BootstrapObject::new);
     let flow_control = levels.chain(schemas).map(BootstrapObject::new);
     let metrics = [
@@ -79,16 +80,16 @@ fn namespace(name: &str) -> Value {
 }
 
 /// Returns the range from which addresses of services are allocated.
-fn service_range() -> Value {
+fn service_range(range: ServiceRange) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [SERVICE_RANGE]},
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [range.to_string()]},
     })
 }
 
 /// Returns the service through which pods reach the API server.
-fn kubernetes() -> Value {
-    json!({
+fn kubernetes(range: ServiceRange) -> Value {
+    let mut service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
             "name": "kubernetes", "namespace": "default",
@@ -98,5 +99,9 @@ fn kubernetes() -> Value {
             "type": "ClusterIP", "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
         },
-    })
+    });
+    if let Some(address) = range.of_kubernetes() {
+        service["spec"]["clusterIP"] = address.to_string().into();
+    }
+    service
 }

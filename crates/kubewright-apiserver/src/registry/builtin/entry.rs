@@ -17,6 +17,7 @@ use super::{
     priority::PriorityClasses,
     resource_metrics::MetricsSource,
     schemas::{self, definitions},
+    service::ServiceRange,
     service_account::ServiceAccounts,
     topology::NodeTopology,
     types::BuiltinType,
@@ -49,6 +50,8 @@ pub(crate) struct Indexes {
     pub(crate) levels: Arc<PriorityLevels>,
     /// Runtime classes.
     pub(crate) runtimes: Arc<RuntimeClasses>,
+    /// The range that addresses of services are allocated from.
+    pub(crate) service_range: ServiceRange,
     /// The ranges of addresses of services.
     pub(crate) service_ranges: Arc<ServiceRanges>,
     /// Limit ranges.

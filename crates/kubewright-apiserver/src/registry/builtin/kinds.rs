@@ -143,7 +143,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
         Entry::of::<core::Service>()
             .short(&["svc"])
             .in_all()
-            .strategy(ServiceStrategy::new(random, indexes.service_ranges.clone()))
+            .strategy(ServiceStrategy::new(random, indexes.service_range, indexes.service_ranges.clone()))
             .columns(service::columns())
             .select(&["spec.clusterIP", "spec.type"]),
     ]

@@ -61,7 +61,11 @@ pub(crate) use self::{
     service::service_endpoints,
     workload::scale_columns,
 };
-pub use self::{crd::check_definition, schemas::definitions, service::SERVICE_RANGE};
+pub use self::{
+    crd::check_definition,
+    schemas::definitions,
+    service::{ServiceRange, ServiceRangeError},
+};
 use super::{BuiltinVersion, Registry, Resource};
 use crate::group_version::group_version;
 

@@ -63,7 +63,8 @@ fn missed(
     if let Some(earliest) = deadline.and_then(|seconds| now.checked_sub(SignedDuration::from_secs(seconds)).ok()) {
         since = since.max(earliest);
     }
-    let never = "no time matches";
+    // As in Kubernetes, whose two times are both zero then.
+    let never = "time difference between two schedules is less than 1 second";
     let first = schedule.next(since, zone).ok_or(never)?;
     if now < first {
         return Ok(Missed { since, latest: None, number: 0 });

@@ -3,6 +3,7 @@
 mod allocate;
 mod columns;
 mod endpoints;
+mod range;
 mod validate;
 mod warnings;
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use self::allocate::Pool;
 pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
+pub use self::range::{ServiceRange, ServiceRangeError};
 use super::{networking::ServiceRanges, validation::Errors};
 use crate::{
     fields::{each, entries, fill, fill_zero, has, int, list, present, remove, set, text, within},
@@ -23,23 +25,20 @@ use crate::{
 
 /// The range of node ports, as by default in Kubernetes.
 const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
-/// The range that addresses of services are allocated from. It is part of the loopback network, so that a node on Linux can listen on its addresses.
-pub const SERVICE_RANGE: &str = "127.96.0.0/12";
-/// That range without its first and last address.
-const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
 /// The message about a node port that another service or port uses.
 const TAKEN: &str = "provided port is already allocated";
 /// The only family of addresses.
 const IPV4: &str = "IPv4";
-/// The number of lowest addresses and ports that are allocated only if all others are in use, so that services can
-/// request them explicitly, as in Kubernetes (KEP-3070, KEP-3668).
-const ASKED_FOR: (u32, u32) = (256, 86);
+/// The number of lowest ports that are allocated only if all others are in use, so that services can request them explicitly, as in Kubernetes (KEP-3668).
+const ASKED_FOR: u32 = 86;
 
 /// The strategy of services. It allocates addresses and ports, and tracks those in use in [`Strategy::committed`].
 #[derive(Debug)]
 pub(super) struct ServiceStrategy {
     addresses: Mutex<Pool>,
     node_ports: Mutex<Pool>,
+    /// The range that addresses are allocated from.
+    range: ServiceRange,
     /// Further ranges from which addresses can be chosen.
     ranges: Arc<ServiceRanges>,
 }
@@ -47,13 +46,14 @@ pub(super) struct ServiceStrategy {
 impl ServiceStrategy {
     /// Creates a strategy whose allocation starts at random numbers, since all clusters on a machine share its loopback
     /// network.
-    pub(super) fn new(random: &Random, ranges: Arc<ServiceRanges>) -> Self {
+    pub(super) fn new(random: &Random, range: ServiceRange, ranges: Arc<ServiceRanges>) -> Self {
         let pool = |range: RangeInclusive<u32>, asked_for: u32| {
             let least = range.start() + asked_for;
-            let drawn = random.u64() % u64::from(range.end() - least);
+            let drawn = random.u64() % u64::from(range.end() - least).max(1);
             Mutex::new(Pool::new(range, least + u32::try_from(drawn).unwrap_or_default()))
         };
-        Self { addresses: pool(ADDRESSES, ASKED_FOR.0), node_ports: pool(NODE_PORTS, ASKED_FOR.1), ranges }
+        let addresses = pool(range.addresses(), range.asked_for());
+        Self { addresses, node_ports: pool(NODE_PORTS, ASKED_FOR), range, ranges }
     }
 
     /// Allocates an address and node ports for a service that needs them and doesn't set them.
@@ -220,12 +220,12 @@ impl ServiceStrategy {
         let address = text(new, "/spec/clusterIP");
         // An update of an address is refused by the validation.
         if let Some(bits) = address_bits(address).filter(|_| had.is_empty()) {
-            let why = if !ADDRESSES.contains(&bits) && !self.ranges.contains(Ipv4Addr::from_bits(bits).into()) {
-                let range = format!("The range of valid IPs is {SERVICE_RANGE}");
-                Some(format!("the provided IP ({address}) is not in the valid range. {range}"))
-            } else {
-                addresses.is_used(bits).then(|| "provided IP is already allocated".to_owned())
-            };
+            let why =
+                if !self.range.addresses().contains(&bits) && !self.ranges.contains(Ipv4Addr::from_bits(bits).into()) {
+                    Some("the provided network does not match the current range".to_owned())
+                } else {
+                    addresses.is_used(bits).then(|| "provided IP is already allocated".to_owned())
+                };
             let why = why.map(|why| format!("failed to allocate IP {address}: {why}"));
             causes.extend(why.map(|why| Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why)));
         }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> ServiceStrategy {
-        ServiceStrategy::new(&Random::seeded(7), Arc::default())
+        ServiceStrategy::new(&Random::seeded(7), ServiceRange::default(), Arc::default())
     }
 
     fn create(strategy: &ServiceStrategy, spec: Value) -> (Value, Vec<String>) {
@@ -363,13 +363,13 @@ mod tests {
         assert_eq!(service["spec"]["type"], "ClusterIP");
         assert_eq!(service["spec"]["ports"][0], json!({"port": 80, "protocol": "TCP", "targetPort": 80}));
         let bits = |service: &Value| address_bits(text(service, "/spec/clusterIP")).expect("an address");
-        assert!(ADDRESSES.contains(&bits(&service)));
+        assert!(ServiceRange::default().addresses().contains(&bits(&service)));
         assert_eq!(service["spec"]["clusterIPs"], json!([service["spec"]["clusterIP"]]));
         let next = create(&strategy, json!({"ports": [{"port": 80}]})).0;
         assert_eq!(bits(&next), bits(&service) + 1);
         assert_ne!(
             fresh().addresses.lock().next(),
-            ServiceStrategy::new(&Random::seeded(8), Arc::default()).addresses.lock().next()
+            ServiceStrategy::new(&Random::seeded(8), ServiceRange::default(), Arc::default()).addresses.lock().next()
         );
         let (external, causes) = create(&strategy, json!({"externalIPs": ["10.0.0.1"], "ports": [{"port": 80}]}));
         assert_eq!(
@@ -405,7 +405,7 @@ mod tests {
         let list = "spec.clusterIPs: Invalid value: [\"127.96.0.10\"]: failed to allocate IP 127.96.0.10";
         assert_eq!(asked("127.96.0.10"), [format!("{list}: provided IP is already allocated")]);
         let list = "spec.clusterIPs: Invalid value: [\"10.0.0.1\"]: failed to allocate IP 10.0.0.1";
-        let why = "the provided IP (10.0.0.1) is not in the valid range. The range of valid IPs is 127.96.0.0/12";
+        let why = "the provided network does not match the current range";
         assert_eq!(asked("10.0.0.1"), [format!("{list}: {why}")]);
     }
 

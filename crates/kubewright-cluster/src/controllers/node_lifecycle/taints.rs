@@ -1,17 +1,10 @@
 //! The taints of nodes that aren't ready, lack a resource, or are cordoned
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-nodes-by-condition>).
-//!
-//! A node whose kubelet has stopped keeps its last conditions: heartbeats aren't watched.
-
-use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
-use super::{
-    kind::Kind,
-    reconcile::{Controller, Key, Plan, Step},
+use crate::controllers::{
     scheduler::filter::UNSCHEDULABLE,
     value::{list, stamp, text},
 };
@@ -26,43 +19,8 @@ const CONDITIONS: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-/// The controller of the taints.
-#[derive(Debug, Default)]
-pub(crate) struct NodeTaints {
-    /// The nodes whose taints aren't those of their state.
-    nodes: BTreeMap<Key, Arc<Value>>,
-}
-
-impl Controller for NodeTaints {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
-
-    fn take(&mut self, change: &Change) -> Vec<Key> {
-        if !Kind::NODE.is_of(change) {
-            return Vec::new();
-        }
-        let node = change.object();
-        let key = Key { namespace: String::new(), name: text(node, "/metadata/name").to_owned() };
-        if change.kind == ChangeKind::Deleted || taints(node, Timestamp::UNIX_EPOCH).is_none() {
-            self.nodes.remove(&key);
-            return Vec::new();
-        }
-        self.nodes.insert(key.clone(), node.clone());
-        vec![key]
-    }
-
-    fn decide(&self, key: &Key, now: Timestamp) -> Plan {
-        let Some(node) = self.nodes.get(key) else { return Plan::default() };
-        let mut plan = Plan::of(&Kind::NODE, node);
-        let changed = taints(node, now);
-        plan.steps.extend(changed.map(|taints| Step::change(&Kind::NODE, node, json!({"spec": {"taints": taints}}))));
-        plan
-    }
-}
-
 /// Returns the taints that a node should have instead of its own. `now` is the time of those that are new.
-fn taints(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
+pub(super) fn taints(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
     let wanted = wanted(node);
     let is = |taint: &Value, (key, effect): (&str, &str)| taint["key"] == key && taint["effect"] == effect;
     let is_ours = |taint: &Value| {

@@ -1,0 +1,196 @@
+//! The lifecycle of nodes: the conditions of those whose kubelets have stopped, and the taints of those that aren't ready, lack a resource, or are cordoned.
+//!
+//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched. The pods of a node that isn't ready keep their conditions until
+//! they are evicted by its taints.
+
+mod health;
+mod taints;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::{Change, ChangeKind};
+use serde_json::{Value, json};
+
+use self::health::Heartbeat;
+use super::{
+    kind::Kind,
+    reconcile::{Controller, Key, Plan, Step},
+    value::{holds, text},
+};
+use crate::node::NODE_NAME;
+
+const LEASE: Kind = Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases" };
+/// The namespace of the leases of nodes.
+const LEASES: &str = "kube-node-lease";
+
+/// The controller of nodes.
+pub(crate) struct NodeLifecycle {
+    clock: SharedClock,
+    nodes: BTreeMap<String, Arc<Value>>,
+    /// The times in the leases of nodes, as they are written.
+    leases: BTreeMap<String, String>,
+    heartbeats: BTreeMap<String, Heartbeat>,
+}
+
+impl fmt::Debug for NodeLifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeLifecycle").field("heartbeats", &self.heartbeats).finish_non_exhaustive()
+    }
+}
+
+impl NodeLifecycle {
+    /// Creates the controller. The clock tells when a heartbeat has been seen.
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        Self { clock, nodes: BTreeMap::new(), leases: BTreeMap::new(), heartbeats: BTreeMap::new() }
+    }
+
+    /// Notes the heartbeat of a node, if there is another one.
+    fn observe(&mut self, name: &str) {
+        let Some(node) = self.nodes.get(name) else {
+            self.heartbeats.remove(name);
+            return;
+        };
+        let reported = health::reported(node);
+        let renewed = self.leases.get(name).map(String::as_str).unwrap_or_default();
+        let known = self.heartbeats.get(name);
+        if known.is_none_or(|known| known.reported != reported || known.renewed != renewed) {
+            let seen = self.clock.now();
+            let heartbeat = Heartbeat { reported: reported.into(), renewed: renewed.into(), seen };
+            self.heartbeats.insert(name.into(), heartbeat);
+        }
+    }
+
+    fn take_lease(&mut self, lease: &Value, gone: bool) -> bool {
+        if text(lease, "/metadata/namespace") != LEASES {
+            return false;
+        }
+        let name = text(lease, "/metadata/name");
+        if gone {
+            self.leases.remove(name);
+        } else {
+            self.leases.insert(name.into(), text(lease, "/spec/renewTime").into());
+        }
+        self.nodes.contains_key(name)
+    }
+
+    /// Adds what has to be written because a node has no heartbeat any more.
+    fn check_heartbeat(&self, name: &str, node: &Value, now: Timestamp, plan: &mut Plan) {
+        let Some(heartbeat) = self.heartbeats.get(name).filter(|_| name != NODE_NAME) else { return };
+        let Some(deadline) = health::deadline(node, heartbeat) else { return };
+        if now < deadline {
+            let left = Duration::try_from(deadline.duration_since(now)).unwrap_or_default();
+            plan.requeue_after(left.max(Duration::from_millis(1)));
+            return;
+        }
+        let metadata = json!({"uid": node["metadata"]["uid"], "resourceVersion": node["metadata"]["resourceVersion"]});
+        let patch = json!({"metadata": metadata, "status": {"conditions": health::unknown(node, now)}});
+        plan.steps.push(Step::Merge(Kind::NODE.address("", name), "/status", patch));
+        if holds(node, "Ready") {
+            plan.event(false, "NodeNotReady", format!("Node {name} status is now: NodeNotReady"));
+        }
+    }
+}
+
+impl Controller for NodeLifecycle {
+    fn reset(&mut self) {
+        // Nodes and leases follow. Heartbeats that have been seen stay so.
+        self.nodes.clear();
+        self.leases.clear();
+    }
+
+    fn take(&mut self, change: &Change) -> Vec<Key> {
+        let (object, gone) = (change.object(), change.kind == ChangeKind::Deleted);
+        let name = text(object, "/metadata/name");
+        let concerns = if Kind::NODE.is_of(change) {
+            if gone {
+                self.nodes.remove(name);
+            } else {
+                self.nodes.insert(name.into(), object.clone());
+            }
+            true
+        } else {
+            LEASE.is_of(change) && self.take_lease(object, gone)
+        };
+        if !concerns {
+            return Vec::new();
+        }
+        self.observe(name);
+        vec![Key { namespace: String::new(), name: name.into() }]
+    }
+
+    fn decide(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(node) = self.nodes.get(&key.name) else { return Plan::default() };
+        let mut plan = Plan::of(&Kind::NODE, node);
+        self.check_heartbeat(&key.name, node, now, &mut plan);
+        if plan.steps.is_empty() {
+            let changed = taints::taints(node, now);
+            let step = |taints| Step::change(&Kind::NODE, node, json!({"spec": {"taints": taints}}));
+            plan.steps.extend(changed.map(step));
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::SystemClock;
+
+    use super::*;
+    use crate::controllers::reconcile::status_of;
+
+    /// Returns the plan for a node that has been seen at the beginning, some seconds later.
+    fn plan(name: &str, conditions: Value, seconds: i64) -> Plan {
+        let mut controller = NodeLifecycle::new(SystemClock::shared());
+        let node = json!({
+            "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"conditions": conditions},
+        });
+        controller.nodes.insert(name.into(), Arc::new(node));
+        controller.observe(name);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        controller.heartbeats.get_mut(name).expect("a heartbeat").seen = start;
+        let key = Key { namespace: String::new(), name: name.into() };
+        controller.decide(&key, start + jiff::SignedDuration::from_secs(seconds))
+    }
+
+    fn shown(plan: &Plan) -> Vec<String> {
+        let conditions = status_of(plan)["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        let show = |one: &Value| format!("{} {} {}", text(one, "/type"), text(one, "/status"), text(one, "/reason"));
+        conditions.iter().map(show).collect()
+    }
+
+    #[test]
+    fn the_state_of_a_node_without_heartbeats_is_unknown() {
+        let never = plan("far", json!([]), 60);
+        let expect = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
+            .map(|name| format!("{name} Unknown NodeStatusNeverUpdated"));
+        assert_eq!(shown(&never), expect);
+        let ready = || json!([{"type": "Other", "status": "True"}, {"type": "Ready", "status": "True", "reason": "KubeletReady"}]);
+        let stopped = plan("far", ready(), 50);
+        let mut expect = expect.to_vec();
+        expect[0] = "Ready Unknown NodeStatusUnknown".into();
+        expect.insert(0, "Other True ".into());
+        assert_eq!(shown(&stopped), expect);
+        let event = stopped.steps.iter().find_map(|step| match step {
+            Step::Event { reason, message, .. } => Some((*reason, message.as_str())),
+            _ => None,
+        });
+        assert_eq!(event, Some(("NodeNotReady", "Node far status is now: NodeNotReady")));
+        assert_eq!(plan(NODE_NAME, ready(), 500), Plan { requeue_after: None, ..plan(NODE_NAME, ready(), 0) });
+    }
+
+    #[test]
+    fn heartbeats_are_waited_for() {
+        let ready = || json!([{"type": "Ready", "status": "True"}]);
+        for (conditions, seconds, left) in [(ready(), 49, 1), (ready(), 0, 50), (json!([]), 10, 50)] {
+            let plan = plan("far", conditions, seconds);
+            assert_eq!((plan.requeue_after, shown(&plan)), (Some(Duration::from_secs(left)), Vec::new()));
+        }
+        let unknown = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
+            .map(|name| json!({"type": name, "status": "Unknown"}));
+        assert_eq!(plan("far", json!(unknown), 500).requeue_after, None);
+    }
+}
