@@ -198,7 +198,10 @@ impl Status {
 
     /// 500: an internal error of the server.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+        let cause = Cause::new("", "", message.to_string());
+        let details = Details { causes: vec![cause], ..Details::default() };
+        let message = format!("Internal error occurred: {message}");
+        Self { details: Some(details.into()), ..Self::new(500, "InternalError", message) }
     }
 
     /// 500 without a reason: Kubernetes passes on the error of another library.

@@ -69,6 +69,11 @@ impl ObjectType {
         })
     }
 
+    /// Returns why the result of a strategic merge patch can't be read ([`Types::unrestorable`]).
+    pub(crate) fn unrestorable(self, object: &Value) -> Option<String> {
+        types().unrestorable(self.0, object)
+    }
+
     /// Adds the fields that the type always writes ([`Types::complete`]).
     pub(crate) fn complete(self, object: &mut Value) {
         types().complete(self.0, object);

@@ -271,21 +271,15 @@ impl<'a> Items<'a> {
 
     /// Returns the step to an item. An absent key is replaced by its default, or omitted if it has none.
     pub(crate) fn element(self, item: &Value) -> PathElement {
-        self.element_or_missing_key(item).0
+        let Some(keys) = self.keys else { return PathElement::value(item) };
+        let values = keys.iter().filter_map(|key| Some((key.as_str(), self.key(key, item)?)));
+        PathElement::key(values.collect())
     }
 
-    fn element_or_missing_key(self, item: &Value) -> (PathElement, Option<&'a str>) {
-        let Some(keys) = self.keys else { return (PathElement::value(item), None) };
-        let mut missing = None;
-        let mut values = Vec::with_capacity(keys.len());
-        for key in keys {
-            let default = || self.item.node.field(key).and_then(|node| node.schema().default.as_ref());
-            match item.get(key).or_else(default) {
-                Some(value) => values.push((key.as_str(), value)),
-                None => missing = Some(key.as_str()),
-            }
-        }
-        (PathElement::key(values), missing)
+    /// Returns the value of a key of an item, or its default.
+    fn key(self, key: &str, item: &'a Value) -> Option<&'a Value> {
+        let default = || self.item.node.field(key).and_then(|node| node.schema().default.as_ref());
+        item.get(key).or_else(default)
     }
 
     /// Returns the fields that the creation of an item, or of several items with equal keys, creates. Items with equal
@@ -312,11 +306,13 @@ impl<'a> Items<'a> {
     fn claimed(self, items: &[Value]) -> Result<FieldSet, SchemaError> {
         let mut children = Vec::with_capacity(items.len());
         for (place, item) in items.iter().enumerate() {
-            let (element, missing) = self.element_or_missing_key(item);
-            if let Some(key) = missing {
+            let element = self.element(item);
+            // The keys that an item has distinguish it from the others.
+            if let Some(keys) = self.keys.filter(|keys| keys.iter().all(|key| self.key(key, item).is_none())) {
+                let keys = keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(" ");
                 return Err(SchemaError::new(format!(
-                    "element {place}: associative list with keys has an element that omits key field {key:?} (and \
-                     doesn't have default value)"
+                    "element {place}: associative list with keys has an element that omits all key fields [{keys}] (and \
+                     doesn't have default values for any key fields)"
                 )));
             }
             let mut child = match self.keys {

@@ -19,6 +19,7 @@ mod names;
 mod parse;
 mod quantity;
 mod required;
+mod restore;
 #[cfg(test)]
 mod tests;
 mod time;

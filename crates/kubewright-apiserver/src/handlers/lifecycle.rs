@@ -107,17 +107,35 @@ impl Call {
             let sent_kind = if sent_kind.is_empty() { kind } else { sent_kind };
             return Err(self.another_kind((group, version, kind), sent_version, sent_kind));
         }
-        if !sent_version.is_empty() && sent_version != expected {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({sent_version}) does not match the expected API version ({expected})"
-            )));
-        }
-        if sent_kind != &**kind && self.resource.schema.custom {
-            let cause = Cause::invalid("kind", &json!(sent_kind), &format!("must be {kind}"));
-            return Err(Status::invalid(group, sent_kind, meta::text(object, "name"), vec![cause]));
+        if self.resource.schema.custom {
+            self.check_custom_kind(&expected, sent_version, sent_kind, meta::text(object, "name"))?;
         }
         codec::set_type(object, group, version, kind);
         Ok(())
+    }
+
+    /// Checks the kind and the version of a custom object. As in Kubernetes, the result of a patch is refused by the validation.
+    fn check_custom_kind(&self, expected: &str, version: &str, kind: &str, name: &str) -> Result<(), Status> {
+        let mut causes = Vec::new();
+        if kind != &*self.resource.kind {
+            causes.push(Cause::invalid("kind", &json!(kind), &format!("must be {}", self.resource.kind)));
+        }
+        if version != expected {
+            if self.parts.method != Method::PATCH {
+                return Err(Status::bad_request(format!(
+                    "the API version in the data ({version}) does not match the expected API version ({expected})"
+                )));
+            }
+            if version.is_empty() {
+                return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
+            }
+            causes.push(Cause::invalid("apiVersion", &json!(version), &format!("must be {expected}")));
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        Err(Status::invalid(group, kind, name, causes))
     }
 
     /// Returns 400: the body is of another kind than this one, which Kubernetes can't convert.

@@ -92,7 +92,15 @@ impl PatchType {
                 Ok(object)
             }
             Self::Strategic => {
-                strategic::apply(resource.schema.node(), object, patch).map_err(|error| error.to_status())
+                let mut result =
+                    strategic::apply(resource.schema.node(), object, patch).map_err(|error| error.to_status())?;
+                // Kubernetes knows the type of the result already.
+                for field in ["kind", "apiVersion"] {
+                    if patch.get(field).is_some_and(|value| value.is_string() || value.is_null()) {
+                        result[field] = object[field].clone();
+                    }
+                }
+                Ok(result)
             }
             Self::Apply => manager.apply(resource, Some(object), patch),
         }
@@ -165,8 +173,7 @@ impl Patch {
         let Some(why) = schema_rules::unreadable_reason(kind, &status) else { return status };
         let result = match self.kind {
             PatchType::Apply => return status,
-            PatchType::Strategic => Value::Null,
-            PatchType::Json | PatchType::Merge => {
+            PatchType::Json | PatchType::Merge | PatchType::Strategic => {
                 self.kind.perform(resource, manager, served, &self.decoded.value).unwrap_or_default()
             }
         };
@@ -176,7 +183,10 @@ impl Patch {
             _ => go_format::plain(&self.decoded.value),
         };
         // Kubernetes decodes the result by its own kind before it turns out to be another one.
-        let undecodable = ObjectType::of_object(&result).and_then(|ty| ty.decode(&mut result.clone()).err());
+        let undecodable = ObjectType::of_object(&result).and_then(|ty| match self.kind {
+            PatchType::Strategic => ty.unrestorable(&result),
+            _ => ty.decode(&mut result.clone()).err(),
+        });
         let why = undecodable.as_deref().unwrap_or(why);
         Status::invalid("", "", "", vec![Cause::invalid("patch", &shown.into(), why)])
     }

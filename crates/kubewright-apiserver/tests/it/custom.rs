@@ -9,7 +9,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{raw, refused, start};
+use crate::{
+    raw::{self, send},
+    refused, start,
+};
 
 fn definition(versions: Value) -> Value {
     json!({
@@ -151,6 +154,35 @@ async fn all_versions_serve_the_same_objects() {
         assert_eq!(api.get("w").await.unwrap().types.unwrap().api_version, version);
         let listed = api.list(&ListParams::default()).await.unwrap().items.remove(0);
         assert_eq!(listed.types.unwrap().api_version, version);
+    }
+}
+
+#[tokio::test]
+async fn objects_have_the_version_of_their_path() {
+    let (api, client) = start();
+    define(&client, json!([version("v1", true)])).await;
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let missing = send(&api, &format!("POST {path}"), &[], r#"{"kind":"Widget","metadata":{"name":"w"}}"#).await;
+    let message = "the API version in the data () does not match the expected API version (example.com/v1)";
+    assert_eq!(missing.expect_code(400).json()["message"], message);
+    let body = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}"#;
+    send(&api, &format!("POST {path}"), &[], body).await.expect_code(201);
+    let merge = ["Content-Type: application/merge-patch+json"];
+    for (patch, code, message) in [
+        (
+            r#"{"apiVersion":"other.com/v9"}"#,
+            422,
+            "Widget.other.com \"w\" is invalid: apiVersion: Invalid value: \"other.com/v9\": must be example.com/v1",
+        ),
+        (r#"{"kind":"X"}"#, 422, "X.example.com \"w\" is invalid: kind: Invalid value: \"X\": must be Widget"),
+        (
+            r#"{"apiVersion":null}"#,
+            500,
+            "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
+    ] {
+        let answer = send(&api, &format!("PATCH {path}/w"), &merge, patch).await.expect_code(code).json();
+        assert_eq!(answer["message"], message, "{patch}");
     }
 }
 

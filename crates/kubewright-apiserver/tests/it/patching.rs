@@ -154,3 +154,34 @@ async fn an_object_is_replaced_by_an_object_only() {
         assert!(status["message"].as_str().unwrap().starts_with(message), "{status}");
     }
 }
+
+#[tokio::test]
+async fn results_of_strategic_patches_have_errors_of_their_own() {
+    let (api, _) = start();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    send(&api, &format!("POST {maps}"), &[], r#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#).await.expect_code(201);
+    let strategic = ["Content-Type: application/strategic-merge-patch+json"];
+    for (patch, why) in [
+        (r#"{"metadata":{"labels":"x"}}"#, "cannot restore map from string"),
+        (r#"{"metadata":"x"}"#, "cannot restore struct from: string"),
+        (r#"{"data":["a"]}"#, "cannot restore map from slice"),
+        (r#"{"metadata":{"finalizers":"x"}}"#, "cannot restore slice from string"),
+        (r#"{"metadata":{"ownerReferences":["a"]}}"#, "cannot restore struct from: string"),
+        (r#"{"metadata":{"labels":5}}"#, "cannot restore map from int64"),
+        (r#"{"metadata":{"labels":{"a":5}}}"#, "cannot convert int64 to string"),
+        (r#"{"metadata":{"generation":"x"}}"#, "unrecognized type: int64"),
+    ] {
+        let answer = send(&api, &format!("PATCH {maps}/a"), &strategic, patch).await.expect_code(422).json();
+        let cause = answer["details"]["causes"][0]["message"].as_str().unwrap().to_owned();
+        assert!(cause.ends_with(why), "{patch}: {cause}");
+    }
+    for patch in [r#"{"kind":"Secret"}"#, r#"{"apiVersion":"v2"}"#, r#"{"kind":null}"#] {
+        let answer = send(&api, &format!("PATCH {maps}/a"), &strategic, patch).await.expect_code(200).json();
+        assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!("ConfigMap"), &json!("v1")), "{patch}");
+    }
+    // What precedes the first slash of a path is ignored.
+    let json_patch = ["Content-Type: application/json-patch+json"];
+    let patch = r#"[{"op":"add","path":"x/data/k","value":"w"}]"#;
+    let answer = send(&api, &format!("PATCH {maps}/a"), &json_patch, patch).await.expect_code(200).json();
+    assert_eq!(answer["data"], json!({"k": "w"}));
+}

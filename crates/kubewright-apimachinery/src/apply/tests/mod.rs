@@ -540,8 +540,8 @@ fn configurations_that_violate_the_schema_are_refused() {
         (json!({"spec": {"topics": ["a", "b", "a"]}}), r#".spec.topics: duplicate entries for key [="a"]"#),
         (
             json!({"spec": {"containers": [{"image": "a"}]}}),
-            ".spec.containers: element 0: associative list with keys has an element that omits key field \"name\" \
-             (and doesn't have default value)",
+            ".spec.containers: element 0: associative list with keys has an element that omits all key fields [\"name\"] \
+             (and doesn't have default values for any key fields)",
         ),
     ] {
         assert_eq!(refusal(config), format!("{prefix}{expect}"));

@@ -94,6 +94,8 @@ impl<'a> Pointer<'a> {
         let tokens = match text.strip_prefix('/') {
             Some(rest) => rest.split('/').map(unescape).collect(),
             None if text.is_empty() => Vec::new(),
+            // kube-apiserver's library ignores what precedes the first slash.
+            None if text.contains('/') => text.split('/').skip(1).map(unescape).collect(),
             None => return Err(PatchError::Rejected(format!("JSON pointer {text:?} must begin with a slash"))),
         };
         Ok(Self { text, tokens })

@@ -12,7 +12,7 @@
 mod diff;
 mod merge_keys;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry};
 
 use serde_json::{Map, Value};
 
@@ -151,7 +151,7 @@ impl Deleted {
 fn retain_keys(target: &mut Map<String, Value>, patch: &Map<String, Value>, keep: &[Value]) -> Result<(), PatchError> {
     let keep: BTreeSet<&str> = keep.iter().filter_map(Value::as_str).collect();
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !keep.contains(key.as_str())) {
-        return Err(PatchError::Rejected("patch content doesn't match retainKeys list".into()));
+        return malformed("invalid patch format of retainKeys");
     }
     target.retain(|key, _| keep.contains(key.as_str()));
     Ok(())
@@ -181,31 +181,33 @@ fn merge_field(
                 None => patch.clone(),
             };
         }
-        (present, Value::Array(patch)) => {
-            // Directives are removed from a list even if there is nothing to merge it with.
-            let items = match node.and_then(MergeList::of) {
-                Some(merge) => merge.merge(Vec::new(), patch, order)?,
-                None => patch.clone(),
-            };
-            match present {
-                Some(present) => *present = Value::Array(items),
-                None => drop(target.insert(key.to_owned(), Value::Array(items))),
+        (_, Value::Array(patch)) => {
+            let merge = node.and_then(MergeList::of);
+            let mut items: Vec<_> = patch.iter().filter_map(added).collect();
+            if let Some((merge, order)) = merge.zip(order) {
+                let order = list(order, "setElementOrder list")?;
+                merge.check_order(&merge.keyed(patch)?, order, patch)?;
+                items = merge.ordered(items, order, &[]);
             }
+            target.insert(key.to_owned(), Value::Array(items));
         }
-        (_, Value::Object(patch)) => {
-            if patch.get(PATCH).and_then(Value::as_str) == Some("delete") {
-                target.remove(key);
-            } else {
-                let mut fresh = Map::new();
-                merge_map(node, &mut fresh, patch)?;
-                target.insert(key.to_owned(), Value::Object(fresh));
-            }
-        }
-        (_, scalar) => {
-            target.insert(key.to_owned(), scalar.clone());
-        }
+        (_, value) => match added(value) {
+            Some(value) => drop(target.insert(key.to_owned(), value)),
+            None => drop(target.remove(key)),
+        },
     }
     Ok(())
+}
+
+/// Returns a value of a patch that there is nothing to merge with: as it is, but without nulls and directives. `None` if it is a directive itself. Items with
+/// equal keys are kept.
+fn added(value: &Value) -> Option<Value> {
+    Some(match value {
+        Value::Object(map) if map.contains_key(PATCH) => return None,
+        Value::Object(map) => Value::Object(map.iter().filter_map(added_field).collect()),
+        Value::Array(items) => Value::Array(items.iter().filter_map(added).collect()),
+        scalar => scalar.clone(),
+    })
 }
 
 fn has_strategy(node: Node<'_>, strategy: &str) -> bool {
@@ -228,6 +230,17 @@ fn without_directives(value: &Value) -> Value {
         scalar => scalar.clone(),
     }
 }
+
+/// Like [`added`], for a field of a map.
+fn added_field((key, value): (&String, &Value)) -> Option<(String, Value)> {
+    if is_directive(key) || value.is_null() {
+        return None;
+    }
+    Some((key.clone(), added(value)?))
+}
+
+/// An item of a patch with the value of its merge key.
+type KeyedItem<'p> = (Option<String>, &'p Map<String, Value>);
 
 /// A list with the patch strategy `merge`.
 struct MergeList<'a> {
@@ -254,12 +267,7 @@ impl<'a> MergeList<'a> {
         if !objects {
             return Ok(self.merge_scalars(live, patch, order));
         }
-        let mut items = Vec::with_capacity(patch.len());
-        for item in patch {
-            if let Value::Object(item) = item {
-                items.push((self.key_of(item)?, item));
-            }
-        }
+        let items = self.keyed(patch)?;
         if items.iter().any(|(_, item)| item.get(PATCH).and_then(Value::as_str) == Some("replace")) {
             let kept = items.iter().filter(|(_, item)| !item.contains_key(PATCH));
             return Ok(kept.map(|(_, item)| Value::Object(map_without_directives(item))).collect());
@@ -282,11 +290,7 @@ impl<'a> MergeList<'a> {
         self.ordered(both, order.unwrap_or(patch), &live)
     }
 
-    fn merge_items(
-        &self,
-        live: &mut Vec<Value>,
-        items: Vec<(Option<String>, &Map<String, Value>)>,
-    ) -> Result<(), PatchError> {
+    fn merge_items(&self, live: &mut Vec<Value>, items: Vec<KeyedItem<'_>>) -> Result<(), PatchError> {
         let deleted: BTreeSet<_> = items
             .iter()
             .filter(|(_, item)| item.get(PATCH).and_then(Value::as_str) == Some("delete"))
@@ -307,15 +311,25 @@ impl<'a> MergeList<'a> {
                 Some(other) => return unknown_directive(other, item),
             }
             let Some(key) = key else { continue };
-            let place = *places.entry(key).or_insert_with(|| {
-                live.push(Value::Object(Map::new()));
-                live.len() - 1
-            });
-            if let Some(Value::Object(target)) = live.get_mut(place) {
-                merge_map(Some(self.items), target, item)?;
+            match places.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(live.len());
+                    live.push(Value::Object(item.iter().filter_map(added_field).collect()));
+                }
+                Entry::Occupied(entry) => {
+                    if let Some(Value::Object(target)) = live.get_mut(*entry.get()) {
+                        merge_map(Some(self.items), target, item)?;
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Returns the items of a patch that are maps, with the values of their merge keys.
+    fn keyed<'p>(&self, patch: &'p [Value]) -> Result<Vec<KeyedItem<'p>>, PatchError> {
+        let maps = patch.iter().filter_map(Value::as_object);
+        maps.map(|item| Ok((self.key_of(item)?, item))).collect()
     }
 
     /// Returns the merge key's value in an item of a patch. Only an item that replaces the whole list lacks it.
@@ -332,12 +346,7 @@ impl<'a> MergeList<'a> {
     }
 
     /// Checks that `$setElementOrder` names every item that the patch sets, in the same order.
-    fn check_order(
-        &self,
-        items: &[(Option<String>, &Map<String, Value>)],
-        order: &[Value],
-        patch: &[Value],
-    ) -> Result<(), PatchError> {
+    fn check_order(&self, items: &[KeyedItem<'_>], order: &[Value], patch: &[Value]) -> Result<(), PatchError> {
         let mut rest = order.iter().filter_map(|item| self.identity(item));
         let set = items.iter().filter(|(_, item)| !item.contains_key(PATCH)).filter_map(|(key, _)| key.as_ref());
         for key in set {
@@ -591,6 +600,20 @@ mod tests {
     }
 
     #[test]
+    fn items_with_equal_keys_stay_in_a_new_list() {
+        let items = || json!([{"name": "a", "image": "1"}, {"name": "a", "image": "2", "args": null}]);
+        let patch = json!({"spec": {"containers": items()}});
+        let kept = json!([{"name": "a", "image": "1"}, {"name": "a", "image": "2"}]);
+        assert_eq!(patched(json!({"spec": {}}), patch.clone()).unwrap()["spec"]["containers"], kept);
+        assert_eq!(patched(json!({}), patch).unwrap()["spec"]["containers"], kept);
+        // In a list that exists, each one is merged with the first of its key.
+        let live = json!({"spec": {"containers": kept}});
+        let patch = json!({"spec": {"containers": [{"name": "a", "image": "3"}, {"name": "b", "image": "1"}, {"name": "b", "image": "2"}]}});
+        let merged = json!([{"name": "a", "image": "3"}, {"name": "a", "image": "2"}, {"name": "b", "image": "2"}]);
+        assert_eq!(patched(live, patch).unwrap()["spec"]["containers"], merged);
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         let cases = [
             (json!({"containers": [{"image": "x"}]}), "does not contain declared merge key: name"),
@@ -601,7 +624,7 @@ mod tests {
             (json!({"keyless": [{"a": 1}]}), "cannot merge lists without merge key"),
             (json!({"strategy": {"$retainKeys": "type"}}), "invalid patch format of retainKeys"),
             (json!({"strategy": {"$retainKeys": [], "a": 1}}), "invalid patch format of retainKeys"),
-            (json!({"strategy": {"$retainKeys": ["b"], "a": 1}}), "patch content doesn't match retainKeys list"),
+            (json!({"strategy": {"$retainKeys": ["b"], "a": 1}}), "invalid patch format of retainKeys"),
             (json!({"$deleteFromPrimitiveList/args": "x"}), "invalid patch format of primitive list"),
             (json!({"$setElementOrder/containers": {}}), "invalid patch format of setElementOrder list"),
             (
@@ -613,7 +636,8 @@ mod tests {
             ),
         ];
         for (patch, expect) in cases {
-            let doc = json!({"spec": {"containers": [{"name": "a"}], "strategy": {"type": "x"}}});
+            let doc =
+                json!({"spec": {"containers": [{"name": "a"}], "strategy": {"type": "x"}, "keyless": [{"a": 0}]}});
             let error = patched(doc, json!({"spec": patch})).unwrap_err().to_string();
             assert!(error.contains(expect), "{patch}: {error}");
         }
@@ -638,7 +662,8 @@ mod tests {
                 Ok(patched) => {
                     let mut expect = if doc.is_object() { doc } else { json!({}) };
                     crate::patch::merge::apply(&mut expect, &patch);
-                    proptest::prop_assert_eq!(patched, expect);
+                    // A merge patch keeps nulls in lists.
+                    proptest::prop_assert_eq!(added(&patched), added(&expect));
                 }
                 Err(_) => proptest::prop_assert!(!patch.is_object()),
             }

@@ -141,8 +141,10 @@ impl Builder {
             // Without the defaults of their keys, the items of a list couldn't be distinguished.
             schema.default.clone_from(&marks.default);
         }
-        if self.published && schema.default.is_none() && !field.is_pointer() {
-            schema.default = self.zero(field.ty(), field.omit() != Omit::Never);
+        if schema.default.is_none() && !field.is_pointer() {
+            let zero = self.zero(field.ty(), field.omit() != Omit::Never);
+            // A key of a list's items that is missing has it as well.
+            schema.default = zero.filter(|zero| self.published || zero.is_string() || zero.is_number());
         }
         schema
     }
