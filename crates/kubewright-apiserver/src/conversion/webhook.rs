@@ -34,7 +34,10 @@ impl Webhook {
         let versions = webhook["conversionReviewVersions"].as_array();
         let known = versions.into_iter().flatten().find(|version| REVIEW_VERSIONS.iter().any(|known| version == known));
         let version = known.and_then(Value::as_str).unwrap_or(REVIEW_VERSIONS[0]);
-        Self { review: format!("{GROUP}/{version}"), endpoint: Endpoint::new(&webhook["clientConfig"], None) }
+        Self {
+            review: format!("{GROUP}/{version}"),
+            endpoint: Endpoint::new(&webhook["clientConfig"], Some(TIMEOUT.as_secs())),
+        }
     }
 
     /// Converts objects of one kind, preserving their order. None of them may have the version `to` already.

@@ -95,11 +95,16 @@ fn review(call: &Call, review: &Value, manager: &Manager<'_>) -> Result<Option<V
 /// Stores a new object, given in served form, under its own or a generated name.
 async fn insert(
     call: &Call,
-    object: Value,
+    mut object: Value,
     manager: &Manager<'_>,
     review: Option<&Review>,
     dry_run: bool,
 ) -> Result<Arc<Stored>, Status> {
+    if call.resource.strategy.names_itself()
+        && ["name", "generateName"].iter().all(|field| meta::text(&object, field).is_empty())
+    {
+        meta::set(&mut object, "name", Some(call.state.random.uuid().into()));
+    }
     let base = meta::text(&object, "generateName").to_owned();
     if !meta::text(&object, "name").is_empty() {
         return insert_named(call, object, manager, review, dry_run).await;

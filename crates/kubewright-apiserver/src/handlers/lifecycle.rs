@@ -418,7 +418,12 @@ impl Call {
         let complete = schema.custom || strategy.has_own_validation();
         let causes = if complete { causes } else { without_repetitions(causes) };
         let name = meta::text(object, "name");
-        Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
+        // Kubernetes' errors name the group in which an object is stored.
+        let group = match self.resource.storage.split_once('/') {
+            Some((group, _)) if !schema.custom => group,
+            _ => &self.resource.group,
+        };
+        Err(Status::invalid(group, &self.resource.kind, name, causes))
     }
 
     /// Checks the resource version that the client sent (optimistic concurrency).

@@ -58,6 +58,8 @@ pub(super) async fn select_page(call: &Call) -> Result<Listed, Status> {
     check_options(call, false)?;
     let selection = selection(call)?;
     let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+    // The cache of Kubernetes, which answers a list of any version, knows no pages.
+    let limit = limit.filter(|_| call.query.get("resourceVersion") != Some("0"));
     let (snapshot, after) = match call.query.get("continue") {
         None => (snapshot(call, limit.is_some()).await?, None),
         Some(token) => match resume(call, token).await? {

@@ -105,6 +105,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns whether an object without a name gets a random one.
+    fn names_itself(&self) -> bool {
+        false
+    }
+
     /// Returns the rule for `metadata.name`, which maps a name to its errors.
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
         name::dns1123_subdomain

@@ -400,7 +400,7 @@ async fn a_watch_ends_at_an_object_that_cannot_be_converted() {
     world.create("v2", "good", json!({"width": 1, "height": 2})).await;
     world.create("v2", "bad", json!({"width": 3, "height": 4})).await;
     world.create("v2", "late", json!({"width": 5, "height": 6})).await;
-    world.becomes(|request| match request.to_string().contains("bad") {
+    world.becomes(|request| match request.to_string().contains("\"bad\"") {
         true => Reply::Response(json!({"result": {"status": "Failed", "message": "no such glass"}})),
         false => convert(request),
     });

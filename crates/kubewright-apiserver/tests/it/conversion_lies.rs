@@ -106,7 +106,11 @@ async fn a_failed_conversion_is_reported_and_nothing_is_written() {
     let nowhere = by_webhook(json!({"url": "https://127.0.0.1:1/convert", "caBundle": world.hook.authority}));
     let patch = json!({"spec": {"conversion": nowhere}});
     world.send(&format!("PATCH {DEFINITIONS}/panes.example.com"), &[MERGE], patch).await.expect_code(200);
-    refused(&create().await, 500, &format!("{failing}Post \"https://127.0.0.1:1/convert\": dial tcp 127.0.0.1:1"));
+    refused(
+        &create().await,
+        500,
+        &format!("{failing}Post \"https://127.0.0.1:1/convert?timeout=30s\": dial tcp 127.0.0.1:1"),
+    );
     world.create("v2", "a", json!({"width": 1, "height": 2})).await;
     for line in ["GET", "DELETE"] {
         let answer = world.send(&format!("{line} {V1}/a"), &[], Value::Null).await;

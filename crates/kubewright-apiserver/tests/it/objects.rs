@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{refused, start};
+use crate::{raw::send, refused, start};
 
 fn config(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": name}}, "data": {"a": "1"}})).unwrap()
@@ -170,4 +170,30 @@ async fn a_dry_run_stores_nothing() {
     assert_eq!(feed.next().await.unwrap().object()["metadata"]["uid"], object["metadata"]["uid"]);
     configs.delete("a", &DeleteParams::default().dry_run()).await.unwrap();
     assert!(configs.get("a").await.is_ok());
+}
+
+#[tokio::test]
+async fn names_and_references_follow_the_rules_of_their_kinds() {
+    let (api, _) = start();
+    let path = |plural: &str| format!("POST /api/v1/namespaces/default/{plural}");
+    let named = send(&api, &path("limitranges"), &[], r#"{"spec":{"limits":[]}}"#).await.expect_code(201).json();
+    assert_eq!(named["metadata"]["name"].as_str().map(str::len), Some(36), "a limit range without a name gets a UUID");
+    let account = r#"{"metadata":{"name":"a"},"secrets":[{"name":"s","kind":"x","uid":"y"}]}"#;
+    let account = send(&api, &path("serviceaccounts"), &[], account).await.expect_code(201).json();
+    assert_eq!(account["secrets"], json!([{"name": "s"}]));
+    let event = r#"{"metadata":{"name":"A_b","finalizers":["x"]},"involvedObject":{}}"#;
+    send(&api, &path("events"), &[], event).await.expect_code(201);
+    let lease = r#"{"metadata":{"name":"l","finalizers":["x"]}}"#;
+    let leases = "POST /apis/coordination.k8s.io/v1/namespaces/default/leases";
+    send(&api, leases, &[], lease).await.expect_code(201);
+    let modern = "POST /apis/events.k8s.io/v1/namespaces/default/events";
+    let refused = send(&api, modern, &[], r#"{"metadata":{"name":"e"}}"#).await.expect_code(422).json();
+    assert!(refused["message"].as_str().unwrap().starts_with("Event \"e\" is invalid: "), "{refused}");
+    // The first list of a client, of any version, isn't split.
+    let list = "GET /api/v1/namespaces/default/configmaps?limit=1&resourceVersion=0";
+    for name in ["a", "b"] {
+        let map = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+        send(&api, &path("configmaps"), &[], map).await.expect_code(201);
+    }
+    assert_eq!(send(&api, list, &[], "").await.expect_code(200).json()["items"].as_array().map(Vec::len), Some(2));
 }

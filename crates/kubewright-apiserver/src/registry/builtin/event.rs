@@ -65,6 +65,10 @@ impl Strategy for CoreEvents {
         true
     }
 
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::path_segment
+    }
+
     fn has_generation(&self) -> bool {
         false
     }

@@ -102,6 +102,10 @@ const REGISTRY_PATHS: &[(Kind, &str)] = &[
     (("networking.k8s.io", "ingresses"), "ingress"),
 ];
 
+/// The groups whose kinds Kubernetes doesn't validate by the rules of the core group, which requires a domain in the names of finalizers.
+const UNQUALIFIED_FINALIZERS: [&str; 5] =
+    ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "policy"];
+
 const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
                            to remove them or set propagationPolicy=Orphan to suppress this warning";
 
@@ -128,7 +132,7 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
         } else {
             Vec::new()
         },
-        qualified_finalizers: !matches!(group, "admissionregistration.k8s.io" | "apiextensions.k8s.io"),
+        qualified_finalizers: !UNQUALIFIED_FINALIZERS.contains(&group) && kind != ("", "events"),
         returns_deleted: RETURN_DELETED.contains(&kind),
         removed_by_controller: REMOVED_BY_CONTROLLER.contains(&kind),
         dependents: match kind {

@@ -290,12 +290,29 @@ pub(super) struct ServiceAccountStrategy {
     pub(super) accounts: Arc<ServiceAccounts>,
 }
 
+/// Removes everything but the names from the references to Secrets, as kube-apiserver does.
+fn clean_references(account: &mut Value) {
+    for reference in each(account, "secrets") {
+        if let Some(fields) = reference.as_object_mut() {
+            fields.retain(|field, _| field == "name");
+        }
+    }
+}
+
 impl Strategy for ServiceAccountStrategy {
     /// Removes empty lists, as kube-apiserver does.
     fn default(&self, object: &mut Value) {
         if has(object, "/secrets") && list(object, "/secrets").is_empty() {
             remove(object, "secrets");
         }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        clean_references(object);
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        clean_references(new);
     }
 
     fn has_generation(&self) -> bool {

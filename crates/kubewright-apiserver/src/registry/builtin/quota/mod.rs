@@ -37,6 +37,10 @@ impl Strategy for LimitRangeStrategy {
         });
     }
 
+    fn names_itself(&self) -> bool {
+        true
+    }
+
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate_limit_range(new, errors))
     }

@@ -40,7 +40,7 @@ pub(super) fn validate_pod_security_context(spec: &Value, path: &Path<'_>, error
     }
     validate_app_armor_profile(security, &at.child("appArmorProfile"), errors);
     validate_optional_choice(security, "supplementalGroupsPolicy", &["Merge", "Strict"], &at, errors);
-    validate_optional_choice(security, "seLinuxChangePolicy", &["MountOption", "Recursive"], &at, errors);
+    validate_optional_choice(security, "seLinuxChangePolicy", &["Recursive"], &at, errors);
 }
 
 /// Checks a field that is optional and has one of several values.
