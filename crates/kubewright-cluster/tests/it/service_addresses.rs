@@ -93,7 +93,7 @@ async fn a_range_is_kept_while_a_service_has_an_address_of_it() {
     let Err(Error::Api(refused)) = services.create(&PostParams::default(), &chosen).await else {
         panic!("no such range")
     };
-    assert!(refused.message.contains("is not in the valid range"), "{}", refused.message);
+    assert!(refused.message.contains("does not match the current range"), "{}", refused.message);
 
     let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["203.0.113.0/24"]}});
     ranges.create(&PostParams::default(), &serde_json::from_value(range).unwrap()).await.unwrap();
