@@ -4,12 +4,17 @@ mod allocate;
 mod columns;
 mod endpoints;
 mod range;
+mod update;
 mod validate;
 mod warnings;
 
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::RangeInclusive, sync::Arc};
 
-use kubewright_apimachinery::{name, random::Random, status::Cause};
+use kubewright_apimachinery::{
+    name,
+    random::Random,
+    status::{Cause, Status},
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -19,6 +24,7 @@ pub(crate) use self::endpoints::service_endpoints;
 pub use self::range::{ServiceRange, ServiceRangeError};
 use super::{networking::ServiceRanges, validation::Errors};
 use crate::{
+    auth::Requester,
     fields::{each, entries, fill, fill_zero, has, int, list, present, remove, set, text, within},
     registry::Strategy,
 };
@@ -56,26 +62,37 @@ impl ServiceStrategy {
         Self { addresses, node_ports: pool(NODE_PORTS, ASKED_FOR), range, ranges }
     }
 
-    /// Allocates an address and node ports for a service that needs them and doesn't set them.
-    fn allocate(&self, service: &mut Value) {
+    /// Allocates an address and ports for a service that needs them and doesn't set them. `old` is the spec that an update
+    /// replaces.
+    fn allocate(&self, old: Option<&Value>, service: &mut Value) {
         let Some(spec) = service.get_mut("spec") else { return };
+        let address = text(spec, "/clusterIP").to_owned();
+        if !address.is_empty() && list(spec, "/clusterIPs").is_empty() {
+            set(spec, "clusterIPs", json!([address]));
+        }
         let kind = text(spec, "/type").to_owned();
-        if kind != "ExternalName" {
-            choose_families(spec);
+        if kind == "ExternalName" {
+            drop_internal_policy(spec);
+        } else {
+            choose_families(old, spec);
             if text(spec, "/clusterIP").is_empty()
                 && list(spec, "/clusterIPs").is_empty()
                 && text(spec, "/ipFamilies/0") == IPV4
                 && let Some(address) = self.addresses.lock().next()
             {
-                set(spec, "clusterIP", Ipv4Addr::from_bits(address).to_string());
-            }
-            let address = text(spec, "/clusterIP").to_owned();
-            if !address.is_empty() {
-                fill(spec, "clusterIPs", json!([address]));
+                let address = Ipv4Addr::from_bits(address).to_string();
+                set(spec, "clusterIPs", json!([address]));
+                set(spec, "clusterIP", address);
             }
         }
-        if has_node_ports(&kind) && spec["allocateLoadBalancerNodePorts"] != false {
+        if needs_node_ports(spec) {
             self.allocate_node_ports(spec);
+        }
+        if validate::needs_health_check(spec) && int(spec, "/healthCheckNodePort") == 0 {
+            let taken = node_ports_of(spec);
+            if let Some(number) = free_port(&mut self.node_ports.lock(), |number| !taken.contains(&number)) {
+                set(spec, "healthCheckNodePort", number);
+            }
         }
     }
 
@@ -98,19 +115,58 @@ impl ServiceStrategy {
     }
 }
 
+/// Returns the next free port that fulfils a condition.
+fn free_port(pool: &mut Pool, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
+    // Few ports are excluded: those of the same service.
+    NODE_PORTS.map_while(|_| pool.next()).find(|number| is_allowed(*number))
+}
+
+/// Removes the policy for traffic from inside of the cluster, which Kubernetes doesn't show for a service without an
+/// address. A value that isn't valid is left for validation.
+fn drop_internal_policy(spec: &mut Value) {
+    if matches!(text(spec, "/internalTrafficPolicy"), "Cluster" | "Local") {
+        remove(spec, "internalTrafficPolicy");
+    }
+}
+
 /// Sets the families of a service and their policy. A headless service without selector may have any endpoints, and so
 /// both families, even though the cluster has only one.
-fn choose_families(spec: &mut Value) {
+///
+/// An update keeps the policy, and reduces a service of a single family to the first. The families are those of the
+/// addresses; if the cluster doesn't have that of an address, or two addresses have the same, none is set, and validation
+/// refuses the addresses (`initIPFamilyFields` of Kubernetes' registry).
+fn choose_families(old: Option<&Value>, spec: &mut Value) {
     let is_open = text(spec, "/clusterIP") == "None" && entries(spec, "/selector").next().is_none();
-    fill(spec, "ipFamilyPolicy", if is_open { "RequireDualStack" } else { "SingleStack" });
-    fill(spec, "ipFamilies", json!([IPV4]));
-    if let [only] = list(spec, "/ipFamilies")
+    let kept = old.and_then(|old| old.get("ipFamilyPolicy")).filter(|policy| !policy.is_null()).cloned();
+    let policy = kept.unwrap_or_else(|| if is_open { "RequireDualStack" } else { "SingleStack" }.into());
+    fill(spec, "ipFamilyPolicy", policy);
+    if let Some(old) = old.filter(|_| text(spec, "/ipFamilyPolicy") == "SingleStack") {
+        for name in ["clusterIPs", "ipFamilies"] {
+            if let Some(Value::Array(items)) = spec.get_mut(name)
+                && old.get(name).and_then(Value::as_array) == Some(items)
+            {
+                items.truncate(1);
+            }
+        }
+    }
+    let mut families = list(spec, "/ipFamilies").to_vec();
+    let addresses = list(spec, "/clusterIPs").iter().map(|address| address.as_str().unwrap_or_default());
+    for address in addresses.skip(families.len()).take_while(|address| *address != "None") {
+        if address_bits(address).is_none() || families.iter().any(|family| family == IPV4) {
+            return;
+        }
+        families.push(IPV4.into());
+    }
+    if families.is_empty() {
+        families.push(IPV4.into());
+    }
+    if let [only] = families.as_slice()
         && is_open
         && text(spec, "/ipFamilyPolicy") != "SingleStack"
     {
-        let both = json!([only, if only == IPV4 { "IPv6" } else { IPV4 }]);
-        set(spec, "ipFamilies", both);
+        families.push(if only == IPV4 { "IPv6" } else { IPV4 }.into());
     }
+    set(spec, "ipFamilies", families);
 }
 
 impl Strategy for ServiceStrategy {
@@ -156,16 +212,16 @@ impl Strategy for ServiceStrategy {
 
     fn prepare_create(&self, object: &mut Value) {
         set(object, "status", json!({"loadBalancer": {}}));
-        self.allocate(object);
+        self.allocate(None, object);
     }
 
     fn prepare_update(&self, old: &Value, new: &mut Value) {
-        carry_over(old, new);
-        drop_unused(old, new);
+        update::drop_unused(old, new);
+        update::carry_over(&old["spec"], new);
         if text(new, "/spec/type") != "LoadBalancer" {
             within(new, "status", |status| set(status, "loadBalancer", json!({})));
         }
-        self.allocate(new);
+        self.allocate(Some(&old["spec"]), new);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -178,6 +234,10 @@ impl Strategy for ServiceStrategy {
             causes = Errors::collect(|errors| validate::validate_service(old, new, errors));
         }
         causes
+    }
+
+    fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        self.check_health_check_port(old, new)
     }
 
     fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -205,7 +265,7 @@ impl Strategy for ServiceStrategy {
             service.and_then(|service| address_bits(text(service, "/spec/clusterIP"))).into_iter().collect::<Vec<_>>()
         };
         self.addresses.lock().replace(&address(before), &address(after));
-        let ports = |service: Option<&Value>| service.map(node_ports_of).unwrap_or_default();
+        let ports = |service: Option<&Value>| service.map(|service| ports_of(&service["spec"])).unwrap_or_default();
         self.node_ports.lock().replace(&ports(before), &ports(after));
     }
 }
@@ -229,7 +289,7 @@ impl ServiceStrategy {
             let why = why.map(|why| format!("failed to allocate IP {address}: {why}"));
             causes.extend(why.map(|why| Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why)));
         }
-        if has_node_ports(text(new, "/spec/type")) {
+        if has_node_ports(&new["spec"]) {
             self.validate_node_ports(old, new, &mut causes);
         }
         causes
@@ -237,17 +297,13 @@ impl ServiceStrategy {
 
     fn validate_node_ports(&self, old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
         let node_ports = self.node_ports.lock();
-        let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
+        let had: Vec<_> = old.map(|old| node_ports_of(&old["spec"])).unwrap_or_default();
         let mut taken = BTreeMap::new();
         for (index, port) in list(new, "/spec/ports").iter().enumerate().filter(|(_, port)| int(port, "/nodePort") != 0)
         {
             let number = node_port(port).filter(|number| NODE_PORTS.contains(number));
             let why = match number {
-                None => {
-                    let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
-                    let range = format!("The range of valid ports is {first}-{last}");
-                    format!("provided port is not in the valid range. {range}")
-                }
+                None => out_of_range(),
                 // Ports with the same number and different protocols share a node port.
                 Some(number) if *taken.entry(number).or_insert(&port["port"]) != &port["port"] => TAKEN.into(),
                 Some(number) if !had.contains(&number) && node_ports.is_used(number) => TAKEN.into(),
@@ -256,10 +312,42 @@ impl ServiceStrategy {
             causes.push(Cause::invalid(format!("spec.ports[{index}].nodePort"), &port["nodePort"], &why));
         }
     }
+
+    /// Checks that the port for health checks, if it is new, is one of the node ports and free. Kubernetes calls it an internal
+    /// error if not (`allocHealthCheckNodePort` of its registry).
+    fn check_health_check_port(&self, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        let port = |service: &Value| int(service, "/spec/healthCheckNodePort");
+        let number = port(new);
+        if !validate::needs_health_check(&new["spec"]) || old.is_some_and(|old| port(old) == number) {
+            return Ok(());
+        }
+        let why = match u32::try_from(number).ok().filter(|number| NODE_PORTS.contains(number)) {
+            None => out_of_range(),
+            Some(number) if self.node_ports.lock().is_used(number) || node_ports_of(&new["spec"]).contains(&number) => {
+                TAKEN.into()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Status::internal(format!("failed to allocate requested HealthCheck NodePort {number}: {why}")))
+    }
 }
 
-fn has_node_ports(kind: &str) -> bool {
-    matches!(kind, "NodePort" | "LoadBalancer")
+fn out_of_range() -> String {
+    let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+    format!("provided port is not in the valid range. The range of valid ports is {first}-{last}")
+}
+
+fn has_node_ports(spec: &Value) -> bool {
+    matches!(text(spec, "/type"), "NodePort" | "LoadBalancer")
+}
+
+/// Returns whether each port of a service gets a node port.
+fn needs_node_ports(spec: &Value) -> bool {
+    match text(spec, "/type") {
+        "NodePort" => true,
+        "LoadBalancer" => spec["allocateLoadBalancerNodePorts"] != false,
+        _ => false,
+    }
 }
 
 fn address_bits(address: &str) -> Option<u32> {
@@ -270,70 +358,14 @@ fn node_port(port: &Value) -> Option<u32> {
     port["nodePort"].as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number != 0)
 }
 
-fn node_ports_of(service: &Value) -> Vec<u32> {
-    list(service, "/spec/ports").iter().filter_map(node_port).collect()
+fn node_ports_of(spec: &Value) -> Vec<u32> {
+    list(spec, "/ports").iter().filter_map(node_port).collect()
 }
 
-/// Preserves allocated addresses and ports that an update doesn't set, as long as the type of the service needs them.
-fn carry_over(old: &Value, new: &mut Value) {
-    let kind = text(new, "/spec/type").to_owned();
-    let (old_spec, Some(spec)) = (&old["spec"], new.get_mut("spec")) else { return };
-    if kind == "ExternalName" {
-        return;
-    }
-    if text(spec, "/clusterIP").is_empty() && !text(old_spec, "/clusterIP").is_empty() {
-        set(spec, "clusterIP", old_spec["clusterIP"].clone());
-        set(spec, "clusterIPs", old_spec["clusterIPs"].clone());
-    }
-    // A client that changes the address may know only one of the two fields.
-    if text(spec, "/clusterIP") != text(old_spec, "/clusterIP")
-        && spec.get("clusterIPs") == old_spec.get("clusterIPs")
-        && !list(spec, "/clusterIPs").is_empty()
-    {
-        spec["clusterIPs"][0] = spec["clusterIP"].clone();
-    }
-    if !has_node_ports(&kind) {
-        return;
-    }
-    for port in each(spec, "ports").filter(|port| !has(port, "/nodePort")) {
-        let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-        if let Some(number) = list(old_spec, "/ports").iter().find(same).and_then(node_port) {
-            set(port, "nodePort", number);
-        }
-    }
-}
-
-/// Removes fields that the new type of a service doesn't have, if the update leaves their values as they were. Clients that
-/// change the type rarely remove them.
-fn drop_unused(old: &Value, new: &mut Value) {
-    let kind = |service: &Value| text(service, "/spec/type").to_owned();
-    let (before, after) = (kind(old), kind(new));
-    let given = node_ports_of(old);
-    let mut unused = Vec::new();
-    if before != "ExternalName" && after == "ExternalName" {
-        if ["clusterIP", "clusterIPs"].iter().all(|name| old["spec"].get(*name) == new["spec"].get(*name)) {
-            unused.extend(["clusterIP", "clusterIPs"]);
-        }
-        unused.extend(["ipFamilies", "ipFamilyPolicy"]);
-    }
-    if before == "LoadBalancer" && after != "LoadBalancer" {
-        unused.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
-    }
-    if validate::needs_health_check(&old["spec"]) && !validate::needs_health_check(&new["spec"]) {
-        unused.push("healthCheckNodePort");
-    }
-    if validate::is_accessible(&old["spec"]) && !validate::is_accessible(&new["spec"]) {
-        unused.push("externalTrafficPolicy");
-    }
-    let keeps_ports = node_ports_of(new).iter().all(|number| given.contains(number));
-    within(new, "spec", |spec| {
-        for name in unused.into_iter().filter(|name| old["spec"].get(*name) == spec.get(*name)).collect::<Vec<_>>() {
-            remove(spec, name);
-        }
-        if has_node_ports(&before) && !has_node_ports(&after) && keeps_ports {
-            each(spec, "ports").for_each(|port| drop(remove(port, "nodePort")));
-        }
-    });
+/// Returns the ports of nodes that a service uses: those of its ports, and that for health checks.
+fn ports_of(spec: &Value) -> Vec<u32> {
+    let health = spec["healthCheckNodePort"].as_u64().and_then(|number| u32::try_from(number).ok());
+    node_ports_of(spec).into_iter().chain(health.filter(|number| *number != 0)).collect()
 }
 
 #[cfg(test)]
@@ -395,6 +427,97 @@ mod tests {
         assert_eq!(update["spec"]["ports"][0]["nodePort"], 30000);
         assert_eq!(update["spec"]["clusterIP"], service["spec"]["clusterIP"]);
         assert_eq!(strategy.validate(Some(&service), &update), []);
+    }
+
+    #[test]
+    fn a_local_load_balancer_has_a_port_for_health_checks() {
+        let strategy = fresh();
+        let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}],
+            "allocateLoadBalancerNodePorts": false});
+        let (service, causes) = create(&strategy, spec.clone());
+        assert_eq!(causes, [""; 0]);
+        let number = service["spec"]["healthCheckNodePort"].clone();
+        let bits = u32::try_from(number.as_u64().expect("a port")).expect("a port");
+        assert!(strategy.node_ports.lock().is_used(bits) && !has(&service, "/spec/ports/0/nodePort"));
+        let update = |old: &Value, spec: Value| {
+            let mut new = json!({"metadata": {"name": "s"}, "spec": spec});
+            strategy.default(&mut new);
+            strategy.prepare_update(old, &mut new);
+            let causes = strategy.validate(Some(old), &new);
+            assert_eq!(causes, []);
+            strategy.committed(Some(old), Some(&new));
+            new
+        };
+        let kept = update(&service, spec.clone());
+        assert_eq!(kept["spec"]["healthCheckNodePort"], number);
+        let check = |number: &Value| {
+            let mut other = json!({"spec": spec});
+            other["spec"]["healthCheckNodePort"] = number.clone();
+            strategy.check_health_check_port(None, &other).map_err(|status| status.message)
+        };
+        let failed = "Internal error occurred: failed to allocate requested HealthCheck NodePort";
+        assert_eq!(check(&number), Err(format!("{failed} {number}: {TAKEN}")));
+        let range = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+        assert_eq!(check(&json!(80)), Err(format!("{failed} 80: {range}")));
+        assert_eq!(strategy.check_health_check_port(Some(&service), &service), Ok(()));
+        let mut spec = kept["spec"].clone();
+        spec["externalTrafficPolicy"] = "Cluster".into();
+        let released = update(&kept, spec.clone());
+        assert!(!has(&released, "/spec/healthCheckNodePort") && !strategy.node_ports.lock().is_used(bits));
+        spec["externalTrafficPolicy"] = "Local".into();
+        remove(&mut spec, "healthCheckNodePort");
+        assert_ne!(update(&released, spec)["spec"]["healthCheckNodePort"], json!(null));
+    }
+
+    #[test]
+    fn a_service_without_an_address_has_no_fields_about_it() {
+        let strategy = fresh();
+        let external = json!({"type": "ExternalName", "externalName": "a.b", "clusterIP": "None"});
+        let why = "spec.clusterIPs: Forbidden: may not be set for ExternalName services";
+        assert_eq!(create(&strategy, external).1, [why]);
+        let (service, _) = create(&strategy, json!({"ports": [{"port": 80}]}));
+        let mut update = service.clone();
+        update["spec"]["type"] = "ExternalName".into();
+        update["spec"]["externalName"] = "a.b".into();
+        strategy.default(&mut update);
+        strategy.prepare_update(&service, &mut update);
+        assert_eq!(strategy.validate(Some(&service), &update), []);
+        for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            assert_eq!(update["spec"].get(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn families_are_those_of_the_addresses() {
+        let strategy = fresh();
+        let check = |spec: Value, expected: &[&str]| assert_eq!(create(&strategy, spec).1, expected);
+        let ports = json!([{"port": 80}]);
+        check(
+            json!({"clusterIP": "::1", "ports": ports}),
+            &["spec.clusterIPs[0]: Invalid value: [\"::1\"]: IPv6 is not configured on this cluster"],
+        );
+        check(
+            json!({"clusterIP": "::1", "ipFamilies": ["IPv6"], "ports": ports}),
+            &["spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"],
+        );
+        check(
+            json!({"clusterIP": "::1", "ipFamilies": ["IPv4"], "ports": ports}),
+            &["spec.clusterIPs[0]: Invalid value: \"::1\": expected an IPv4 value as indicated by `ipFamilies[0]`"],
+        );
+        check(
+            json!({"clusterIP": "127.96.0.9", "clusterIPs": ["127.96.0.9", "::1"], "ports": ports}),
+            &[
+                "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when \
+                 multiple cluster IPs are specified",
+                "spec.clusterIPs[1]: Invalid value: [\"127.96.0.9\",\"::1\"]: IPv6 is not configured on this cluster",
+            ],
+        );
+        let (open, causes) = create(&strategy, json!({"clusterIP": "None"}));
+        assert_eq!((causes.as_slice(), &open["spec"]["ipFamilies"]), (&[] as &[String], &json!(["IPv4", "IPv6"])));
+        let mut single = open.clone();
+        single["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+        strategy.prepare_update(&open, &mut single);
+        assert_eq!(single["spec"]["ipFamilies"], json!(["IPv4"]));
     }
 
     #[test]

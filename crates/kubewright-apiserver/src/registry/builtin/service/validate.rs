@@ -16,10 +16,13 @@ const SPEC: Path<'static> = Path::new("spec");
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 /// Checks that the addresses of a service can be of its families. The embedded cluster has only IPv4.
+///
+/// Each step is reported alone, as Kubernetes' allocator does (`initIPFamilyFields` of its registry).
 pub(super) fn validate_families(old: Option<&Value>, new: &Value, errors: &mut Errors) {
-    let spec = &new["spec"];
+    let (old, spec) = (old.map(|old| &old["spec"]), &new["spec"]);
     if string(spec, "type") == "ExternalName"
-        || errors.any(|errors| validate_cluster_ips(old.map(|old| &old["spec"]), spec, errors))
+        || errors.any(|errors| validate_cluster_ips(old, spec, errors))
+        || errors.any(|errors| validate_number_of_families(spec, errors))
     {
         return;
     }
@@ -33,6 +36,25 @@ pub(super) fn validate_families(old: Option<&Value>, new: &Value, errors: &mut E
     let path = SPEC.child("ipFamilies");
     for (index, family) in strings(spec, "ipFamilies").enumerate().filter(|(_, family)| *family != IPV4) {
         errors.invalid(&path.index(index), family, "not configured on this cluster");
+    }
+}
+
+/// Checks the policy against the numbers of addresses and families, and that each address has a family.
+fn validate_number_of_families(spec: &Value, errors: &mut Errors) {
+    let policy = string(spec, "ipFamilyPolicy");
+    let path = SPEC.child("ipFamilyPolicy");
+    if policy == "SingleStack" {
+        for (name, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
+            if items(spec, name).len() == 2 {
+                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.invalid(&path, policy, &why);
+            }
+        }
+    }
+    let (addresses, path) = (items(spec, "clusterIPs"), SPEC.child("clusterIPs"));
+    let of_family = strings(spec, "clusterIPs").enumerate().skip(items(spec, "ipFamilies").len());
+    for (index, _) in of_family.filter(|(_, address)| is_ipv6(address)) {
+        errors.invalid(&path.index(index), addresses.to_vec(), "IPv6 is not configured on this cluster");
     }
 }
 
@@ -370,8 +392,7 @@ fn validate_external_traffic_policy(spec: &Value, errors: &mut Errors) {
             let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
             errors.invalid(&path, port, why);
         }
-        // The server doesn't allocate such a port: nothing in the cluster would answer there.
-        (true, 0) => {}
+        (true, 0) => errors.required(&path, ""),
         (true, port) => validate_port_number(port, &path, errors),
     }
 }
@@ -436,10 +457,9 @@ fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
         errors.invalid(&SPEC.child("loadBalancerClass"), class, "may not change once set");
     }
     validate_load_balancer_class(new, errors);
-    if needs_health_check(old)
-        && needs_health_check(new)
-        && int(old, "healthCheckNodePort") != int(new, "healthCheckNodePort")
-    {
+    // An older version of the server allocated no such port.
+    let port = int(old, "healthCheckNodePort");
+    if needs_health_check(old) && needs_health_check(new) && port != 0 && port != int(new, "healthCheckNodePort") {
         errors.forbidden(&SPEC.child("healthCheckNodePort"), "field is immutable");
     }
 }
