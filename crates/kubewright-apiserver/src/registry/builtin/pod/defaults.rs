@@ -245,3 +245,13 @@ fn downward_items(source: &mut Value) {
         present(item, "fieldRef", |field| fill(field, "apiVersion", "v1"));
     }
 }
+
+/// Makes the two fields with addresses agree, of which the older one prevails (the conversion of `PodStatus` in Kubernetes).
+pub(super) fn addresses(status: &mut Value) {
+    let (own, first) = (text(status, "/podIP").to_owned(), text(status, "/podIPs/0/ip").to_owned());
+    if !own.is_empty() && own != first {
+        set(status, "podIPs", json!([{"ip": own}]));
+    } else if own.is_empty() && !first.is_empty() {
+        set(status, "podIP", first);
+    }
+}

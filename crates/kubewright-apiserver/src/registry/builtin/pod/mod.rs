@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     auth::Requester,
-    fields::{entries, fill, has, int, list, remove, set, text, within},
+    fields::{entries, fill, has, int, list, present, remove, set, text, within},
     registry::Strategy,
 };
 
@@ -75,6 +75,7 @@ impl Strategy for PodStrategy {
             }
             defaults::requests(spec);
         });
+        present(object, "status", defaults::addresses);
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -364,6 +365,21 @@ mod tests {
             let pod = admitted(json!({"spec": spec}));
             assert_eq!(pod["spec"].is_object(), spec.is_object());
         }
+    }
+
+    #[test]
+    fn the_two_fields_with_addresses_agree() {
+        let check = |status: Value, expect: Value| {
+            let mut pod = json!({"status": status});
+            strategy().default(&mut pod);
+            assert_eq!(pod["status"], expect);
+        };
+        let both = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]});
+        check(json!({"podIP": "10.0.0.1"}), both.clone());
+        check(json!({"podIPs": [{"ip": "10.0.0.1"}]}), both.clone());
+        check(json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}, {"ip": "::2"}]}), both.clone());
+        check(both.clone(), both);
+        check(json!({"phase": "Pending"}), json!({"phase": "Pending"}));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod resources;
 mod scheduling;
 mod security;
 mod spec;
+mod status;
 mod update;
 mod volume;
 mod volume_source;
@@ -22,9 +23,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 pub(super) use self::{
-    part::{validate_ephemeral_update, validate_resize, validate_status},
+    part::{validate_ephemeral_update, validate_resize},
     security::validate_app_armor_profile,
     spec::validate_create,
+    status::validate_status,
     update::validate_update,
 };
 pub(in crate::registry::builtin) use self::{

@@ -10,7 +10,7 @@ use crate::{
     fields::{each, remove, within},
     registry::builtin::{
         pod::quality_of_service,
-        validation::{Errors, Path, entries, field, items, string, validate_ip},
+        validation::{Errors, Path, entries, field, items, string},
     },
 };
 
@@ -37,20 +37,6 @@ pub(in crate::registry::builtin::pod) fn validate_ephemeral_update(old: &Value, 
                 errors.forbidden(&path, &why);
             }
             Some(_) => {}
-        }
-    }
-}
-
-/// Checks a status that replaces another one: its addresses, and that the class of the pod stays.
-pub(in crate::registry::builtin::pod) fn validate_status(old: &Value, new: &Value, errors: &mut Errors) {
-    let path = Path::new("status");
-    let (before, after) = (string(&old["status"], "qosClass"), string(&new["status"], "qosClass"));
-    if !before.is_empty() && before != after {
-        errors.invalid(&path.child("qosClass"), after, "field is immutable");
-    }
-    for (field, places) in [("podIPs", path.child("podIPs")), ("hostIPs", path.child("hostIPs"))] {
-        for (index, address) in items(&new["status"], field).iter().enumerate() {
-            validate_ip(string(address, "ip"), &places.index(index), errors);
         }
     }
 }
