@@ -306,6 +306,37 @@ mod tests {
     }
 
     #[test]
+    fn the_template_of_a_stopped_job_can_be_scheduled_elsewhere() {
+        let mut old = job(template("Never"));
+        old["spec"]["suspend"] = true.into();
+        let check = |status: Value, expected: &[&str]| {
+            let mut old = old.clone();
+            old["status"] = status;
+            let mut new = old.clone();
+            new["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"});
+            let causes = JobStrategy.validate(Some(&old), &new);
+            assert_eq!(causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>(), expected);
+        };
+        let begun = "2024-01-01T00:00:00Z";
+        let stopped = json!([{"type": "Suspended", "status": "True"}]);
+        check(json!({}), &[]);
+        check(json!({"active": 1}), &["spec.template"]);
+        check(json!({"startTime": begun}), &["spec.template"]);
+        check(json!({"startTime": begun, "conditions": stopped}), &[]);
+        check(json!({"startTime": begun, "conditions": stopped, "active": 1}), &["spec.template"]);
+    }
+
+    #[test]
+    fn a_job_without_a_number_of_ready_pods_has_no_error_about_it() {
+        let old = job(template("Never"));
+        let mut new = old.clone();
+        new["status"] = json!({"active": -1});
+        let causes = JobStrategy.validate_status(&old, &new);
+        let expected = "status.active: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
     fn columns_have_counts_and_durations() {
         let now = "2024-01-01T00:01:00Z".parse().unwrap();
         let mut job = job(template("Never"));

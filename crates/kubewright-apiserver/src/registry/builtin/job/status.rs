@@ -147,9 +147,11 @@ fn validate_pods(old: Job<'_>, new: Job<'_>, path: &Path<'_>, errors: &mut Error
     if new.is_finished() && terminating > 0 && (finishes || new.changes_field(old, "terminating")) {
         errors.invalid(&path.child("terminating"), terminating, "terminating>0 is invalid for finished job");
     }
-    let ready = int(status, "ready");
     let changed = ["ready", "active"].iter().any(|name| new.changes_field(old, name));
-    if changed && ready > int(status, "active") {
+    if let Some(ready) = optional_int(status, "ready")
+        && changed
+        && ready > int(status, "active")
+    {
         errors.invalid(&path.child("ready"), ready, "cannot set more ready pods than active");
     }
 }

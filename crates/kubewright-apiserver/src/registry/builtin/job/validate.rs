@@ -83,13 +83,14 @@ fn validate_spec(spec: &Value, errors: &mut Errors) {
 pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Errors) {
     // Kubernetes checks the spec twice.
     validate_job(new, errors);
+    let is_open = has_open_template(old);
     let (old, new) = (&old["spec"], &new["spec"]);
     validate_spec(new, errors);
     validate_completions(old, new, errors);
     if field(old, "selector") != field(new, "selector") {
         errors.invalid(&SPEC.child("selector"), Shown::selector(&new["selector"]), "field is immutable");
     }
-    validate_template_update(old, new, errors);
+    validate_template_update(old, new, is_open, errors);
     for name in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         validate_immutable(old, new, name, errors);
     }
@@ -116,13 +117,20 @@ fn validate_completions(old: &Value, new: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks that the template changes only while the job is suspended and has not begun, and only where its pods are
-/// scheduled and what they request.
-fn validate_template_update(old: &Value, new: &Value, errors: &mut Errors) {
-    let suspended = boolean(old, "suspend");
+/// Returns whether the template of a job can change: while it is suspended, and either has not begun or was stopped
+/// (`shouldAllowMutablePodTemplate` of Kubernetes' registry).
+fn has_open_template(job: &Value) -> bool {
+    let status = &job["status"];
+    let suspends = |one: &Value| string(one, "type") == "Suspended" && string(one, "status") == "True";
+    let stands = field(status, "startTime").is_none() || items(status, "conditions").iter().any(suspends);
+    boolean(&job["spec"], "suspend") && stands && int(status, "active") == 0
+}
+
+/// Checks that an open template changes only where its pods are scheduled and what they request, and another one not at all.
+fn validate_template_update(old: &Value, new: &Value, is_open: bool, errors: &mut Errors) {
     let mut before = old["template"].clone();
     let after = &new["template"];
-    if suspended {
+    if is_open {
         keep_scheduling(&mut before, after);
         for list in ["containers", "initContainers"] {
             let containers = before.get_mut("spec").map(|spec| each(spec, list)).into_iter().flatten();
