@@ -4,7 +4,10 @@ use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
 use super::{
-    validation::{Errors, Path, Shown, field, int, optional_string, validate_label_selector, validate_nonnegative},
+    validation::{
+        Errors, Path, Shown, field, int, items, optional_string, validate_conditions, validate_label_selector,
+        validate_nonnegative,
+    },
     workload::{validate_not_more_than_whole, validate_positive_int_or_percent},
 };
 use crate::registry::Strategy;
@@ -21,6 +24,7 @@ impl Strategy for DisruptionBudgetStrategy {
     fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {
         let path = Path::new("status");
         Errors::collect(|errors| {
+            validate_conditions(items(&new["status"], "conditions"), &path.child("conditions"), errors);
             for name in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
                 validate_nonnegative(int(&new["status"], name), &path.child(name), errors);
             }
@@ -69,6 +73,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_conditions_of_a_budget_are_checked() {
+        let new = json!({"status": {"conditions": [{"type": "A", "status": "X"}], "currentHealthy": -1}});
+        let causes = DisruptionBudgetStrategy.validate_status(&json!({}), &new);
+        let fields: Vec<_> = causes.iter().map(|cause| cause.field.as_str()).collect();
+        let condition = ["status", "lastTransitionTime", "reason"].map(|name| format!("status.conditions[0].{name}"));
+        assert_eq!(fields, [&*condition[0], &*condition[1], &*condition[2], "status.currentHealthy"]);
+    }
 
     #[test]
     fn a_budget_has_one_number() {

@@ -10,7 +10,7 @@ use crate::{
     admission::Phase,
     registry::builtin::{
         validation::{
-            Errors, Path, field, items, optional_string, string, strings, validate_label_selector,
+            Errors, Path, field, items, optional_string, string, strings, validate_conditions, validate_label_selector,
             validate_required_name, validate_text,
         },
         webhook::{validate_enum, validate_match_conditions, validate_rule_with_operations},
@@ -56,6 +56,11 @@ pub(super) fn validate_policy(phase: Phase, policy: &Value, errors: &mut Errors)
 
 /// Checks the status of a policy.
 pub(super) fn validate_status(policy: &Value, errors: &mut Errors) {
+    validate_warnings(policy, errors);
+    validate_conditions(items(&policy["status"], "conditions"), &Path::new("status.conditions"), errors);
+}
+
+fn validate_warnings(policy: &Value, errors: &mut Errors) {
     let path = Path::new("status.typeChecking.expressionWarnings");
     for (index, warning) in items(&policy["status"]["typeChecking"], "expressionWarnings").iter().enumerate() {
         let path = path.index(index);
@@ -408,5 +413,13 @@ mod tests {
                 "spec.validationActions[1]: Duplicate value: \"Deny\"",
             ]
         );
+    }
+
+    #[test]
+    fn the_conditions_of_a_policy_are_checked() {
+        let policy = json!({"status": {"conditions": [{"type": "A", "status": "True", "reason": "B"}]}});
+        let causes = Errors::collect(|errors| validate_status(&policy, errors));
+        let expected = "status.conditions[0].lastTransitionTime: Required value";
+        assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
 }

@@ -3,6 +3,7 @@
 //! A validation is a function of a part of an object and its [`Path`], named like its counterpart in Kubernetes, which
 //! adds its causes to [`Errors`]. It runs after defaulting, on objects whose fields have the right types.
 
+mod condition;
 mod errors;
 mod meta;
 mod path;
@@ -10,5 +11,7 @@ mod shown;
 mod text;
 mod value;
 
-pub(super) use self::{errors::Errors, meta::*, path::Path, shown::Shown, text::*, value::*};
+pub(super) use self::{
+    condition::validate_conditions, errors::Errors, meta::*, path::Path, shown::Shown, text::*, value::*,
+};
 pub(super) use crate::quantity::Quantity;
