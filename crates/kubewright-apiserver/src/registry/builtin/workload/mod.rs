@@ -19,7 +19,7 @@ use super::{
     validation::{Errors, Path},
 };
 use crate::{
-    fields::{each, fill, fill_zero, int, list, present, set, text, within},
+    fields::{each, fill, fill_zero, has, int, list, present, remove, set, text, within},
     registry::{Column, Strategy},
 };
 
@@ -177,6 +177,14 @@ impl Strategy for StatefulSetStrategy {
         });
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        drop_max_unavailable(None, object);
+    }
+
+    fn prepare_update(&self, old: &Value, new: &mut Value) {
+        drop_max_unavailable(Some(old), new);
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate::validate_stateful_set(old, new, errors))
     }
@@ -207,6 +215,18 @@ impl Strategy for StatefulSetStrategy {
 
     fn has_own_validation(&self) -> bool {
         true
+    }
+}
+
+/// Removes the number of pods of a stateful set that an update stops at once, unless the old object has it. Kubernetes'
+/// feature MaxUnavailableStatefulSet is off by default.
+fn drop_max_unavailable(old: Option<&Value>, new: &mut Value) {
+    const AT: &str = "/spec/updateStrategy/rollingUpdate";
+    if old.is_some_and(|old| has(old, &format!("{AT}/maxUnavailable"))) {
+        return;
+    }
+    if let Some(update) = new.pointer_mut(AT) {
+        remove(update, "maxUnavailable");
     }
 }
 
@@ -418,6 +438,22 @@ mod tests {
     fn check(object: &Value, old: Option<&Value>, expect: &[&str]) {
         let found: Vec<_> = DeploymentStrategy.validate(old, object).iter().map(ToString::to_string).collect();
         assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn a_stateful_set_updates_one_pod_at_a_time() {
+        let set =
+            |update: Value| json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": update}}});
+        let (with, without) = (json!({"partition": 0, "maxUnavailable": 0}), json!({"partition": 0}));
+        let mut new = set(with.clone());
+        StatefulSetStrategy.prepare_create(&mut new);
+        assert_eq!(new, set(without.clone()));
+        let mut new = set(with.clone());
+        StatefulSetStrategy.prepare_update(&set(without.clone()), &mut new);
+        assert_eq!(new, set(without));
+        let mut new = set(with.clone());
+        StatefulSetStrategy.prepare_update(&set(with.clone()), &mut new);
+        assert_eq!(new, set(with), "an object keeps what it has");
     }
 
     #[test]
