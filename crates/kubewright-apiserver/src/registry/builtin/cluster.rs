@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubewright_apimachinery::{cidr::Cidr, name, status::Cause};
+use kubewright_apimachinery::{cidr::Cidr, decode, name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,11 +10,13 @@ use super::{
     pod::{validate_quantity, validate_taint_effect},
     topology::NodeTopology,
     validation::{
-        Errors, Path, Shown, entries, field, items, string, strings, validate_cidr, validate_label_name, validate_text,
+        Errors, Path, Shown, boolean, entries, entry, field, items, string, strings, validate_cidr,
+        validate_label_name, validate_text,
     },
 };
 use crate::{
-    fields::{fill, flag, has, list, set, text, within},
+    fields::{fill, flag, has, list, remove, set, text, within},
+    object_type::ObjectType,
     registry::{Column, Strategy},
 };
 
@@ -163,6 +165,20 @@ impl Strategy for NodeStrategy {
         Ok(())
     }
 
+    /// Drops the sources of configuration, which belong to a feature that Kubernetes removed.
+    fn prepare_create(&self, object: &mut Value) {
+        drop_config(&Value::Null, object, "spec", "configSource");
+        drop_config(&Value::Null, object, "status", "config");
+    }
+
+    fn prepare_update(&self, old: &Value, new: &mut Value) {
+        drop_config(old, new, "spec", "configSource");
+    }
+
+    fn prepare_status(&self, _subresource: &str, old: &Value, new: &mut Value, _now: &Value) {
+        drop_config(old, new, "status", "config");
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| {
             validate_node(new, errors);
@@ -200,7 +216,17 @@ impl Strategy for NodeStrategy {
     }
 }
 
+/// Removes a field of the new object, unless the old one has it.
+fn drop_config(old: &Value, new: &mut Value, part: &str, name: &str) {
+    if field(&old[part], name).is_none()
+        && let Some(part) = new.get_mut(part)
+    {
+        remove(part, name);
+    }
+}
+
 fn validate_node(node: &Value, errors: &mut Errors) {
+    validate_avoided_pods(node, errors);
     validate_taints(node, errors);
     validate_node_resources(node, errors);
     let spec = &node["spec"];
@@ -217,6 +243,7 @@ fn validate_node(node: &Value, errors: &mut Errors) {
 }
 
 fn validate_node_update(old: &Value, new: &Value, errors: &mut Errors) {
+    validate_avoided_pods(new, errors);
     validate_node_resources(new, errors);
     let mut addresses = Vec::new();
     let path = Path::new("status.addresses");
@@ -243,6 +270,50 @@ fn validate_node_update(old: &Value, new: &Value, errors: &mut Errors) {
     if string(before, "externalID") != string(after, "externalID") {
         errors.forbidden(&Path::new("spec.externalID"), "may not be updated");
     }
+}
+
+/// Checks the annotation about controllers whose pods the node had better not run, an `AvoidPods` in JSON.
+fn validate_avoided_pods(node: &Value, errors: &mut Errors) {
+    const KEY: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+    let annotation = entry(&node["metadata"], "annotations", KEY).filter(|annotation| !annotation.is_empty());
+    let Some(annotation) = annotation else { return };
+    let annotations = Path::new("metadata.annotations");
+    let avoided = match avoided_pods(annotation) {
+        Ok(avoided) => avoided,
+        Err(why) => return errors.invalid(&annotations.child("AvoidPods"), KEY, &why),
+    };
+    let path = annotations.child(KEY);
+    for (index, one) in items(&avoided, "preferAvoidPods").iter().enumerate() {
+        let path = path.index(index);
+        let path = path.child("PodSignature");
+        match field(&one["podSignature"], "podController") {
+            None => errors.required(&path, ""),
+            Some(controller) if !boolean(controller, "controller") => {
+                let path = path.child("PodController");
+                errors.invalid(&path.child("Controller"), false, "must point to a controller");
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Parses an `AvoidPods`, with the errors of Go's decoder.
+fn avoided_pods(text: &str) -> Result<Value, String> {
+    let mut avoided = decode::json(text.as_bytes()).map_err(|why| why.to_string())?.value;
+    let kind = |value: &Value| match value {
+        Value::Null | Value::Object(_) => None,
+        Value::Bool(_) => Some("bool"),
+        Value::Number(_) => Some("number"),
+        Value::String(_) => Some("string"),
+        Value::Array(_) => Some("array"),
+    };
+    if let Some(kind) = kind(&avoided) {
+        return Err(format!("json: cannot unmarshal {kind} into Go value of type v1.AvoidPods"));
+    }
+    if let Some(ty) = ObjectType::of("", "v1", "AvoidPods") {
+        ty.decode(&mut avoided)?;
+    }
+    Ok(avoided)
 }
 
 /// Checks the amounts of resources in the status.
@@ -351,6 +422,48 @@ mod tests {
         let mut update = json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}, "status": {"phase": "Active"}});
         NamespaceStrategy.prepare_update(&namespace, &mut update);
         assert_eq!(update["spec"], namespace["spec"]);
+    }
+
+    #[test]
+    fn nodes_have_no_source_of_configuration() {
+        let strategy = NodeStrategy { topology: Arc::default() };
+        let (spec, status) = (json!({"configSource": {"configMap": {}}}), json!({"config": {"active": {}}}));
+        let with = json!({"spec": spec, "status": status});
+        let mut node = with.clone();
+        strategy.prepare_create(&mut node);
+        let without = json!({"spec": {}, "status": {}});
+        assert_eq!(node, without);
+        let mut node = with.clone();
+        strategy.prepare_status("status", &without, &mut node, &Value::Null);
+        assert_eq!(node, json!({"spec": spec, "status": {}}));
+        let mut node = with.clone();
+        strategy.prepare_status("status", &with, &mut node, &Value::Null);
+        assert_eq!(node, with);
+    }
+
+    #[test]
+    fn the_pods_that_a_node_avoids_have_controllers() {
+        let check = |annotation: &str, expected: &[&str]| {
+            let annotations = json!({"scheduler.alpha.kubernetes.io/preferAvoidPods": annotation});
+            let node = json!({"metadata": {"annotations": annotations}});
+            let causes = Errors::collect(|errors| validate_avoided_pods(&node, errors));
+            let causes = causes.iter().map(|cause| cause.to_string().replace("scheduler.alpha.kubernetes.io/", ""));
+            let causes: Vec<_> = causes.map(|cause| cause.replace("metadata.annotations.", "")).collect();
+            assert_eq!(causes, expected, "{annotation}");
+        };
+        check("null", &[]);
+        check(r#"{"preferAvoidPods":[{"podSignature":{"podController":{"controller":true}}}]}"#, &[]);
+        let why = "AvoidPods: Invalid value: \"preferAvoidPods\"";
+        check("x", &[&format!("{why}: invalid character 'x' looking for beginning of value")]);
+        check("{} x", &[&format!("{why}: invalid character 'x' after top-level value")]);
+        check("[]", &[&format!("{why}: json: cannot unmarshal array into Go value of type v1.AvoidPods")]);
+        check(r#"{"preferAvoidPods":[{}]}"#, &["preferAvoidPods[0].PodSignature: Required value"]);
+        check(
+            r#"{"preferAvoidPods":[{"podSignature":{"podController":{"controller":false}}}]}"#,
+            &[
+                "preferAvoidPods[0].PodSignature.PodController.Controller: Invalid value: false: must point to a controller",
+            ],
+        );
     }
 
     #[test]
