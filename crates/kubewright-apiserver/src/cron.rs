@@ -9,6 +9,9 @@ use crate::strconv::parse_duration;
 const YEARS: i16 = 5;
 const NANOSECONDS: i128 = 1_000_000_000;
 
+/// The error of a schedule that consists of a time zone alone.
+const BOUNDS: &str = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
+
 /// A parsed schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
@@ -66,8 +69,10 @@ impl Schedule {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (mut rest, mut zone) = (text, None);
         if let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
-            let (name, after) = named.split_once(' ').unwrap_or((named, ""));
-            (rest, zone) = (after.trim(), Some(name.to_owned()));
+            // Kubernetes' parser panics, which its validation reports.
+            let (name, after) = named.split_once(' ').ok_or(BOUNDS)?;
+            check_zone(name).map_err(|why| format!("provided bad location {name}: {why}"))?;
+            (rest, zone) = (after.trim(), Some(name.to_owned()).filter(|name| !name.is_empty()));
         }
         let rule = if rest.starts_with('@') { descriptor(rest)? } else { Rule::Fields(fields(rest)?) };
         Ok(Self { rule, zone })
@@ -99,6 +104,20 @@ impl Schedule {
         }
         None
     }
+}
+
+/// Returns whether the database of time zones has one of this name, in this case. Jiff ignores case, but the time zone that
+/// it finds has the name of the database.
+pub(crate) fn is_known_zone(name: &str) -> bool {
+    matches!(name, "UTC" | "Local") || TimeZone::get(name).is_ok_and(|found| found.iana_name() == Some(name))
+}
+
+/// Checks the name of a time zone as Go's `time.LoadLocation` does. The empty name is that of UTC.
+fn check_zone(name: &str) -> Result<(), String> {
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        return Err("time: invalid location name".into());
+    }
+    if name.is_empty() || is_known_zone(name) { Ok(()) } else { Err(format!("unknown time zone {name}")) }
 }
 
 fn matches(fields: &[Set; 5], time: &Zoned) -> bool {
@@ -251,6 +270,10 @@ mod tests {
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("1/2/3 * * * *", "too many slashes: 1/2/3"),
             ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("CRON_TZ=X * * * * *", "provided bad location X: unknown time zone X"),
+            ("TZ=../x * * * * *", "provided bad location ../x: time: invalid location name"),
+            ("TZ=X", BOUNDS),
+            ("TZ= * * *", "expected exactly 5 fields, found 3: [* * *]"),
             ("@never", "unrecognized descriptor: @never"),
             ("@every x", "failed to parse duration @every x: time: invalid duration \"x\""),
         ] {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::validate::validate_job_spec;
 use crate::{
-    cron::Schedule,
+    cron::{Schedule, is_known_zone},
     registry::builtin::validation::{
         Errors, Path, Shown, boolean, field, int, optional_string, string, validate_nonnegative,
     },
@@ -92,11 +92,7 @@ fn validate_time_zone(zone: &str, path: &Path<'_>, errors: &mut Errors) {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(path, zone, why);
     }
-    // The database is asked without regard to case; its own name tells.
-    let known = zone == "UTC"
-        || zone == "Local"
-        || jiff::tz::TimeZone::get(zone).is_ok_and(|found| found.iana_name() == Some(zone));
-    if !known {
+    if !is_known_zone(zone) {
         errors.invalid(path, zone, &unknown);
     }
 }
