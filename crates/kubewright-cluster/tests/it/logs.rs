@@ -59,6 +59,17 @@ async fn previous_logs_are_those_of_the_run_before() {
 }
 
 #[tokio::test]
+async fn a_pod_without_a_node_has_an_empty_log() {
+    let cluster = running().await;
+    create(&cluster, &pod("gated", "true", json!({"schedulingGates": [{"name": "a"}]}))).await;
+    for previous in [false, true] {
+        let params = LogParams { previous, ..LogParams::default() };
+        assert_eq!(pods(&cluster).logs("gated", &params).await.expect("no log"), "");
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn logs_need_a_container_name_if_there_are_several() {
     let cluster = running().await;
     let shell = |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});

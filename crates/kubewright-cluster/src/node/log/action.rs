@@ -39,7 +39,7 @@ impl LogAction {
         let pod = (request.namespace.clone(), request.name.clone());
         let body = match self.logs.find(&pod, &container, previous) {
             // As in Kubernetes, a pod without a node has nothing to say.
-            None if !previous && has_no_node(request) => {
+            None if has_no_node(request) => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
