@@ -212,6 +212,9 @@ func (t *named) apply(m map[string][]string) {
 	}
 }
 
+// keepsEmpty are the lists that Kubernetes' defaulting distinguishes from absent ones if they are empty.
+var keepsEmpty = []string{"k8s.io/api/autoscaling/v2.HPAScalingRules.policies"}
+
 func declare(f file, g *ast.GenDecl, s *ast.TypeSpec) {
 	t := &named{}
 	full := f.pkg + "." + s.Name.Name
@@ -251,6 +254,9 @@ func declare(f file, g *ast.GenDecl, s *ast.TypeSpec) {
 			if v := tag.Get(k); v != "" {
 				x.marks[k] = []string{v}
 			}
+		}
+		if slices.Contains(keepsEmpty, full+"."+x.name) {
+			x.marks["empty"] = []string{""}
 		}
 		t.fields = append(t.fields, x)
 	}
@@ -304,6 +310,9 @@ func (x field) line(pkg string) string {
 		if m[1] != "" {
 			out += " " + m[0] + "=" + m[1]
 		}
+	}
+	if _, ok := x.marks["empty"]; ok {
+		out += " empty"
 	}
 	return out
 }

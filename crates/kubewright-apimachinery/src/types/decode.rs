@@ -70,7 +70,7 @@ impl Types {
     /// * Fields that the struct doesn't declare are removed and reported.
     /// * Times, quantities, base64 and numbers get their canonical form.
     /// * A field that is null, or empty and not required, is removed: Go doesn't distinguish it from an absent one, unless
-    ///   it is a pointer. A null in a list or map becomes the zero value.
+    ///   it is a pointer or marked as `empty`. A null in a list or map becomes the zero value.
     ///
     /// Fields that Go writes although they were not sent are not added. [`Types::complete`] does this.
     ///
@@ -214,7 +214,7 @@ impl Decoder<'_> {
             // Such as the zero time.
             Value::Null => true,
             // Empty lists and maps aren't stored.
-            Value::Array(items) => items.is_empty(),
+            Value::Array(items) => items.is_empty() && !field.marks().is_some_and(|marks| marks.empty),
             Value::Object(entries) if matches!(ty.shape, Shape::Map(_)) => entries.is_empty(),
             _ => (field.omit != Omit::Never || !field.required) && self.types.is_zero(ty, value),
         }

@@ -167,6 +167,8 @@ pub struct Marks {
     pub patch_merge_key: Option<String>,
     /// `+default`
     pub default: Option<Value>,
+    /// True if defaulting distinguishes an empty list from an absent one.
+    pub empty: bool,
 }
 
 /// `+listType`

@@ -11,7 +11,7 @@
 //! * `NUMBER NAME TYPE MARK…`: the protobuf number (`-` for none), the JSON name (`.` if the fields of the type belong
 //!   to the struct) with `?` for `omitempty` and `??` for `omitzero`, the type, and markers: `optional`, `required`,
 //!   `list=atomic`, `list=set`, `list=map:KEY,…`, `map=atomic`, `map=granular`, `patch=STRATEGY,…`, `key=KEY`,
-//!   `default=JSON`
+//!   `default=JSON`, `empty` for a list that counts as present if it is empty
 //!
 //! A type is `string`, `bool`, `int32`, `int64`, `float64`, `bytes`, `uid`, `any`, a name in the same package, or a full
 //! name; `*` before it marks a pointer, `[]` a list, `map[KEY]` a map.
@@ -299,6 +299,7 @@ impl Reader {
             }
             let marks: &mut Marks = marks.get_or_insert_with(Box::default);
             match word.split_once('=') {
+                None if word == "empty" => marks.empty = true,
                 Some(("list", "atomic")) => marks.list = Some(ListMark::Atomic),
                 Some(("list", "set")) => marks.list = Some(ListMark::Set),
                 Some(("list", keys)) if keys.starts_with("map:") => {

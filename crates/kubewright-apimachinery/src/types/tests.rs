@@ -42,6 +42,7 @@ struct Container
 6 ports? []Port list=map:containerPort,protocol patch=merge key=containerPort
 8 resources? ResourceRequirements
 9 secret? bytes
+10 args? []string list=atomic empty
 - . Probe
 struct Probe
 1 http? *HTTPGetAction
@@ -155,12 +156,12 @@ fn empty_fields_are_left_out_unless_they_are_required_or_pointers() {
         "metadata": {"name": "", "labels": {}, "finalizers": [], "creationTimestamp": "0001-01-01T00:00:00Z"},
         "spec": {"hostNetwork": false, "priority": 0, "nodeSelector": {}, "containers": [
             {"name": "", "command": [], "ports": [{"containerPort": 0, "protocol": ""}], "resources": {"limits": {}},
-                "http": {"port": 0}},
+                "http": {"port": 0}, "args": []},
         ]},
         "status": {},
     });
     let expect = json!({"spec": {"priority": 0, "containers": [
-        {"name": "", "ports": [{"containerPort": 0}], "http": {"port": 0}},
+        {"name": "", "ports": [{"containerPort": 0}], "http": {"port": 0}, "args": []},
     ]}});
     assert_eq!(decoded(object), expect);
 }

@@ -83,6 +83,7 @@ impl Strategy for AutoscalerStrategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object_type::ObjectType;
 
     #[test]
     fn rules_of_one_direction_bring_the_defaults_of_both() {
@@ -98,5 +99,19 @@ mod tests {
         let cpu = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}});
         assert_eq!(object["spec"]["metrics"], json!([{"type": "Resource", "resource": cpu}]));
         assert_eq!(object["spec"]["minReplicas"], 1);
+    }
+
+    #[test]
+    fn an_empty_list_of_policies_has_no_default() {
+        let rules = json!({"scaleUp": {"policies": []}, "scaleDown": {"policies": null}});
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+        let spec = json!({"scaleTargetRef": target, "maxReplicas": 3, "behavior": rules});
+        let mut object = json!({"metadata": {"name": "a"}, "spec": spec});
+        let ty = ObjectType::of("autoscaling", "v2", "HorizontalPodAutoscaler").expect("a type");
+        ty.decode(&mut object).expect("an autoscaler");
+        AutoscalerStrategy::V2.default(&mut object);
+        let causes = AutoscalerStrategy::V2.validate(None, &object);
+        let expected = "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy";
+        assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
 }
