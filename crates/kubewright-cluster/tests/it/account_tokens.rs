@@ -12,6 +12,7 @@ use kube::{
     api::{DeleteParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use kubewright_apimachinery::clock::SystemClock;
 use kubewright_cluster::{Cluster, Endpoint};
 use serde_json::{Value, json};
 
@@ -77,7 +78,7 @@ async fn a_secret_gets_a_token_of_its_account() {
     let robot = client(&endpoint, &data("token")).await;
     assert_eq!(who_am_i(&robot).await.expect("a user"), "system:serviceaccount:default:robot");
     let used = secrets(&cluster).get("token").await.expect("a Secret").metadata.labels.expect("a label");
-    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let today = SystemClock::shared().now().strftime("%Y-%m-%d").to_string();
     assert_eq!(used.get("kubernetes.io/legacy-token-last-used"), Some(&today));
     secrets(&cluster).delete("token", &DeleteParams::default()).await.expect("deleted");
     let refused = who_am_i(&robot).await.expect_err("refused");
