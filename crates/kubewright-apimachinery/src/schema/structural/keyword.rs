@@ -1,8 +1,8 @@
-//! The first stage: allowed keywords, and the rules of extensions.
+//! Allowed keywords, and the rules of extensions.
 
 use serde_json::Value;
 
-use super::{Place, Relation};
+use super::{Place, Relation, field_path};
 use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -25,9 +25,6 @@ struct Context {
 
 fn visit(place: &Place<'_>, context: &Context, causes: &mut Vec<Cause>) {
     check_keywords(place, context, causes);
-    check_extensions(place, causes);
-    check_list(place, causes);
-    check_rules(place, causes);
     for (relation, child) in place.children() {
         let mut inner = Context { is_root: false, ..context.clone() };
         match relation {
@@ -46,15 +43,14 @@ fn visit(place: &Place<'_>, context: &Context, causes: &mut Vec<Cause>) {
         }
         visit(&child, &inner, causes);
     }
+    check_extensions(place, causes);
+    check_list(place, causes);
+    check_rules(place, causes);
 }
 
 pub(super) fn check_type(place: &Place<'_>) -> Option<Cause> {
     match place.value("type")? {
         Value::String(name) if name.is_empty() || TYPES.contains(&name.as_str()) => None,
-        Value::String(name) if name == "null" => {
-            let why = "type cannot be set to null, use nullable as an alternative";
-            Some(Cause::forbidden(place.at("type"), why))
-        }
         other => Some(Cause::not_supported(place.at("type"), other, &TYPES)),
     }
 }
@@ -69,13 +65,19 @@ fn check_keywords(place: &Place<'_>, context: &Context, causes: &mut Vec<Cause>)
     for keyword in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         let used = match place.value(keyword) {
             None => false,
-            Some(Value::String(text)) => !text.is_empty(),
-            Some(Value::Object(members)) if keyword != "additionalItems" => !members.is_empty(),
+            Some(Value::String(text)) if keyword == "id" => !text.is_empty(),
+            Some(Value::Object(members)) if matches!(keyword, "patternProperties" | "definitions") => {
+                !members.is_empty()
+            }
             Some(_) => true,
         };
         if used {
             causes.push(Cause::forbidden(place.at(keyword), &format!("{keyword} is not supported")));
         }
+    }
+    if place.kind() == "null" {
+        let why = "type cannot be set to null, use nullable as an alternative";
+        causes.push(Cause::forbidden(place.at("type"), why));
     }
     if matches!(place.value("items"), Some(Value::Array(_))) {
         causes.push(Cause::forbidden(place.at("items"), "items must be a schema object and not an array"));
@@ -108,7 +110,6 @@ fn demand_type(place: &Place<'_>, kind: &str, marker: &str, causes: &mut Vec<Cau
 fn check_extensions(place: &Place<'_>, causes: &mut Vec<Cause>) {
     const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
     const MAP_TYPE: &str = "x-kubernetes-map-type";
-    const LIST_TYPE: &str = "x-kubernetes-list-type";
     if place.document.get(PRESERVE) == Some(&Value::Bool(false)) {
         causes.push(Cause::invalid(place.at(PRESERVE), &Value::Bool(false), "must be true or undefined"));
     }
@@ -118,18 +119,22 @@ fn check_extensions(place: &Place<'_>, causes: &mut Vec<Cause>) {
             causes.push(Cause::not_supported(place.at(MAP_TYPE), value, &["atomic", "granular"]));
         }
     }
-    if let Some(value) = place.value(LIST_TYPE) {
-        demand_type(place, "array", LIST_TYPE, causes);
-        if !matches!(value.as_str(), Some("atomic" | "set" | "map")) {
-            causes.push(Cause::not_supported(place.at(LIST_TYPE), value, &["atomic", "map", "set"]));
-        }
-    }
 }
 
 fn check_list(place: &Place<'_>, causes: &mut Vec<Cause>) {
     const LIST_TYPE: &str = "x-kubernetes-list-type";
     let keys = place.texts("x-kubernetes-list-map-keys");
     let list_type = place.str(LIST_TYPE);
+    let items = place.child("items");
+    if let Some(value) = place.value(LIST_TYPE) {
+        demand_type(place, "array", LIST_TYPE, causes);
+        if let Some(items) = items.as_ref().filter(|_| (place.kind(), list_type) == ("array", Some("set"))) {
+            check_set(items, causes);
+        }
+        if !matches!(value.as_str(), Some("atomic" | "set" | "map")) {
+            causes.push(Cause::not_supported(place.at(LIST_TYPE), value, &["atomic", "set", "map"]));
+        }
+    }
     if !keys.is_empty() && list_type != Some("map") {
         let why = "must be map if x-kubernetes-list-map-keys is non-empty";
         causes.push(match place.value(LIST_TYPE) {
@@ -137,18 +142,19 @@ fn check_list(place: &Place<'_>, causes: &mut Vec<Cause>) {
             Some(value) => Cause::invalid(place.at(LIST_TYPE), value, why),
         });
     }
-    let items = place.child("items");
+    if list_type == Some("map") {
+        check_map(place, items.as_ref(), &keys, causes);
+    }
     if let Some(items) = &items
         && let Some(list_type @ ("set" | "map")) = list_type
-        && items.flag("nullable")
     {
-        let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        causes.push(Cause::forbidden(items.at("nullable"), &why));
-    }
-    match (list_type, items) {
-        (Some("set"), Some(items)) => check_set(&items, causes),
-        (Some("map"), items) => check_map(place, items.as_ref(), &keys, causes),
-        _ => {}
+        if items.flag("nullable") {
+            let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+            causes.push(Cause::forbidden(items.at("nullable"), &why));
+        }
+        if list_type == "map" {
+            check_map_keys(items, &keys, causes);
+        }
     }
 }
 
@@ -159,7 +165,8 @@ fn check_set(items: &Place<'_>, causes: &mut Vec<Cause>) {
         "object" if items.str("x-kubernetes-map-type") != Some("atomic") => "x-kubernetes-map-type",
         _ => return,
     };
-    let found = items.document.get(marker).unwrap_or(&Value::Null);
+    // Kubernetes shows the type of a list even if the items are objects.
+    let found = items.document.get("x-kubernetes-list-type").unwrap_or(&Value::Null);
     let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
     causes.push(Cause::invalid(items.at(marker), found, why));
 }
@@ -179,19 +186,27 @@ fn check_map(place: &Place<'_>, items: Option<&Place<'_>>, keys: &[&str], causes
         return;
     }
     let shown = Value::from(keys.to_vec());
-    let required = items.texts("required");
     for (index, key) in keys.iter().enumerate() {
+        match items.property(key) {
+            Some(property) if matches!(property.kind(), "array" | "object") => {
+                // Kubernetes shows the type of the items.
+                let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                causes.push(Cause::invalid(property.at("type"), &items.kind().into(), why));
+            }
+            Some(_) => {}
+            None => causes.push(Cause::invalid(place.at(KEYS), &shown, "entries must all be names of item properties")),
+        }
         if keys[..index].contains(key) {
             causes.push(Cause::invalid(place.at(KEYS), &shown, "must not contain duplicate entries"));
         }
-        let Some(property) = items.property(key) else {
-            causes.push(Cause::invalid(place.at(KEYS), &shown, "entries must all be names of item properties"));
-            continue;
-        };
-        if matches!(property.kind(), "array" | "object") {
-            let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            causes.push(Cause::invalid(property.at("type"), &property.kind().into(), why));
-        }
+    }
+}
+
+/// Checks that the keys of items always have a value.
+fn check_map_keys(items: &Place<'_>, keys: &[&str], causes: &mut Vec<Cause>) {
+    let required = items.texts("required");
+    for key in keys {
+        let Some(property) = items.property(key) else { continue };
         if !required.contains(key) && property.value("default").is_none() {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
                        property";
@@ -216,10 +231,10 @@ fn check_rules(place: &Place<'_>, causes: &mut Vec<Cause>) {
         if expression.is_empty() {
             causes.push(Cause::required(at("rule"), "rule is not specified"));
         } else if !message.is_empty() && message.trim().is_empty() {
-            causes.push(Cause::invalid(at("message"), &message.into(), "message must be non-empty if specified"));
+            causes.push(Cause::invalid(at("message"), &message.into(), "must be non-empty if specified"));
         } else if has_line_break(message.trim()) {
-            causes.push(Cause::invalid(at("message"), &message.into(), "message must not contain line breaks"));
-        } else if has_line_break(expression) && message.is_empty() {
+            causes.push(Cause::invalid(at("message"), &message.into(), "must not contain line breaks"));
+        } else if has_line_break(expression) && message.trim().is_empty() {
             causes.push(Cause::required(at("message"), "message must be specified if rule contains line breaks"));
         }
         if !text("messageExpression").is_empty() && text("messageExpression").trim().is_empty() {
@@ -232,10 +247,15 @@ fn check_rules(place: &Place<'_>, causes: &mut Vec<Cause>) {
             causes.push(Cause::not_supported(at("reason"), reason, &REASONS));
         }
         let path = text("fieldPath");
+        let mut refuse = |why: &str| causes.push(Cause::invalid(at("fieldPath"), &path.into(), why));
+        if !path.is_empty() && path.trim().is_empty() {
+            refuse("must be non-empty if specified");
+        }
         if has_line_break(path) {
-            causes.push(Cause::invalid(at("fieldPath"), &path.into(), "fieldPath must not contain line breaks"));
-        } else if !path.is_empty() && path.trim().is_empty() {
-            causes.push(Cause::invalid(at("fieldPath"), &path.into(), "fieldPath must be non-empty if specified"));
+            refuse("must not contain line breaks");
+        }
+        if !path.is_empty() && !field_path::is_valid(place, path) {
+            refuse("must be a valid path");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Validation of CRDs' schemas, which must be structural
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>).
 //!
-//! The checks read the document itself, since [`super::Schema`] has no fields for most forbidden keywords. They run in
-//! stages, as in kube-apiserver: keywords, structure, defaults. A stage runs only if the one before found no errors.
-//! CEL expressions are parsed elsewhere.
+//! The checks read the document itself, since [`super::Schema`] has no fields for most forbidden keywords. As in
+//! kube-apiserver, the structure is checked first, defaults only if it is right, and keywords always
+//! (`validateCustomResourceDefinitionValidation` in `apiextensions-apiserver`). CEL expressions are parsed elsewhere.
 
 mod default;
+mod field_path;
 mod keyword;
 mod structure;
+mod unsupported;
 
 use std::sync::LazyLock;
 
@@ -16,20 +18,45 @@ use serde_json::{Map, Value};
 use super::{Schema, parse::from_openapi};
 use crate::{depth, status::Cause};
 
-/// The prefix of the field of every cause. The caller prepends its position in the CRD, such as `spec.validation.`.
+/// The name of the field with the schema.
 pub const ROOT: &str = "openAPIV3Schema";
 
-/// Returns the errors of a CRD's `openAPIV3Schema`.
-pub fn check(document: &Value) -> Vec<Cause> {
+/// Returns the errors of a CRD's `openAPIV3Schema`. The causes' fields begin with `at`, the path of the field with the
+/// schema in the CRD, such as `spec.validation`.
+pub fn check(document: &Value, at: &str) -> Vec<Cause> {
+    let path = if at.is_empty() { ROOT.to_owned() } else { format!("{at}.{ROOT}") };
     if depth::of(document) > depth::LIMIT {
-        return vec![Cause::forbidden(ROOT, &format!("must not nest deeper than {} levels", depth::LIMIT))];
+        return vec![Cause::forbidden(path, &format!("must not nest deeper than {} levels", depth::LIMIT))];
     }
-    let root = Place { document: object(document), path: ROOT.into() };
-    let stages = [keyword::check, structure::check, default::check];
-    let causes = stages.into_iter().map(|stage| stage(&root)).find(|causes| !causes.is_empty());
-    let mut causes = causes.unwrap_or_default();
-    causes.sort_by_cached_key(ToString::to_string);
+    let root = Place { document: object(document), path };
+    let unsupported = unsupported::find(&root);
+    let mut causes = if unsupported.is_none() { check_structure(&root) } else { Vec::new() };
+    causes.extend(keyword::check(&root));
+    // The keywords that are unsupported have errors of their own, with the exception of `$schema`.
+    if let Some(keyword) = unsupported.filter(|_| causes.is_empty()) {
+        let why = format!("OpenAPIV3Schema '{keyword}' is not supported");
+        causes.push(Cause::invalid(root.path, &"".into(), &why));
+    }
     causes
+}
+
+/// Returns the errors of the structure, sorted as in Kubernetes, or those of the defaults if there are none.
+fn check_structure(root: &Place<'_>) -> Vec<Cause> {
+    let mut causes = structure::check(root);
+    causes.sort_by_cached_key(ToString::to_string);
+    if causes.is_empty() { default::check(root) } else { causes }
+}
+
+/// Returns whether a CRD's `openAPIV3Schema` contains a default.
+pub fn has_defaults(document: &Value) -> bool {
+    let mut stack = vec![Place { document: object(document), path: String::new() }];
+    while let Some(place) = stack.pop() {
+        if place.value("default").is_some() {
+            return true;
+        }
+        stack.extend(place.children().into_iter().map(|(_, child)| child));
+    }
+    false
 }
 
 /// Parses a CRD's `openAPIV3Schema`, even if it isn't structural. The causes' fields begin with `openAPIV3Schema`.
@@ -113,6 +140,11 @@ impl<'a> Place<'a> {
         Some(Self { document, path: self.at(keyword) })
     }
 
+    /// Returns whether `additionalProperties` is `true` or a schema.
+    fn allows_additional(&self) -> bool {
+        self.value("additionalProperties").is_some_and(|value| *value != Value::Bool(false))
+    }
+
     fn property(&self, name: &str) -> Option<Self> {
         let document = self.document.get("properties")?.get(name)?.as_object()?;
         Some(Self { document, path: format!("{}.properties[{name}]", self.path) })
@@ -137,18 +169,18 @@ impl<'a> Place<'a> {
         .collect()
     }
 
-    /// Returns the direct subschemas.
+    /// Returns the direct subschemas, in the order in which Kubernetes checks them.
     fn children(&self) -> Vec<(Relation<'a>, Self)> {
         let mut children = Vec::new();
+        children.extend(self.child("additionalProperties").map(|place| (Relation::Additional, place)));
         for name in self.names() {
             children.extend(self.property(name).map(|place| (Relation::Property(name), place)));
         }
-        children.extend(self.child("additionalProperties").map(|place| (Relation::Additional, place)));
-        children.extend(self.child("items").map(|place| (Relation::Items, place)));
-        for keyword in ["allOf", "anyOf", "oneOf"] {
+        children.extend(self.child("not").map(|place| (Relation::Junctor("not", 0), place)));
+        for keyword in ["allOf", "oneOf", "anyOf"] {
             children.extend(self.junctors(keyword));
         }
-        children.extend(self.child("not").map(|place| (Relation::Junctor("not", 0), place)));
+        children.extend(self.child("items").map(|place| (Relation::Items, place)));
         children
     }
 }

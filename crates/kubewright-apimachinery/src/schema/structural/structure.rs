@@ -1,4 +1,4 @@
-//! The second stage: every field must be specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate
+//! Structure: every field must be specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate
 //! values.
 
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 pub(super) fn check(root: &Place<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     invariants(root, Level::Root, &mut causes);
+    completeness(root, root, &mut causes);
     causes
 }
 
@@ -41,15 +42,14 @@ fn invariants(place: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
     if let Some(metadata) = place.property("metadata") {
         check_metadata(place, &metadata, level, causes);
     }
-    let skipped = int_or_string_junctor(place);
     for (relation, child) in place.children() {
         match relation {
             Relation::Property(_) | Relation::Additional => invariants(&child, Level::Field, causes),
             Relation::Items => invariants(&child, Level::Item, causes),
-            Relation::Junctor("anyOf", _) if skipped == Skip::AnyOf => {}
+            Relation::Junctor("anyOf", _) if is_int_or_string(place) => {}
             Relation::Junctor(keyword, index) => {
-                let skip_any_of = skipped == Skip::FirstAllOf && (keyword, index) == ("allOf", 0);
-                value_check(&child, place, skip_any_of, causes);
+                let skip_any_of = (keyword, index) == ("allOf", 0) && is_int_or_string(&child);
+                value_check(&child, skip_any_of, causes);
             }
         }
     }
@@ -105,10 +105,8 @@ fn check_metadata(place: &Place<'_>, metadata: &Place<'_>, level: Level, causes:
         causes.push(Cause::invalid(metadata.at("type"), &metadata.kind().into(), "must be object"));
     }
     let only_names = metadata.names().iter().all(|name| matches!(*name, "name" | "generateName"));
-    let only_structure = metadata
-        .document
-        .keys()
-        .all(|keyword| matches!(keyword.as_str(), "type" | "properties" | "default" | "description" | "title"));
+    let only_structure =
+        metadata.document.keys().all(|keyword| matches!(keyword.as_str(), "type" | "properties" | "default"));
     if level == Level::Root && !(only_names && only_structure) {
         let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         causes.push(Cause::forbidden(&metadata.path, why));
@@ -123,40 +121,25 @@ fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The junctor that expresses "integer or string", in which types are therefore allowed.
-#[derive(PartialEq)]
-enum Skip {
-    Nothing,
-    AnyOf,
-    FirstAllOf,
-}
-
-fn int_or_string_junctor(place: &Place<'_>) -> Skip {
+/// Returns whether `anyOf` expresses "integer or string", in which types are therefore allowed, whether or not the schema
+/// has the marker of such values.
+fn is_int_or_string(place: &Place<'_>) -> bool {
     let spelled_out = json!([{"type": "integer"}, {"type": "string"}]);
-    if !place.flag(INT_OR_STRING) {
-        Skip::Nothing
-    } else if place.document.get("anyOf") == Some(&spelled_out) {
-        Skip::AnyOf
-    } else if place.document.get("allOf").and_then(|all| all.get(0)?.get("anyOf")) == Some(&spelled_out) {
-        Skip::FirstAllOf
-    } else {
-        Skip::Nothing
-    }
+    place.document.get("anyOf") == Some(&spelled_out)
 }
 
-/// Checks a schema inside a junctor. `structure` is the schema that specifies the structure of the same values.
-fn value_check(place: &Place<'_>, structure: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
+/// Checks a schema inside a junctor.
+fn value_check(place: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
     const EMPTY: &str = "must be empty to be structural";
     const FALSE: &str = "must be false to be structural";
     const UNDEFINED: &str = "must be undefined to be structural";
-    const FORBIDDEN: [(&str, &str); 13] = [
+    const FORBIDDEN: [(&str, &str); 12] = [
         ("type", EMPTY),
         ("additionalProperties", UNDEFINED),
         ("default", UNDEFINED),
         ("title", EMPTY),
         ("description", EMPTY),
         ("nullable", FALSE),
-        ("externalDocs", UNDEFINED),
         (PRESERVE, FALSE),
         (EMBEDDED, FALSE),
         (INT_OR_STRING, FALSE),
@@ -171,7 +154,9 @@ fn value_check(place: &Place<'_>, structure: &Place<'_>, skip_any_of: bool, caus
         _ => true,
     };
     for (keyword, why) in FORBIDDEN {
-        let set = place.value(keyword).is_some_and(|value| is_set(value) || why == UNDEFINED);
+        // `additionalProperties: false` has no counterpart among the checks of values.
+        let is_defined = why == UNDEFINED && !(keyword == "additionalProperties" && !place.allows_additional());
+        let set = place.value(keyword).is_some_and(|value| is_set(value) || is_defined);
         if set {
             causes.push(Cause::forbidden(place.at(keyword), why));
         }
@@ -184,15 +169,29 @@ fn value_check(place: &Place<'_>, structure: &Place<'_>, skip_any_of: bool, caus
     }
     check_pattern(place, causes);
     for (relation, child) in place.children() {
+        match relation {
+            Relation::Junctor("anyOf", _) if skip_any_of => {}
+            Relation::Additional => {}
+            _ => value_check(&child, false, causes),
+        }
+    }
+}
+
+/// Checks that what a schema inside a junctor of the root constrains is specified by `structure`, the schema of the same
+/// values. As in Kubernetes, junctors further inside aren't checked (`validateStructuralCompleteness` in
+/// `apiextensions-apiserver`).
+fn completeness(place: &Place<'_>, structure: &Place<'_>, causes: &mut Vec<Cause>) {
+    let is_root = place.path == structure.path;
+    for (relation, child) in place.children() {
         let outside = match relation {
+            Relation::Junctor(..) => Ok(structure.clone()),
+            _ if is_root => continue,
             Relation::Property(name) => structure.property(name).ok_or(format!("properties[{name}]")),
             Relation::Items => structure.child("items").ok_or("items".into()),
-            Relation::Junctor("anyOf", _) if skip_any_of => continue,
-            Relation::Junctor(..) => Ok(structure.clone()),
             Relation::Additional => continue,
         };
         match outside {
-            Ok(outside) => value_check(&child, &outside, false, causes),
+            Ok(outside) => completeness(&child, &outside, causes),
             Err(part) => {
                 let why = format!("because it is defined in {}", child.path);
                 causes.push(Cause::required(structure.at(&part), &why));

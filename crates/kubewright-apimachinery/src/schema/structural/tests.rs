@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn check_schema(schema: Value, expect: &[&str]) {
-    let causes: Vec<String> = check(&schema).iter().map(ToString::to_string).collect();
+    let causes: Vec<String> = check(&schema, "").iter().map(ToString::to_string).collect();
     assert_eq!(causes, expect, "{schema}");
 }
 
@@ -67,7 +67,7 @@ fn structure() {
         &[&at("properties[metadata]: Forbidden: must not specify anything other than name and generateName, but \
                metadata is implicitly specified")],
     );
-    let pattern = check(&spec(json!({"type": "string", "pattern": "("})));
+    let pattern = check(&spec(json!({"type": "string", "pattern": "("})), "");
     let expect = at("properties[spec].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: ");
     assert!(pattern[0].to_string().starts_with(&expect), "{}", pattern[0]);
 }
@@ -86,11 +86,27 @@ fn junctors() {
             &at("anyOf[0].type: Forbidden: must be empty to be structural"),
         ],
     );
+    // What junctors below the root constrain need not be specified.
+    check_schema(spec(json!({"type": "object", "not": {"properties": {"a": {"minimum": 1}}}})), &[]);
+    check_schema(spec(json!({"type": "object", "not": {"additionalProperties": false}})), &[]);
+    let root = json!({"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]});
+    let causes = check(&root, "spec.validation").into_iter().map(|cause| cause.to_string()).collect::<Vec<_>>();
+    let place = "spec.validation.openAPIV3Schema";
+    let expected = [
+        format!("{place}.anyOf[0].properties[a].type: Forbidden: must be empty to be structural"),
+        format!("{place}.properties[a]: Required value: because it is defined in {place}.anyOf[0].properties[a]"),
+    ];
+    assert_eq!(causes, expected);
     check_schema(
-        spec(json!({"type": "object", "not": {"properties": {"a": {"minimum": 1}}}})),
-        &[&at(
-            "properties[a]: Required value: because it is defined in openAPIV3Schema.properties[spec].not.properties[a]",
-        )],
+        spec(json!({"anyOf": [{"type": "integer"}, {"type": "string"}]})),
+        &[&at("type: Required value: must not be empty for specified object fields")],
+    );
+    check_schema(
+        spec(json!({"type": "object", "oneOf": [{"x-kubernetes-list-type": "set"}]})),
+        &[
+            &at("oneOf[0].x-kubernetes-list-type: Forbidden: must be undefined to be structural"),
+            &at("oneOf[0].type: Required value: must be array if x-kubernetes-list-type is specified"),
+        ],
     );
     check_schema(
         spec(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "boolean"}]})),
@@ -146,6 +162,47 @@ fn keywords() {
 }
 
 #[test]
+fn unsupported_keywords() {
+    check_schema(
+        json!({"$schema": "x"}),
+        &["openAPIV3Schema: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"],
+    );
+    // The structure of a schema with an unsupported keyword isn't checked.
+    check_schema(json!({"id": "x"}), &["openAPIV3Schema.id: Forbidden: id is not supported"]);
+    let types = "supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"";
+    check_schema(
+        spec(json!({"type": "null"})),
+        &[
+            &format!("openAPIV3Schema.properties[spec].type: Unsupported value: \"null\": {types}"),
+            "openAPIV3Schema.properties[spec].type: Forbidden: type cannot be set to null, use nullable as an alternative",
+        ],
+    );
+}
+
+#[test]
+fn rules() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].x-kubernetes-validations[0].{what}");
+    let check_rule = |rule: Value, expect: &[&str]| {
+        let properties = json!({
+            "a": {"type": "object", "additionalProperties": {"type": "string"}}, "b.c": {"type": "string"}, "d": {"type": "string"},
+        });
+        let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": [rule]});
+        check_schema(spec(schema), expect);
+    };
+    for path in [".a", ".a.x", ".a['x.y']", "['b.c']", "['a'].x"] {
+        check_rule(json!({"rule": "true", "fieldPath": path}), &[]);
+    }
+    for path in ["a", ".z", ".", ".d.x", ".a[x]", "['b.c'", "['\\q']"] {
+        let why = format!("Invalid value: {}: must be a valid path", json!(path));
+        check_rule(json!({"rule": "true", "fieldPath": path}), &[&at(&format!("fieldPath: {why}"))]);
+    }
+    let why = "message: Invalid value: \"a\\nb\": must not contain line breaks";
+    check_rule(json!({"rule": "true", "message": "a\nb"}), &[&at(why)]);
+    let why = "message: Invalid value: \" \": must be non-empty if specified";
+    check_rule(json!({"rule": "true", "message": " "}), &[&at(why)]);
+}
+
+#[test]
 fn list_types() {
     let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
     check_schema(
@@ -156,11 +213,11 @@ fn list_types() {
         spec(json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "none"],
             "items": {"type": "object", "properties": {"k": {"type": "string"}}}})),
         &[
-            &at("items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it \
-                 must have a default or be a required property"),
             &at(
                 "x-kubernetes-list-map-keys: Invalid value: [\"k\",\"none\"]: entries must all be names of item properties",
             ),
+            &at("items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it \
+                 must have a default or be a required property"),
         ],
     );
     check_schema(
@@ -190,16 +247,28 @@ fn defaults() {
             json!({"type": "object", "default": {"b": 1, "a": 0}, "properties": {"a": {"type": "integer", "minimum": 1}}}),
         ),
         &[
-            &at("default.a: Invalid value: 0: a in body should be greater than or equal to 1"),
             &at("default: Invalid value: {\"a\":0,\"b\":1}: must not have unknown fields"),
+            &at("default.a: Invalid value: 0: a in body should be greater than or equal to 1"),
         ],
     );
+    check_schema(
+        spec(json!({"type": "integer", "default": 1.5})),
+        &[
+            &at("default: Invalid value: \"number\":  in body must be of type integer: \"number\""),
+            &at("default: Invalid value: \"\": Checked value must be of type integer (default format) in "),
+        ],
+    );
+    check_schema(
+        json!({"type": "object", "default": {}}),
+        &["openAPIV3Schema.default.apiVersion: Required value", "openAPIV3Schema.default.kind: Required value"],
+    );
+    check_schema(spec(json!({"type": "object", "additionalProperties": {"type": "string", "default": 5}})), &[]);
 }
 
 #[test]
 fn a_deep_schema_is_refused() {
     let deep = (0..depth::LIMIT).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
-    assert!(check(&deep)[0].to_string().contains("must not nest deeper"));
+    assert!(check(&deep, "")[0].to_string().contains("must not nest deeper"));
 }
 
 #[test]

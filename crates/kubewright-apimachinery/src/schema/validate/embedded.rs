@@ -9,7 +9,7 @@ pub(super) fn check(fields: &Map<String, Value>, path: &FieldPath<'_>, causes: &
     for field in ["apiVersion", "kind"] {
         let path = || path.field(field).to_string();
         match fields.get(field) {
-            None => causes.push(Cause::required(path(), "must not be empty")),
+            None => causes.push(Cause::required(path(), "")),
             Some(Value::String(text)) if text.is_empty() => {
                 causes.push(Cause::invalid(path(), &"".into(), "must not be empty"));
             }

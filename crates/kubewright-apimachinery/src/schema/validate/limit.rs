@@ -152,10 +152,13 @@ fn check_range(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &
     }
 }
 
+/// Returns whether a number is an integer in a range.
 fn in_range(number: &Number, min: i128, max: i128) -> bool {
     let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     match exact {
         Some(number) => (min..=max).contains(&number),
-        None => number.as_f64().is_some_and(|number| number >= min as f64 && number <= max as f64),
+        None => {
+            number.as_f64().is_some_and(|number| number.fract() == 0.0 && number >= min as f64 && number <= max as f64)
+        }
     }
 }

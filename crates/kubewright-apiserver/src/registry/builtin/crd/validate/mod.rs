@@ -6,11 +6,12 @@
 
 mod conversion;
 mod format;
+mod root;
 mod version;
 
 use std::collections::BTreeSet;
 
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::{name, schema::structural, status::Cause};
 use serde_json::Value;
 
 pub(super) use self::format::format_warnings;
@@ -63,6 +64,11 @@ fn validate_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
         scope => errors.not_supported(&SPEC.child("scope"), scope, SCOPES),
     }
     let versions = Versions::new(spec).replacing(old);
+    versions.require_schemas(errors);
+    if boolean(spec, "preserveUnknownFields") && versions.documents().any(structural::has_defaults) {
+        let why = "must be false in order to use defaults in the schema";
+        errors.invalid(&SPEC.child("preserveUnknownFields"), true, why);
+    }
     versions.validate_each(errors);
     validate_names_in_spec(&spec["names"], errors);
     versions.validate_common(errors);

@@ -8,7 +8,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use super::SPEC;
+use super::{SPEC, root::validate_root};
 use crate::registry::builtin::{
     schemas::definitions,
     validation::{Errors, Path, Shown, boolean, field, items, optional_string, string},
@@ -59,8 +59,8 @@ impl<'a> Versions<'a> {
         self.common.contains(&name)
     }
 
-    /// Checks the names of versions, what they don't have in common, and that exactly one is stored.
-    pub(super) fn validate_each(&self, errors: &mut Errors) {
+    /// Checks that all versions have a schema.
+    pub(super) fn require_schemas(&self, errors: &mut Errors) {
         let path = SPEC.child("versions");
         for (index, version) in self.list.iter().enumerate() {
             if document(version).is_none() {
@@ -69,6 +69,11 @@ impl<'a> Versions<'a> {
                 errors.required(&path.child("openAPIV3Schema"), "");
             }
         }
+    }
+
+    /// Checks the names of versions, what they don't have in common, and that exactly one is stored.
+    pub(super) fn validate_each(&self, errors: &mut Errors) {
+        let path = SPEC.child("versions");
         let mut names = BTreeSet::new();
         for (index, version) in self.list.iter().enumerate() {
             let path = path.index(index);
@@ -107,7 +112,10 @@ impl<'a> Versions<'a> {
         let has = |name: &str| self.is_common(name) == common;
         if has("schema") {
             let path = path.child(if common { "validation" } else { "schema" });
-            validate_schema(version, self.is_known(version), &path, errors);
+            // What all versions share is checked as if they had the same subresources.
+            let versions = if common { self.list } else { std::slice::from_ref(version) };
+            let has_status = versions.iter().any(|version| field(&version["subresources"], "status").is_some());
+            validate_schema(version, (self.is_known(version), has_status), &path, errors);
         }
         if has("subresources")
             && let Some(scale) = field(&version["subresources"], "scale")
@@ -178,16 +186,16 @@ fn validate_deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn validate_schema(version: &Value, is_known: bool, path: &Path<'_>, errors: &mut Errors) {
+/// Checks the schema of a version that is known if the replaced CRD has it too, and that may have a status subresource.
+fn validate_schema(version: &Value, (is_known, has_status): (bool, bool), path: &Path<'_>, errors: &mut Errors) {
     let Some(document) = document(version) else { return };
-    let found = structural::check(document);
+    validate_root(document, has_status, &path.child(structural::ROOT), errors);
+    let path = path.to_string();
+    let found = structural::check(document, &path);
     if found.is_empty() {
-        errors.extend(rules::check(&parse::from_openapi(document), &path.to_string(), is_known));
+        errors.extend(rules::check(&parse::from_openapi(document), &path, is_known));
     }
-    errors.extend(found.into_iter().map(|mut cause| {
-        cause.field = format!("{path}.{}", cause.field);
-        cause
-    }));
+    errors.extend(found);
 }
 
 fn validate_scale(scale: &Value, path: &Path<'_>, errors: &mut Errors) {
