@@ -10,6 +10,9 @@ use crate::{
     status::Cause,
 };
 
+/// The greatest integer up to which a float represents all integers.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
 pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let limits = &schema.limits;
     let size = |size: usize| Value::from(size);
@@ -110,8 +113,10 @@ fn check_number(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: 
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
         let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
-        // Decimal fractions are not exact, so a small error is allowed.
-        if (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
+        // A float is a multiple only if the quotient is an integer that floats represent exactly
+        // (`IsFloat64AJSONInteger` in `swag`). Decimal fractions are not exact, so a small error is allowed.
+        let is_too_large = number.is_f64() && quotient.abs() > MAX_EXACT;
+        if is_too_large || (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
             fail(format!("should be a multiple of {factor}"));
         }
     }

@@ -44,6 +44,17 @@ fn types() {
 }
 
 #[test]
+fn multiples_of_large_numbers() {
+    let schema = spec(json!({"type": "number", "multipleOf": 0.5}));
+    check(schema.clone(), of(json!(4_503_599_627_370_495.0)), &[]);
+    let definitions = Definitions::default();
+    let schema = from_openapi(&schema);
+    let causes = validate(Node::new(&schema, &definitions), &of(json!(1e30)), None);
+    assert_eq!(causes.len(), 1);
+    assert!(causes[0].message.ends_with("spec.x in body should be a multiple of 0.5"), "{}", causes[0]);
+}
+
+#[test]
 fn numbers_that_are_no_integers() {
     check(
         spec(json!({"type": "integer"})),
