@@ -5,61 +5,23 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{
     go_format, name,
     status::{Cause, Status},
-    types::json_type,
 };
 use serde_json::{Value, json};
 
-use crate::{meta, registry::Resource, schema_rules};
+use crate::{meta, object_type::ObjectType, registry::Resource, schema_rules};
 
 /// The finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// Checks the types of the fields of `ObjectMeta`, regardless of the kind's schema.
+/// Checks the types of the fields of `ObjectMeta`, regardless of the kind's schema. Kubernetes decodes the metadata alone,
+/// so that errors begin with its fields (`GetObjectMeta` in `apiextensions-apiserver`).
 pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
-    const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
-    let wrong = |field: &str, expected: &str, value: &Value| {
-        let sent = json_type(value);
-        let why = format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta{field} of type {expected}");
-        schema_rules::unreadable(resource, &why)
-    };
-    let metadata = match object.get("metadata") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Object(metadata)) => metadata,
-        Some(other) => return Err(wrong("", "v1.ObjectMeta", other)),
-    };
-    let strings = |value: &Value| match value {
-        Value::Object(fields) => fields.values().all(|value| value.is_string() || value.is_null()),
-        Value::Array(items) => items.iter().all(Value::is_string),
-        _ => false,
-    };
-    for (field, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
-        let (fits, expected) = match field.as_str() {
-            name if TEXTS.contains(&name) => (value.is_string(), "string"),
-            "labels" | "annotations" => (value.is_object() && strings(value), "map[string]string"),
-            "finalizers" => (value.is_array() && strings(value), "[]string"),
-            "ownerReferences" | "managedFields" => {
-                (value.as_array().is_some_and(|items| items.iter().all(Value::is_object)), "[]object")
-            }
-            "generation" | "deletionGracePeriodSeconds" => (value.is_i64(), "int64"),
-            "creationTimestamp" | "deletionTimestamp" => (meta::parse_time(value).is_some(), "Time"),
-            _ => (true, ""),
-        };
-        if !fits {
-            let items: Vec<&Value> = match value {
-                Value::Object(fields) => fields.values().collect(),
-                Value::Array(items) => items.iter().collect(),
-                _ => Vec::new(),
-            };
-            let is_wrong = |item: &&&Value| !item.is_string() && !item.is_null();
-            return Err(match items.iter().find(is_wrong).filter(|_| expected.ends_with("]string")) {
-                Some(item) if expected.starts_with("map") == value.is_object() => {
-                    wrong(&format!(".{field}"), "string", item)
-                }
-                _ => wrong(&format!(".{field}"), expected, value),
-            });
-        }
+    let Some(metadata) = object.get("metadata").filter(|metadata| !metadata.is_null()) else { return Ok(()) };
+    let Some(ty) = ObjectType::of_metadata() else { return Ok(()) };
+    match ty.decode(&mut metadata.clone()) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(schema_rules::unreadable(resource, &why)),
     }
-    Ok(())
 }
 
 /// Removes empty fields, which are not stored in `ObjectMeta`. An empty list of managed fields is kept, since it resets

@@ -51,6 +51,11 @@ impl ObjectType {
         })
     }
 
+    /// Returns the type of the metadata of all objects.
+    pub(crate) fn of_metadata() -> Option<Self> {
+        types().find("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").map(Self)
+    }
+
     /// Returns the identifier of the type in the table.
     pub(crate) fn id(self) -> TypeId {
         self.0

@@ -196,7 +196,11 @@ fn invalid_definitions_are_refused_as_in_kubernetes() {
     );
     check(
         |object| object["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["type"] = "string".into(),
-        &["spec.validation.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root"],
+        &[
+            "spec.validation.openAPIV3Schema.type: Invalid value: \"string\": only \"object\" is allowed as the type at the \
+             root of the schema if the status subresource is enabled",
+            "spec.validation.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root",
+        ],
     );
     check(
         |object| object["spec"]["names"]["listKind"] = "At".into(),
@@ -215,6 +219,39 @@ fn invalid_definitions_are_refused_as_in_kubernetes() {
             object["spec"]["group"] = "x.k8s.io".into();
         },
         &["metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval"],
+    );
+}
+
+#[test]
+fn the_root_of_a_schema_is_checked() {
+    let root = |keyword: &'static str, value: Value| {
+        move |object: &mut Value| {
+            let spec = &mut object["spec"];
+            spec["versions"][0]["schema"]["openAPIV3Schema"][keyword] = value;
+            spec["versions"][0]["subresources"] = Value::Null;
+        }
+    };
+    let at = "spec.validation.openAPIV3Schema";
+    let nullable = format!("{at}.nullable: Forbidden: nullable cannot be true at the root");
+    check(root("nullable", true.into()), &[&nullable]);
+    let missing = ["apiVersion", "kind"].map(|name| format!("{at}.default.{name}: Required value"));
+    check(root("default", json!({})), &[&missing[0], &missing[1]]);
+    check(root("maxProperties", 5.into()), &[]);
+    check(
+        |object| object["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["maxProperties"] = 5.into(),
+        &[&format!("{at}: Invalid value: {{\"ID\":\"\",\"Schema\":\"\",\"Ref\":null,\"Description\":\"\",")],
+    );
+    check(
+        |object| {
+            object["spec"]["preserveUnknownFields"] = true.into();
+            let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas/default";
+            let parent = object.pointer_mut(spec.trim_end_matches("/default")).unwrap();
+            parent["default"] = 1.into();
+        },
+        &[
+            "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema",
+            "spec.preserveUnknownFields: Invalid value: true: cannot set to true",
+        ],
     );
 }
 
