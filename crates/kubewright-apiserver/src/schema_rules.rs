@@ -54,12 +54,18 @@ pub(crate) async fn validate(
     }
     if !causes.iter().any(|cause| BLOCKING.contains(&&*cause.reason)) {
         causes.extend(schema::rules::validate(node, object, old).await);
-    } else if schema::rules::any(node.schema()) {
-        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
-                   complete validation";
-        causes.push(Cause::invalid("<nil>", &Value::Null, why));
+    } else {
+        causes.extend(unchecked(resource));
     }
     causes
+}
+
+/// Returns the error that the rules in CEL of a custom kind, if it has any, weren't evaluated.
+pub(crate) fn unchecked(resource: &Resource) -> Option<Cause> {
+    const WHY: &str = "some validation rules were not checked because the object was invalid; correct the existing \
+                       errors to complete validation";
+    let has_rules = resource.schema.custom && schema::rules::any(resource.schema.node().schema());
+    has_rules.then(|| Cause::invalid("<nil>", &Value::Null, WHY))
 }
 
 /// The reasons of violations after which rules in CEL aren't evaluated, since they rely on the types and sizes of values.

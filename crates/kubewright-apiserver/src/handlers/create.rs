@@ -22,6 +22,7 @@ use crate::{
     managed_fields::{self, Manager},
     meta,
     response::Response,
+    schema_rules,
     storage::{Key, Mutation, Stored},
 };
 
@@ -111,7 +112,8 @@ async fn insert(
     }
     if base.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
-        return Err(Status::invalid(&call.resource.group, &call.resource.kind, "", vec![cause]));
+        let causes = std::iter::once(cause).chain(schema_rules::unchecked(&call.resource)).collect();
+        return Err(Status::invalid(&call.resource.group, &call.resource.kind, "", causes));
     }
     let mut attempts = 1;
     loop {
