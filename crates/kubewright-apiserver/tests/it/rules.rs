@@ -58,6 +58,9 @@ async fn objects_are_validated_by_the_rules_of_their_definition() {
     };
     let refusal = r#"Range.example.com "r" is invalid: spec: Invalid value: max must be at least 7"#;
     refused(ranges.create(&post, &range(7, "a")).await, 422, refusal);
+    let mut nameless = range(1, "a");
+    nameless.metadata.name = None;
+    refused(ranges.create(&post, &nameless).await, 422, "some validation rules were not checked because the object");
     let mut stored = ranges.create(&post, &range(3, "a")).await.unwrap();
     stored.data["spec"]["zone"] = "b".into();
     refused(ranges.replace("r", &post, &stored).await, 422, r#"spec.zone: Invalid value: "b": zone is immutable"#);
