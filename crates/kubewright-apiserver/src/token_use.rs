@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
-    auth::LAST_USED,
+    auth::{LAST_USED, SECRETS},
     decoding,
     managed_fields::{Conversions, Manager},
     meta,
@@ -29,7 +29,7 @@ pub(crate) fn record(state: &State, secret: &Value) {
 }
 
 fn label(state: &State, secret: &Value, now: Timestamp) -> Result<(), WriteError> {
-    let Some(resource) = state.registry.find("", "v1", "secrets") else { return Ok(()) };
+    let Some(resource) = state.registry.first(|resource| &*resource.storage == SECRETS) else { return Ok(()) };
     let conversions = &Conversions::default();
     let manager = Manager { name: "kube-apiserver", subresource: "", applies: false, force: false, now, conversions };
     let decide = |present: Option<&Arc<Value>>| {

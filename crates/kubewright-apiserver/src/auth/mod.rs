@@ -22,6 +22,7 @@ pub(crate) use self::{
     client_certificate::ClientCertificates,
     impersonation::impersonate,
     secret_token::LAST_USED,
+    service_account::SECRETS,
     token::Issuer,
     user::service_account_name,
 };

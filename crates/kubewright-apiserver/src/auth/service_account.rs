@@ -21,7 +21,7 @@ const DELETION_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The storage of service accounts, and of Secrets.
 pub(super) const ACCOUNTS: &str = "/serviceaccounts";
-pub(super) const SECRETS: &str = "/secrets";
+pub(crate) const SECRETS: &str = "/secrets";
 /// The kinds that tokens can be bound to: kind, storage, whether it is namespaced, and the claim that names the object.
 const BINDABLE: [(&str, &str, bool, &str); 3] =
     [("Pod", "/pods", true, "pod"), ("Secret", SECRETS, true, "secret"), ("Node", "/nodes", false, "node")];

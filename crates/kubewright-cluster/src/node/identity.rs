@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_container_overrides_the_pod() {
         let check = |of_pod: Value, own: Value, expect: Option<(u32, u32, &[u32])>| {
-            let pod = pod(of_pod.clone(), &[own.clone()]);
+            let pod = pod(of_pod.clone(), std::slice::from_ref(&own));
             let container = &pod.spec.as_ref().expect("a spec").containers[0];
             let expect =
                 expect.map(|(user, group, groups)| Identity { user, group, groups: groups.iter().copied().collect() });

@@ -155,7 +155,7 @@ fn value_check(place: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
     };
     for (keyword, why) in FORBIDDEN {
         // `additionalProperties: false` has no counterpart among the checks of values.
-        let is_defined = why == UNDEFINED && !(keyword == "additionalProperties" && !place.allows_additional());
+        let is_defined = why == UNDEFINED && (keyword != "additionalProperties" || place.allows_additional());
         let set = place.value(keyword).is_some_and(|value| is_set(value) || is_defined);
         if set {
             causes.push(Cause::forbidden(place.at(keyword), why));
