@@ -11,6 +11,7 @@ use regex::Regex;
 
 use super::{
     authorizer::authorizer_value,
+    conversion,
     cost::{Exceeded, Meter, of_match, tenth},
     evaluate::{Evaluated, Evaluation, Failure, LIST, optional, optional_of},
     expression::{Call, Expression},
@@ -102,7 +103,10 @@ impl<'e> Evaluation<'e> {
             }
             (SORT, [Value::List(items), Value::List(keys)]) => sorted(items, keys),
             ("or" | "orValue", [value, other]) if optional(value).is_some() => Ok(other.clone()),
-            (name, _) => Ok(library::call(name, call.method, values)?),
+            (name, known) => match conversion::call(name, call.method, known) {
+                Some(result) => result,
+                None => Ok(library::call(name, call.method, values)?),
+            },
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod authorizer;
 mod check;
+mod conversion;
 mod cost;
 mod declarations;
 mod estimate;
@@ -19,6 +20,7 @@ mod macros;
 mod malformed;
 mod match_conditions;
 mod message;
+mod negation;
 mod nesting;
 mod policy;
 mod positions;

@@ -14,7 +14,7 @@ use super::{
     estimate::{self, SizeLimits},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
-    macros, malformed, nesting,
+    macros, malformed, negation, nesting,
     policy::Composed,
 };
 
@@ -74,6 +74,7 @@ fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + 
     let parse = || {
         // The parser is third-party code and the text is untrusted, so a panic is caught.
         let text = macros::without_parsers_own(text);
+        let text = negation::simplify(&text);
         let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(&text))
             .map_err(|_| UNPARSABLE.to_owned())?
             .map_err(|errors| macros::with_parsers_own(errors.to_string().trim()))?;

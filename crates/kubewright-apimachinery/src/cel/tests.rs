@@ -68,6 +68,29 @@ fn operators() {
 }
 
 #[test]
+fn negations_and_conversions_are_those_of_cel_go() {
+    for text in [
+        "!!true && !!!false && --1 == 1 && - -self.replicas == 3 && 1 - -1 == 2 && !!(!!(self.replicas == 3))",
+        "dyn(self.replicas) == 3 && dyn('a') == 'a' && bool('T') && !bool('0') && bool(true)",
+        "int(timestamp('2020-01-01T00:00:00Z')) == 1577836800 && timestamp(1577836800) == timestamp('2020-01-01T00:00:00Z')",
+        "int(duration('1s')) == 1000000000 && timestamp(timestamp('2020-01-01T00:00:00Z')) == timestamp(1577836800)",
+        "string(duration('90s')) == '90s' && string(duration('1ms')) == '0.001s' && string(-duration('1500ms')) == '-1.5s'",
+        "string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'",
+        "string(1e10) == '1e+10' && string(1.0) == '1' && string(123456789.0) == '1.23456789e+08' && string(-0.0) == '-0'",
+        "string(0.00001) == '1e-05' && string(0.0001) == '0.0001' && string(100000.0) == '100000' && string(1.5) == '1.5'",
+        "'abc'.split('') == ['a', 'b', 'c'] && 'abc'.split('', 2) == ['a', 'bc'] && 'ab'.split('', 5) == ['a', 'b']",
+        "''.split('') == [] && 'äb'.split('', 1) == ['äb'] && 'a'.split('', 0) == [] && 'ab'.split('', -1) == ['a', 'b']",
+        "[duration('1s'), duration('2s')].sum() == duration('3s')",
+    ] {
+        check(text, true);
+    }
+    check_error("bool('yes')", "type conversion error from 'string' to 'bool'");
+    // Each `!!` alone would double the work of the parser.
+    let deep = "!!(".repeat(12) + "true" + &")".repeat(12);
+    check(&deep, true);
+}
+
+#[test]
 fn errors() {
     for (text, expect) in [
         ("self.absent", "no such key: absent"),

@@ -195,6 +195,8 @@ fn literals_are_checked_last() {
     refuses("self.name.matches('(')", "1:19: invalid matches argument");
     refuses("matches('(', self.name)", "1:9: invalid matches argument");
     refuses("duration('1h') > duration('1x')", "1:27: invalid duration argument");
+    refuses("!!absent && - -1 == 1", "1:3: undeclared reference to 'absent' (in container '')");
+    refuses("true && !!!absent", "1:12: undeclared reference to 'absent' (in container '')");
     refuses("timestamp('2026') < self.since", "1:11: invalid timestamp argument");
     refuses("timestamp('x') < self.since && self.b", "1:36: undefined field 'b'");
     let both = "[1, 'a'].size() > 1 && duration('x') == duration('1h')";
