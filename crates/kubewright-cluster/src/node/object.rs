@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::NODE_NAME;
 use crate::{
     events::written,
-    object_client::{ObjectClient, ObjectPath, is_conflict},
+    object_client::{ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
 /// The interval of renewals and the duration of the lease in seconds: the kubelet's defaults.
@@ -95,10 +95,26 @@ pub(crate) async fn renew(client: ObjectClient, clock: SharedClock) {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
         let patch = json!({"spec": {"renewTime": micro(clock.now())}});
-        if let Err(error) = client.merge(&leases(NODE_NAME), "", &patch).await {
+        let renewed = match client.merge(&leases(NODE_NAME), "", &patch).await {
+            Err(error) if is_gone(&error) => recreate_lease(&client, clock.now()).await,
+            other => other.map(drop),
+        };
+        if let Err(error) = renewed {
             tracing::warn!(%error, "failed to renew the lease of the node");
         }
     }
+}
+
+/// Creates the lease of the node anew, and its namespace if that is gone, too.
+async fn recreate_lease(client: &ObjectClient, now: Timestamp) -> Result<(), kube::Error> {
+    let path = leases("");
+    let Some(node) = client.get(&ObjectPath::core("nodes", None, NODE_NAME)).await? else { return Ok(()) };
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": path.namespace}});
+    match client.create(&ObjectPath::core("namespaces", None, ""), "", &namespace).await {
+        Err(error) if !is_conflict(&error) => return Err(error),
+        _ => {}
+    }
+    client.create(&path, "", &lease(&node["metadata"]["uid"], now)).await.map(drop)
 }
 
 fn leases(name: &str) -> ObjectPath {

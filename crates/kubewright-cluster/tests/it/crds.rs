@@ -84,6 +84,19 @@ metadata: {name: b, namespace: other}
 }
 
 #[tokio::test]
+async fn a_definition_with_an_unknown_stored_version_can_be_deleted() {
+    let cluster = bare().await;
+    cluster.apply_yaml(WIDGETS).await.expect("defined");
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let stored = json!({"status": {"storedVersions": ["v9"]}});
+    let name = "widgets.example.com";
+    crds.patch_status(name, &PatchParams::default(), &Patch::Merge(stored)).await.expect("patched");
+    crds.delete(name, &background()).await.expect("accepted");
+    cluster.expect::<CustomResourceDefinition>(|crds| crds.is_empty()).await.expect("removed");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn webhooks_of_an_operator_that_is_gone_do_not_hold_up_the_deletion_of_its_kind() {
     let cluster = bare().await;
     cluster.apply_yaml(WIDGETS).await.expect("defined");

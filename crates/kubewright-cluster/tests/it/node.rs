@@ -307,6 +307,17 @@ async fn wait_for(path: &std::path::Path) {
     panic!("{} is not there", path.display());
 }
 
+#[tokio::test]
+async fn the_lease_of_the_node_is_created_anew() {
+    let cluster = running().await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client(), "kube-node-lease");
+    let before = leases.get("kubewright").await.expect("a lease");
+    leases.delete("kubewright", &DeleteParams::default()).await.expect("deleted");
+    let renewed = |leases: &[&Lease]| leases.iter().any(|lease| lease.metadata.uid != before.metadata.uid);
+    cluster.expect::<Lease>(renewed).await.expect("at the next renewal");
+    cluster.shutdown().await;
+}
+
 /// Clients wait for this state, which is the last one of the object.
 #[tokio::test]
 async fn a_deleted_pod_is_removed_after_its_end_is_reported() {

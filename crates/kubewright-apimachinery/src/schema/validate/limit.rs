@@ -141,8 +141,7 @@ fn check_range(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &
     let format = schema.format.as_deref();
     let fits = match (schema.kind, format) {
         (Some(Kind::Integer), Some("int32")) => in_range(number, i32::MIN.into(), i32::MAX.into()),
-        (Some(Kind::Integer), Some("uint32")) => in_range(number, 0, u32::MAX.into()),
-        (Some(Kind::Integer), Some("uint64")) => in_range(number, 0, u64::MAX.into()),
+        // Kubernetes ignores formats that it doesn't know, such as `uint32`.
         (Some(Kind::Integer), _) => in_range(number, i64::MIN.into(), i64::MAX.into()),
         (Some(Kind::Number), Some("float" | "float32")) => {
             number.as_f64().is_some_and(|number| number.abs() <= f32::MAX.into())

@@ -3,7 +3,10 @@
 
 mod request;
 
-use kubewright_apimachinery::status::{Cause, Status};
+use kubewright_apimachinery::{
+    name,
+    status::{Cause, Status},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -164,7 +167,7 @@ impl Strategy for SigningRequestStrategy {
     }
 
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
-        |_| Vec::new()
+        name::path_segment
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pod disruption budgets.
 
-use kubewright_apimachinery::status::Cause;
+use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
 
 use super::{
@@ -33,6 +33,10 @@ impl Strategy for DisruptionBudgetStrategy {
 
     fn has_own_validation(&self) -> bool {
         true
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::path_segment
     }
 }
 

@@ -226,7 +226,8 @@ async fn release(client: &ObjectClient, scope: &Scope, ending: &Terminating) -> 
             let patch = json!({"metadata": {
                 "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": metadata["finalizers"],
             }});
-            client.merge(&ending.address, "", &patch).await?
+            // As in Kubernetes: a definition that isn't valid any more can be deleted.
+            client.merge(&ending.address, "/status", &patch).await?
         }
     };
     Ok(true)
