@@ -7,6 +7,8 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
+use super::webhooks::Phase;
+
 /// The version of reviews.
 pub(super) const VERSION: &str = "admission.k8s.io/v1";
 /// The older version, for webhooks that don't accept the other one.
@@ -30,7 +32,7 @@ pub(super) enum CallError {
 
 /// Parses the response to the review with this version and UID. Responses of the older version need neither a version nor
 /// a UID nor the type of a patch.
-pub(super) fn read(name: &str, reviewed: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallError> {
+pub(super) fn read(name: &str, reviewed: &str, uid: &str, phase: Phase, body: &[u8]) -> Result<Allowed, CallError> {
     let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
     let review =
         decode::json(body).map_err(|error| CallError::Failed(format!("failed to call webhook: {error}")))?.value;
@@ -47,6 +49,12 @@ pub(super) fn read(name: &str, reviewed: &str, uid: &str, body: &[u8]) -> Result
     let echoed = text(&response["uid"]);
     if is_strict && echoed != uid {
         return Err(invalid(format!("expected response.uid={uid:?}, got {echoed:?}")));
+    }
+    if is_strict && phase == Phase::Validating {
+        let present = |field: &&str| response.get(field).is_some_and(|value| !value.is_null() && value != "");
+        if let Some(field) = ["patch", "patchType"].into_iter().find(present) {
+            return Err(invalid(format!("validating webhook may not return response.{field}")));
+        }
     }
     let warnings = response["warnings"].as_array().into_iter().flatten();
     let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -111,8 +119,32 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn validating_webhooks_return_no_patch() {
+        let response = |patch: Value| {
+            let mut response = json!({"uid": "u", "allowed": true});
+            response.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+            json!({"kind": "AdmissionReview", "apiVersion": VERSION, "response": response}).to_string()
+        };
+        for (patch, field) in [
+            (json!({"patch": "W10=", "patchType": "JSONPatch"}), "patch"),
+            (json!({"patchType": "JSONPatch"}), "patchType"),
+        ] {
+            let Err(CallError::Failed(why)) = read("w", VERSION, "u", Phase::Validating, response(patch).as_bytes())
+            else {
+                panic!("{field} is accepted")
+            };
+            assert_eq!(
+                why,
+                format!("received invalid webhook response: validating webhook may not return response.{field}")
+            );
+        }
+        let plain = response(json!({"patch": null}));
+        assert!(read("w", VERSION, "u", Phase::Validating, plain.as_bytes()).is_ok());
+    }
+
     fn failed(response: Value, expect: &str) {
-        match read("w", VERSION, "u", response.to_string().as_bytes()) {
+        match read("w", VERSION, "u", Phase::Mutating, response.to_string().as_bytes()) {
             Err(CallError::Failed(why)) => assert!(why.contains(expect), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -138,15 +170,15 @@ mod tests {
             review(json!({"uid": "u", "allowed": true, "patch": "?", "patchType": "JSONPatch"})),
             "response.patch: ",
         );
-        assert!(matches!(read("w", VERSION, "u", b"<html>"), Err(CallError::Failed(_))));
+        assert!(matches!(read("w", VERSION, "u", Phase::Mutating, b"<html>"), Err(CallError::Failed(_))));
     }
 
     #[test]
     fn responses_of_the_older_version_are_checked_less() {
         let response = json!({"response": {"allowed": true, "patch": "W10="}}).to_string();
-        let allowed = read("w", OLD_VERSION, "u", response.as_bytes()).unwrap();
+        let allowed = read("w", OLD_VERSION, "u", Phase::Mutating, response.as_bytes()).unwrap();
         assert_eq!(allowed.patch, Some(json!([])));
-        assert!(read("w", VERSION, "u", response.as_bytes()).is_err());
+        assert!(read("w", VERSION, "u", Phase::Mutating, response.as_bytes()).is_err());
     }
 
     #[test]

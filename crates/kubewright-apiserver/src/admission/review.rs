@@ -196,7 +196,9 @@ impl Review {
         object: &mut Option<Value>,
         old: Option<&Value>,
     ) -> Result<Option<bool>, Status> {
-        let Some(Allowed { patch, warnings }) = self.call(one, Objects { new: object.as_ref(), old }).await? else {
+        let Some(Allowed { patch, warnings }) =
+            self.call(Phase::Mutating, one, Objects { new: object.as_ref(), old }).await?
+        else {
             return Ok(None);
         };
         self.warnings.lock().extend(warnings);
@@ -224,7 +226,7 @@ impl Review {
     /// request, returns the denial of the first in their order.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
         Box::pin(self.validate_by_policies(Objects { new: object, old })).await?;
-        let calls = self.validating.iter().map(|one| self.call(one, Objects { new: object, old }));
+        let calls = self.validating.iter().map(|one| self.call(Phase::Validating, one, Objects { new: object, old }));
         for response in join_all(calls).await {
             if let Some(allowed) = response? {
                 self.warnings.lock().extend(allowed.warnings);
@@ -235,7 +237,7 @@ impl Review {
 
     /// Calls one webhook. Returns `None` if its selectors or conditions exclude the object, or if the call failed and
     /// its failure policy is `Ignore`.
-    async fn call(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
+    async fn call(&self, phase: Phase, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
         let name = &one.webhook.name;
         if !one.webhook.criteria.selects(&self.admission.client.store, &self.attributes, objects)? {
             return Ok(None);
@@ -258,7 +260,7 @@ impl Review {
             () if self.attributes.dry_run && !one.webhook.supports_dry_run => {
                 return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
             }
-            () => self.send(one, &request, new.as_ref(), old.as_ref()).await,
+            () => self.send(phase, one, &request, new.as_ref(), old.as_ref()).await,
         };
         match result {
             Ok(allowed) => Ok(Some(allowed)),
@@ -298,6 +300,7 @@ impl Review {
 
     async fn send(
         &self,
+        phase: Phase,
         one: &Match,
         request: &Value,
         object: Option<&Value>,
@@ -317,6 +320,7 @@ impl Review {
             &one.webhook.name,
             one.webhook.review_version,
             request["uid"].as_str().unwrap_or_default(),
+            phase,
             &body,
         )
     }

@@ -85,6 +85,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
+    /// Whether the client has set `fieldValidation`.
+    pub(crate) sets_field_validation: bool,
     /// Returns the given field manager, if any.
     pub(crate) field_manager: Option<String>,
     pub(crate) force: Option<bool>,
@@ -126,27 +128,29 @@ impl WriteOptions {
         if !causes.is_empty() {
             return Err(Status::invalid("meta.k8s.io", kind, "", causes));
         }
-        Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force"), kind })
+        let sets_field_validation = query.get("fieldValidation").is_some();
+        let force = query.flag("force");
+        Ok(Self { dry_run, field_validation, sets_field_validation, field_manager, force, kind })
     }
 
-    /// Returns the options as an object, for webhooks.
+    /// Returns the options as an object, for webhooks. To them, a patch is an update.
     pub(crate) fn to_value(&self) -> Value {
-        let mut options = json!({"kind": self.kind, "apiVersion": "meta.k8s.io/v1"});
+        let kind = if self.kind == "PatchOptions" { "UpdateOptions" } else { self.kind };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
         if let Some(manager) = &self.field_manager {
             options["fieldManager"] = manager.as_str().into();
-        }
-        if let Some(force) = self.force {
-            options["force"] = force.into();
         }
         if self.dry_run {
             options["dryRun"] = json!(["All"]);
         }
-        options["fieldValidation"] = match self.field_validation {
-            FieldValidation::Ignore => "Ignore",
-            FieldValidation::Warn => "Warn",
-            FieldValidation::Strict => "Strict",
+        if self.sets_field_validation {
+            options["fieldValidation"] = match self.field_validation {
+                FieldValidation::Ignore => "Ignore",
+                FieldValidation::Warn => "Warn",
+                FieldValidation::Strict => "Strict",
+            }
+            .into();
         }
-        .into();
         options
     }
 }
