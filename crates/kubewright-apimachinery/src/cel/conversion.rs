@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube_cel::cel::Value;
 
 use super::{
+    calendar,
     evaluate::{Evaluated, Failure},
     library,
 };
@@ -49,6 +50,7 @@ pub(super) fn call(name: &str, method: bool, values: &[Value]) -> Option<Evaluat
             }
             sum.map(|sum| Ok(Value::Duration(sum)))
         }
+        _ if method => calendar::part(name, values),
         _ => None,
     }
 }

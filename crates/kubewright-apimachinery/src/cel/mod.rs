@@ -7,6 +7,7 @@
 //! would build a result larger than that cost covers is charged for the result before it runs.
 
 mod authorizer;
+mod calendar;
 mod check;
 mod conversion;
 mod cost;

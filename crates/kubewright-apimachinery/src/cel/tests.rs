@@ -81,9 +81,16 @@ fn negations_and_conversions_are_those_of_cel_go() {
         "'abc'.split('') == ['a', 'b', 'c'] && 'abc'.split('', 2) == ['a', 'bc'] && 'ab'.split('', 5) == ['a', 'b']",
         "''.split('') == [] && 'äb'.split('', 1) == ['äb'] && 'a'.split('', 0) == [] && 'ab'.split('', -1) == ['a', 'b']",
         "[duration('1s'), duration('2s')].sum() == duration('3s')",
+        "timestamp('2020-01-31T23:20:30.5Z').getHours('+02:00') == 1 && timestamp('2020-01-31T23:20:30Z').getHours('02:00') == 1",
+        "timestamp('2020-01-31T23:20:30.5Z').getDate('+02:00') == 1 && timestamp('2020-01-31T23:20:30Z').getMonth('+02:00') == 1",
+        "timestamp('2020-01-01T00:20:30Z').getFullYear('-08:00') == 2019 && timestamp('2020-01-01T00:20:30Z').getMinutes('+05:30') == 50",
+        "timestamp('2020-01-01T00:00:00Z').getDayOfWeek('UTC') == 3 && timestamp('2020-01-01T00:00:00Z').getDayOfYear('UTC') == 0",
+        "timestamp('2020-01-01T00:00:00.25Z').getMilliseconds('') == 250 && timestamp('2020-01-05T00:00:07Z').getSeconds('UTC') == 7",
+        "timestamp('2020-01-05T00:00:00Z').getDayOfMonth('UTC') == 4 && timestamp('2020-07-01T00:00:00Z').getHours() == 0",
     ] {
         check(text, true);
     }
+    check_error("timestamp('2020-01-01T00:00:00Z').getHours('Nope/Zone')", "unknown time zone Nope/Zone");
     check_error("bool('yes')", "type conversion error from 'string' to 'bool'");
     // Each `!!` alone would double the work of the parser.
     let deep = "!!(".repeat(12) + "true" + &")".repeat(12);
