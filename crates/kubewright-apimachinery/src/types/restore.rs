@@ -41,7 +41,7 @@ impl Types {
         (wants_whole && !is_whole).then(|| format!("cannot convert float64 to {}", self.go_name(ty)))
     }
 
-    /// Returns the error of a value of another simple type. Go converts numbers to strings in its own way, which isn't wanted here.
+    /// Returns the error of a value of another simple type, such as a number in place of a text.
     fn unconvertible(&self, ty: &Type, from: &str) -> String {
         if matches!(ty.shape(), Shape::String) && from == "int64" {
             return format!("cannot convert int64 to {}", self.go_name(ty));

@@ -169,7 +169,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Status> {
         })?;
         return Ok(token.map(Cow::Owned));
     };
-    // Credentials of other schemes are nobody's.
+    // Credentials of other schemes identify no user.
     let token = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
     let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
     Ok(token.and_then(|token| token.split(' ').next()).filter(|token| !token.is_empty()).map(Cow::Borrowed))

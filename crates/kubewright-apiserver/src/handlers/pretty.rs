@@ -1,15 +1,15 @@
-//! Indented JSON, for people who read it.
+//! Indented JSON, for interactive clients.
 
 use bytes::Bytes;
 use http::{HeaderValue, header, request::Parts};
 
 use super::query::Query;
-use crate::response::Response;
+use crate::{response::Response, strconv};
 
-/// The beginnings of the user agents of people.
+/// The prefixes of the user agents of interactive clients, as in kube-apiserver.
 const AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
-/// Returns whether a request asks for indented JSON: by its media type, by the parameter `pretty`, or as a client of people that doesn't set it.
+/// Returns whether a request asks for indented JSON: by its media type, by the parameter `pretty`, or, without that parameter, by its user agent.
 pub(super) fn is_requested(parts: &Parts) -> bool {
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if text(header::ACCEPT).split([',', ';']).any(|part| part.trim() == "pretty=1") {
@@ -18,8 +18,7 @@ pub(super) fn is_requested(parts: &Parts) -> bool {
     if let Some(text) = parts.uri.query().filter(|query| query.contains("pretty")) {
         let query = Query::parse(Some(text));
         if let Some(value) = query.get("pretty") {
-            // As Go reads a boolean.
-            return matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True");
+            return strconv::parse_bool(value) == Some(true);
         }
     }
     AGENTS.iter().any(|known| text(header::USER_AGENT).starts_with(known))
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_and_those_who_ask_get_indented_text() {
+    fn interactive_clients_and_requests_with_the_parameter_get_indented_text() {
         let check = |query: &str, agent: &str, expect: bool| {
             let request = Request::get(format!("/api{query}")).header(header::USER_AGENT, agent).body(()).unwrap();
             assert_eq!(is_requested(&request.into_parts().0), expect, "{query} {agent}");

@@ -105,7 +105,7 @@ pub(crate) async fn renew(client: ObjectClient, clock: SharedClock) {
     }
 }
 
-/// Creates the lease of the node anew, and its namespace if that is gone, too.
+/// Creates the lease of the node again, with its namespace if that is missing.
 async fn recreate_lease(client: &ObjectClient, now: Timestamp) -> Result<(), kube::Error> {
     let path = leases("");
     let Some(node) = client.get(&ObjectPath::core("nodes", None, NODE_NAME)).await? else { return Ok(()) };

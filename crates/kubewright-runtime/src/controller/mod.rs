@@ -133,8 +133,8 @@ impl<K: AnyObject> Controller<K> {
     /// [`ApiResource`](kube::core::ApiResource).
     ///
     /// A kind that is known only at run time counts as namespaced, as in [`Controller::dynamic`]. The scope of its objects is that
-    /// of the first one. If the kind is later defined anew with another scope, its objects aren't reconciled: each is an error that
-    /// says so, until the controller is [added anew](crate::manager::Controllers).
+    /// of the first one. If the kind is later defined again with another scope, its objects aren't reconciled: each is an error that
+    /// says so, until the controller is [added again](crate::manager::Controllers).
     ///
     /// ```
     /// # use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

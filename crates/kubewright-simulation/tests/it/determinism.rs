@@ -1,5 +1,7 @@
 //! The same schedule makes the same history.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use k8s_openapi::api::apps::v1::Deployment;
 use kubewright_simulation::{
     Fault, Point, Scenario, Schedule, Sim,
@@ -41,16 +43,29 @@ fn schedule(seed: u64) -> Schedule {
     })
 }
 
-/// Runs each schedule twice.
+/// Runs each schedule twice, on all processors.
 fn check(scenario: &Scenario, seeds: u64) {
-    for seed in 0..seeds {
-        let schedule = schedule(seed);
-        let [first, second] = [(); 2].map(|()| scenario.run(&schedule).unwrap().history);
-        if first.digest() != second.digest() {
-            let at = first.first_difference(&second).unwrap();
-            let [one, other] = [&first, &second].map(|history| history.records().get(at));
-            panic!("{schedule}: record {at} is {one:#?} and {other:#?}");
+    let next = AtomicU64::new(0);
+    let work = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
+            check_seed(scenario, seed);
         }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn check_seed(scenario: &Scenario, seed: u64) {
+    let schedule = schedule(seed);
+    let [first, second] = [(); 2].map(|()| scenario.run(&schedule).unwrap().history);
+    if first.digest() != second.digest() {
+        let at = first.first_difference(&second).unwrap();
+        let [one, other] = [&first, &second].map(|history| history.records().get(at));
+        panic!("{schedule}: record {at} is {one:#?} and {other:#?}");
     }
 }
 

@@ -40,7 +40,7 @@ pub fn check(document: &Value, at: &str) -> Vec<Cause> {
     causes
 }
 
-/// Returns the errors of the structure, sorted as in Kubernetes, or those of the defaults if there are none.
+/// Returns the errors of the structure, sorted as in Kubernetes, or, if it has none, those of the defaults.
 fn check_structure(root: &Place<'_>) -> Vec<Cause> {
     let mut causes = structure::check(root);
     causes.sort_by_cached_key(ToString::to_string);

@@ -14,6 +14,7 @@ use super::validation::{entry, items, optional_string, string};
 use crate::{
     fields::{each, has, list, remove, set, text},
     registry::Strategy,
+    strconv,
 };
 
 /// The account of a pod that names none, which a controller creates in each namespace.
@@ -42,7 +43,7 @@ impl Account {
     fn of(account: &Value) -> Self {
         let names = |field| items(account, field).iter().map(|one| string(one, "name").to_owned()).collect();
         let enforced = entry(&account["metadata"], "annotations", ENFORCE)
-            .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"));
+            .is_some_and(|value| strconv::parse_bool(value) == Some(true));
         Self {
             automount: account["automountServiceAccountToken"].as_bool(),
             pull_secrets: names("imagePullSecrets"),

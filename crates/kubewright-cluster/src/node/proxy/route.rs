@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(picker.order(&route, one, at(0)), endpoints);
         assert_eq!(picker.order(&route, one, at(9))[0], endpoints[0]);
         assert_eq!(picker.order(&route, two, at(9))[0], endpoints[1]);
-        assert_eq!(picker.order(&route, one, at(18))[0], endpoints[0], "each connection counts anew");
+        assert_eq!(picker.order(&route, one, at(18))[0], endpoints[0], "each connection restarts the time");
         assert_eq!(picker.order(&route, two, at(19))[0], endpoints[0], "ten seconds are over");
         let moved = Route { endpoints: vec![endpoints[1]], ..route };
         assert_eq!(picker.order(&moved, one, at(19))[0], endpoints[1], "its endpoint is gone");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_begins_anew() {
+    fn another_process_begins_at_zero() {
         let usage = HostUsage::default();
         add(&usage, 0, 7, 9000);
         add(&usage, 5, 8, 10);
