@@ -223,7 +223,7 @@ pub(crate) fn check_update(old: &Value, object: &Value) -> Vec<Cause> {
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
-    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in ["name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (before, after) = (&old["metadata"][field], &object["metadata"][field]);
         if before != after {
             causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));

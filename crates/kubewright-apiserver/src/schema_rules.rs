@@ -3,6 +3,7 @@
 use kubewright_apimachinery::{
     go_format, schema,
     status::{Cause, Status},
+    types::json_type,
 };
 use serde_json::Value;
 
@@ -140,6 +141,21 @@ pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
 /// Returns the error about a kind that doesn't exist.
 pub(crate) fn unregistered(kind: &Value, version: &str) -> String {
     format!("no kind {kind} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// The type into which Kubernetes reads the kind of an object.
+const TYPE_META: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+/// Returns why a value is no object, if so.
+pub(crate) fn not_an_object(value: &Value) -> Option<String> {
+    if value.is_object() {
+        return None;
+    }
+    let found = json_type(value);
+    Some(format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {TYPE_META}"
+    ))
 }
 
 /// Returns the reason of an [`unreadable`] body, or of one that is of another kind than this.

@@ -152,8 +152,16 @@ impl Endpoint {
                 Some(transport) => transport.call(request, self.trust(&webhooks.clock)).await.map_err(failed)?,
                 None => self.send(webhooks, request).await?,
             };
-            let (code, body) = (response.status(), response.into_body());
-            if code.is_success() { Ok(body) } else { Err(unsuccessful(code, &body)) }
+            let (head, body) = response.into_parts();
+            match head.status {
+                code if !code.is_success() => Err(unsuccessful(code, &body)),
+                code if body.is_empty() => {
+                    let media_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                    let media_type = media_type.unwrap_or_default();
+                    Err(format!("0-length response with status code: {} and content type: {media_type}", code.as_u16()))
+                }
+                _ => Ok(body),
+            }
         };
         let in_time = tokio::time::timeout(timeout, exchange).await;
         in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))

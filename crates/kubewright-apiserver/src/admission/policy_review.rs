@@ -14,7 +14,7 @@ use super::{
     mutation, params,
     policies::PolicyMatch,
     policy::{Policy, PolicyBinding},
-    review::Review,
+    review::{Review, check_kind},
     validation::{self, Environments, Validated, Violation},
 };
 use crate::{auth, meta, rbac::Authorizer, registry::Resource, storage::Key};
@@ -220,7 +220,7 @@ impl Review {
     /// Returns the variables of a policy's expressions, except for the parameters.
     async fn environments(&self, one: &PolicyMatch, objects: Objects<'_>) -> Result<Environments, Status> {
         let (new, old) = self.convert_both(&one.resource, objects).await?;
-        let request = self.request(&one.resource, "");
+        let request = self.request(&one.resource, "", new.as_ref());
         let conditions = self.condition_variables(&request, new.as_ref(), old.as_ref());
         let namespace = PolicyInput::new(self.namespace()?.as_ref());
         let texts = PolicyEnvironment::new([
@@ -360,7 +360,7 @@ impl Review {
             let Some(before) = object.as_ref() else { continue };
             let sent = self.convert_for(&one.resource, before).await?;
             let mutated = mutation::mutate(policy, mutation, &environments.expressions, &one.resource, &sent).await;
-            let mutated = mutated.and_then(|mutated| self.check_identity(&sent, &mutated).map(|()| mutated));
+            let mutated = mutated.and_then(|mutated| check_kind(&sent, &mutated).map(|()| mutated));
             let mutated = match mutated {
                 Ok(mutated) => mutated,
                 Err(why) => {

@@ -4,19 +4,24 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::{
     decode,
     status::{Details, Status},
+    types::json_type,
 };
 use serde_json::Value;
 
 use super::webhooks::Phase;
+use crate::{object_type::ObjectType, schema_rules};
 
 /// The version of reviews.
 pub(super) const VERSION: &str = "admission.k8s.io/v1";
 /// The older version, for webhooks that don't accept the other one.
 pub(super) const OLD_VERSION: &str = "admission.k8s.io/v1beta1";
+/// The kind of reviews.
+const KIND: &str = "AdmissionReview";
 
 /// A response that allows the request.
 #[derive(Debug, Default)]
 pub(super) struct Allowed {
+    /// The JSON patch; absent if it has no operations.
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
 }
@@ -35,46 +40,97 @@ pub(super) enum CallError {
 pub(super) fn read(name: &str, reviewed: &str, uid: &str, phase: Phase, body: &[u8]) -> Result<Allowed, CallError> {
     let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
     let review =
-        decode::json(body).map_err(|error| CallError::Failed(format!("failed to call webhook: {error}")))?.value;
+        decode_review(reviewed, body).map_err(|why| CallError::Failed(format!("failed to call webhook: {why}")))?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let Some(response) = review.get("response").filter(|response| response.is_object()) else {
-        return Err(CallError::Failed("webhook response was absent".to_owned()));
+        return Err(invalid("webhook response was absent".to_owned()));
     };
-    let (kind, version) = (text(&review["kind"]), text(&review["apiVersion"]));
     let is_strict = reviewed != OLD_VERSION;
-    if is_strict && (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
-        let sent = format!("{version}, Kind={kind}");
-        return Err(invalid(format!("expected webhook response of {VERSION}, Kind=AdmissionReview, got {sent}")));
-    }
-    let echoed = text(&response["uid"]);
-    if is_strict && echoed != uid {
-        return Err(invalid(format!("expected response.uid={uid:?}, got {echoed:?}")));
-    }
-    if is_strict && phase == Phase::Validating {
-        let present = |field: &&str| response.get(field).is_some_and(|value| !value.is_null() && value != "");
-        if let Some(field) = ["patch", "patchType"].into_iter().find(present) {
-            return Err(invalid(format!("validating webhook may not return response.{field}")));
+    if is_strict {
+        let echoed = text(&response["uid"]);
+        if echoed != uid {
+            return Err(invalid(format!("expected response.uid={uid:?}, got {echoed:?}")));
+        }
+        let (kind, version) = (text(&review["kind"]), text(&review["apiVersion"]));
+        if (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
+            let sent = format!("{}, Kind={kind}", if version.is_empty() { "/" } else { &version });
+            return Err(invalid(format!("expected webhook response of {VERSION}, Kind=AdmissionReview, got {sent}")));
         }
     }
-    let warnings = response["warnings"].as_array().into_iter().flatten();
-    let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
+    let (patch, patch_type) = (text(&response["patch"]), response.get("patchType").map(text));
+    if is_strict {
+        check_patch(phase, &patch, patch_type.as_deref()).map_err(invalid)?;
+    }
+    let warnings = response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    // A header can't contain the others.
+    let warnings = warnings.filter(|text| !text.is_empty() && !text.contains(char::is_control));
+    let warnings = warnings.map(str::to_owned).collect();
     if response["allowed"] != Value::Bool(true) {
         return Err(CallError::Denied { status: denied(name, &response["status"]), warnings });
     }
-    let (patch, mut kind) = (text(&response["patch"]), text(&response["patchType"]));
-    if !is_strict {
-        kind = if patch.is_empty() { String::new() } else { "JSONPatch".to_owned() };
-    }
-    match (patch.is_empty(), kind.as_str()) {
-        (true, "") => Ok(Allowed { patch: None, warnings }),
-        (true, _) => Err(invalid("webhook returned response.patchType but not response.patch".to_owned())),
-        (false, "") => Err(invalid("webhook returned response.patch but not response.patchType".to_owned())),
-        (false, "JSONPatch") => {
-            let patch = STANDARD.decode(patch).map_err(|error| invalid(format!("response.patch: {error}")))?;
-            let patch = decode::json(&patch).map_err(|error| invalid(format!("response.patch: {error}")))?.value;
-            Ok(Allowed { patch: Some(patch), warnings })
+    let patch = match phase {
+        Phase::Mutating if !patch.is_empty() => operations(&patch).map_err(CallError::Failed)?,
+        _ => None,
+    };
+    let patch_type = if is_strict { patch_type } else { None };
+    match (&patch, patch_type.as_deref()) {
+        (Some(_), Some(other)) if other != "JSONPatch" => {
+            Err(CallError::Failed(format!("unsupported patch type {other:?}")))
         }
-        (false, other) => Err(invalid(format!("invalid value of webhook response.patchType: {other:?}"))),
+        _ => Ok(Allowed { patch, warnings }),
+    }
+}
+
+/// Decodes a review of the sent version by its type. The errors are those of Kubernetes' client.
+fn decode_review(reviewed: &str, body: &[u8]) -> Result<Value, String> {
+    let decoded = decode::json_into_struct(body);
+    let mut review = decoded.map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?.value;
+    if let Some(why) = schema_rules::not_an_object(&review) {
+        return Err(why);
+    }
+    let text = |field: &str| review[field].as_str().unwrap_or_default();
+    let version = Some(text("apiVersion")).filter(|version| !version.is_empty()).unwrap_or(reviewed);
+    let kind = Some(text("kind")).filter(|kind| !kind.is_empty()).unwrap_or(KIND);
+    if kind != KIND || ![VERSION, OLD_VERSION].contains(&version) {
+        return Err(schema_rules::unregistered(&kind.into(), version));
+    }
+    if version != reviewed {
+        let short = |version: &str| version.trim_start_matches("admission.k8s.io/").to_owned();
+        let (from, to) = (short(version), short(reviewed));
+        return Err(format!("converting ({from}.{KIND}) to ({to}.{KIND}): unknown conversion"));
+    }
+    // Both versions have the same fields.
+    if let Some(ty) = ObjectType::of("admission.k8s.io", "v1", KIND) {
+        ty.decode_text(&mut review, Some(body))?;
+    }
+    Ok(review)
+}
+
+/// Checks that a patch and its type are those of a phase, and that one doesn't come without the other.
+fn check_patch(phase: Phase, patch: &str, patch_type: Option<&str>) -> Result<(), String> {
+    let why = match (phase, patch.is_empty(), patch_type) {
+        (Phase::Validating, false, _) => "validating webhook may not return response.patch",
+        (Phase::Validating, true, Some(_)) => "validating webhook may not return response.patchType",
+        (Phase::Mutating, false, None) => "webhook returned response.patch but not response.patchType",
+        (Phase::Mutating, true, Some(_)) => "webhook returned response.patchType but not response.patch",
+        (Phase::Mutating, false, Some("")) => "webhook returned invalid response.patchType of \"\"",
+        _ => return Ok(()),
+    };
+    Err(why.to_owned())
+}
+
+/// Returns the operations of a patch in base64, if there are any.
+fn operations(patch: &str) -> Result<Option<Value>, String> {
+    let undecodable = |why: String| format!("received undecodable patch in webhook response: {why}");
+    let bytes = STANDARD.decode(patch).map_err(|error| undecodable(error.to_string()))?;
+    let patch = decode::json(&bytes).map_err(|error| undecodable(error.to_string()))?.value;
+    match &patch {
+        Value::Null => Ok(None),
+        Value::Array(operations) => Ok((!operations.is_empty()).then_some(patch)),
+        other => {
+            let found = json_type(other);
+            Err(undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")))
+        }
     }
 }
 
@@ -156,28 +212,60 @@ mod tests {
 
     #[test]
     fn invalid_responses_are_failures() {
-        failed(json!([]), "response was absent");
+        failed(json!([]), "failed to call webhook: couldn't get version/kind; json parse error: ");
+        failed(json!({}), "received invalid webhook response: webhook response was absent");
         failed(json!({"kind": "AdmissionReview", "apiVersion": VERSION}), "response was absent");
         failed(
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "u"}}),
-            "got admission.k8s.io/v1beta1, Kind=AdmissionReview",
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+        );
+        failed(json!({"kind": "X", "apiVersion": VERSION, "response": {}}), "no kind \"X\" is registered for version");
+        failed(json!({"response": {"uid": "u"}}), "got /, Kind=");
+        failed(
+            review(json!({"uid": "u", "allowed": "yes"})),
+            "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
         );
         failed(review(json!({"uid": "other", "allowed": true})), r#"expected response.uid="u", got "other""#);
         failed(review(json!({"uid": "u", "allowed": true, "patch": "W10="})), "not response.patchType");
         failed(review(json!({"uid": "u", "allowed": true, "patchType": "JSONPatch"})), "not response.patch");
-        failed(review(json!({"uid": "u", "allowed": true, "patch": "W10=", "patchType": "X"})), r#"patchType: "X""#);
+        let patched = |patch: &str, kind: &str| {
+            let patch = STANDARD.encode(patch);
+            review(json!({"uid": "u", "allowed": true, "patch": patch, "patchType": kind}))
+        };
+        failed(patched(r#"[{"op": "add"}]"#, "X"), r#"unsupported patch type "X""#);
+        failed(patched("[]", ""), r#"webhook returned invalid response.patchType of """#);
+        let undecodable = "received undecodable patch in webhook response: ";
         failed(
-            review(json!({"uid": "u", "allowed": true, "patch": "?", "patchType": "JSONPatch"})),
-            "response.patch: ",
+            patched("x", "JSONPatch"),
+            &format!("{undecodable}invalid character 'x' looking for beginning of value"),
+        );
+        failed(
+            patched("{}", "JSONPatch"),
+            &format!("{undecodable}json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
         );
         assert!(matches!(read("w", VERSION, "u", Phase::Mutating, b"<html>"), Err(CallError::Failed(_))));
     }
 
     #[test]
+    fn a_patch_without_operations_may_have_any_type() {
+        let response = review(json!({"uid": "u", "allowed": true, "patch": "W10=", "patchType": "X"})).to_string();
+        assert_eq!(read("w", VERSION, "u", Phase::Mutating, response.as_bytes()).unwrap().patch, None);
+    }
+
+    #[test]
+    fn warnings_that_a_header_cannot_contain_are_left_out() {
+        let response = review(json!({"uid": "u", "allowed": true, "warnings": ["a", "", "b\nc", "d"]})).to_string();
+        let allowed = read("w", VERSION, "u", Phase::Mutating, response.as_bytes()).unwrap();
+        assert_eq!(allowed.warnings, ["a", "d"]);
+    }
+
+    #[test]
     fn responses_of_the_older_version_are_checked_less() {
-        let response = json!({"response": {"allowed": true, "patch": "W10="}}).to_string();
+        let operations = json!([{"op": "remove", "path": "/data"}]);
+        let patch = STANDARD.encode(operations.to_string());
+        let response = json!({"response": {"allowed": true, "patch": patch}}).to_string();
         let allowed = read("w", OLD_VERSION, "u", Phase::Mutating, response.as_bytes()).unwrap();
-        assert_eq!(allowed.patch, Some(json!([])));
+        assert_eq!(allowed.patch, Some(operations));
         assert!(read("w", VERSION, "u", Phase::Mutating, response.as_bytes()).is_err());
     }
 

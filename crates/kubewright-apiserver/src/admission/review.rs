@@ -102,6 +102,11 @@ impl Review {
         })
     }
 
+    /// Sets the options of the request, which the state of the object may complete.
+    pub(crate) fn set_options(&mut self, options: Value) {
+        self.attributes.options = options;
+    }
+
     /// Returns the warnings of the webhooks and policies so far.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = std::mem::take(&mut *self.warnings.lock());
@@ -202,21 +207,17 @@ impl Review {
             return Ok(None);
         };
         self.warnings.lock().extend(warnings);
-        let Some(patch) = patch.filter(|patch| patch.as_array().is_none_or(|operations| !operations.is_empty())) else {
-            return Ok(Some(false));
-        };
+        let Some(patch) = patch else { return Ok(Some(false)) };
         let name = &one.webhook.name;
-        let broken =
-            |why: String| Status::internal(format!("admission webhook {name:?} returned an invalid patch: {why}"));
         let Some(before) = object.as_ref() else {
             let why = "attempted to modify the object, which is not supported for this operation";
             return Err(Status::internal(format!("admission webhook {name:?} {why}")));
         };
         let sent = self.convert_for(&one.resource, before).await?;
-        let patched = json::apply(&sent, &patch).map_err(|error| broken(error.to_string()))?;
-        self.check_identity(&sent, &patched).map_err(broken)?;
+        let patched = json::apply(&sent, &patch).map_err(|error| Status::internal(error.to_string()))?;
+        check_kind(&sent, &patched).map_err(Status::internal)?;
         let mut after = self.convert(&one.resource, &self.attributes.resource, patched).await?;
-        self.normalize(&mut after).map_err(|status| broken(status.message))?;
+        self.normalize(&mut after).map_err(|status| self.unreadable(&status))?;
         let changed = *before != after;
         *object = Some(after);
         Ok(Some(changed))
@@ -243,7 +244,7 @@ impl Review {
             return Ok(None);
         }
         let (new, old) = self.convert_both(&one.resource, objects).await?;
-        let request = self.request(&one.resource, &self.admission.client.random.uuid());
+        let request = self.request(&one.resource, &self.admission.client.random.uuid(), new.as_ref());
         match self.meets_conditions(one, &request, new.as_ref(), old.as_ref()).await {
             Ok(true) => {}
             Ok(false) => return Ok(None),
@@ -325,8 +326,8 @@ impl Review {
         )
     }
 
-    /// Returns the request of the review, without the objects.
-    pub(super) fn request(&self, matched: &Resource, uid: &str) -> Value {
+    /// Returns the request of the review, without the objects. A generated name is that of the new object.
+    pub(super) fn request(&self, matched: &Resource, uid: &str, new: Option<&Value>) -> Value {
         let Attributes { resource, subresource, subresource_kind, namespace, name, options, user, .. } =
             &self.attributes;
         let kind = |resource: &Resource| match subresource_kind {
@@ -345,6 +346,7 @@ impl Review {
             "dryRun": self.attributes.dry_run,
             "options": options,
         });
+        let name = if name.is_empty() { new.map_or("", |new| meta::text(new, "name")) } else { name };
         for (field, text) in [
             ("name", name),
             ("namespace", namespace),
@@ -352,7 +354,7 @@ impl Review {
             ("requestSubResource", subresource),
         ] {
             if !text.is_empty() {
-                request[field] = text.as_str().into();
+                request[field] = text.into();
             }
         }
         request
@@ -391,20 +393,10 @@ impl Review {
         codec::between(&self.admission.client, from, to, object).await
     }
 
-    /// Checks that a patch preserves the identity of the object. A missing name may be set.
-    pub(super) fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
-        for (field, before, after) in [
-            ("apiVersion", &before["apiVersion"], &after["apiVersion"]),
-            ("kind", &before["kind"], &after["kind"]),
-            ("metadata.name", &before["metadata"]["name"], &after["metadata"]["name"]),
-            ("metadata.namespace", &before["metadata"]["namespace"], &after["metadata"]["namespace"]),
-        ] {
-            let set = field == "metadata.name" && matches!(before.as_str(), None | Some(""));
-            if before != after && !set {
-                return Err(format!("{field} may not be changed from {before} to {after}"));
-            }
-        }
-        Ok(())
+    /// Returns the error that a patched object can't be decoded.
+    pub(super) fn unreadable(&self, status: &Status) -> Status {
+        let reason = schema_rules::unreadable_reason(&self.attributes.resource.kind, status);
+        Status::internal(reason.unwrap_or(&status.message))
     }
 
     /// Decodes and defaults an object by its kind, before a webhook receives it and after one changed it.
@@ -426,5 +418,13 @@ impl Review {
             ty.complete(object);
         }
         Ok(())
+    }
+}
+
+/// Checks that a patched object is still of its kind.
+pub(super) fn check_kind(before: &Value, after: &Value) -> Result<(), String> {
+    match ["apiVersion", "kind"].into_iter().find(|field| before[field] != after[field]) {
+        Some(field) => Err(format!("{field} may not be changed from {} to {}", before[field], after[field])),
+        None => Ok(()),
     }
 }

@@ -5,10 +5,10 @@
 
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
-use kubewright_apimachinery::{decode, status::Status, types::json_type};
-use serde_json::{Value, json};
+use kubewright_apimachinery::{decode, status::Status};
+use serde_json::json;
 
-use crate::protobuf;
+use crate::{protobuf, schema_rules::not_an_object};
 
 /// The media type of an applied configuration.
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
@@ -52,10 +52,6 @@ pub(crate) fn unsupported(accepted: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-/// The type into which Kubernetes reads the kind of an object.
-const TYPE_META: &str =
-    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-
 /// The number of bytes of a body that an error shows.
 const SHOWN: usize = 30;
 
@@ -72,17 +68,6 @@ pub(super) fn object(kind: &str, custom: bool, format: Format, body: &[u8]) -> R
         decoded.value = json!({});
     }
     not_an_object(&decoded.value).map_or(Ok(decoded), |why| Err(unrecognized(kind, &why, body)))
-}
-
-/// Returns why a value is no object, if so.
-pub(super) fn not_an_object(value: &Value) -> Option<String> {
-    if value.is_object() {
-        return None;
-    }
-    let found = json_type(value);
-    Some(format!(
-        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {TYPE_META}"
-    ))
 }
 
 /// Returns 400 for a body whose type is unknown.

@@ -131,6 +131,14 @@ impl DeleteOptions {
         Self { version: Some(meta::text(object, "resourceVersion").to_owned()), ..self.clone() }
     }
 
+    /// Returns the options with what the state of the object adds to them before admission.
+    fn completed(&self, resource: &Resource, object: &Value) -> Self {
+        let grace =
+            if meta::is_terminating(object) { None } else { resource.strategy.grace_period(object, self.grace) };
+        let uid = resource.lifecycle.removed_by_controller.then(|| meta::text(object, "uid").to_owned());
+        Self { grace: grace.or(self.grace), uid: self.uid.clone().or(uid), ..self.clone() }
+    }
+
     /// Returns the options as an object, for webhooks.
     fn to_value(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
@@ -251,11 +259,11 @@ pub(super) async fn remove(
     warnings: &mut Vec<String>,
 ) -> Result<Committed, Status> {
     let resource = &*call.resource;
-    let options_value = || options.to_value();
-    let review = call.review(Operation::Delete, &key.name, "", None, options_value, options.dry_run);
+    // Reviews of the objects of a collection have no name.
+    let review = call.review(Operation::Delete, &call.name, "", None, || options.to_value(), options.dry_run);
     let gone = || Status::not_found(&resource.group, &resource.plural, &key.name);
     let present = || call.state.store.get(&resource.storage, key).ok_or_else(gone);
-    let Some(review) = review else {
+    let Some(mut review) = review else {
         // As in Kubernetes, an object that can't be converted can't be deleted.
         call.load(present()?).await?;
         return remove_directly(call, key, options, |_| true);
@@ -263,6 +271,7 @@ pub(super) async fn remove(
     for _ in 0..MAX_ATTEMPTS {
         let present = call.load(present()?).await?.value();
         options.check(resource, &present)?;
+        review.set_options(options.completed(resource, &present).to_value());
         let served = codec::to_served(resource, &present);
         review.mutate(None, Some(&served), Ok).await?;
         review.validate(None, Some(&served)).await?;

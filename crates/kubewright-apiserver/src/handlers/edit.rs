@@ -15,6 +15,7 @@ use crate::{
     codec,
     managed_fields::{self, Manager},
     meta,
+    object_type::ObjectType,
     registry::Subresource,
     storage::Stored,
 };
@@ -147,8 +148,15 @@ impl Call {
             self.resource.strategy.admit_subresource(subresource.name, None, &mut object);
             object
         };
-        let sent = admit(sent);
+        let mut sent = admit(sent);
+        if operation == Operation::Create {
+            self.match_namespace(&mut sent)?;
+        }
         let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
+        if let Some(ty) = ObjectType::of(group, version, subresource.kind.2).filter(|_| operation == Operation::Create)
+        {
+            ty.complete(&mut sent);
+        }
         let object = review.mutate(Some(sent), None, |object| Ok(admit(object))).await?.unwrap_or_default();
         review.validate(Some(&object), None).await?;
         Ok(Admitted { object, warnings: review.warnings() })
@@ -195,6 +203,7 @@ impl Call {
                     let desired = review.mutate(Some(object), Some(&before), |object| edit.admit(&old, object)).await?;
                     let mut desired = desired.unwrap_or_default();
                     warnings.extend(managed_fields::repair(managed, &mut desired));
+                    self.match_namespace(&mut desired)?;
                     let new = self.prepare(edit, &old, &served, desired).await?;
                     let after = edit.view(codec::to_served(&self.resource, &Arc::new(new.clone())))?;
                     review.validate(Some(&after), Some(&before)).await?;

@@ -24,6 +24,7 @@ use crate::{
     group_version::group_version,
     managed_fields::Manager,
     meta, object_meta,
+    object_type::ObjectType,
     registry::{Resource, USER_METADATA},
     schema_rules,
     state::State,
@@ -85,7 +86,7 @@ impl Call {
         let Resource { group, version, kind, .. } = &*self.resource;
         let expected = group_version(group, version);
         let Some(fields) = object.as_object() else {
-            return Err(Status::bad_request(decode::not_an_object(object).unwrap_or_default()));
+            return Err(Status::bad_request(schema_rules::not_an_object(object).unwrap_or_default()));
         };
         let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
         let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
@@ -148,10 +149,7 @@ impl Call {
         let expected = group_version(group, version);
         let sent_version = if sent_version.is_empty() { &expected } else { sent_version };
         let (sent_group, number) = sent_version.rsplit_once('/').unwrap_or(("", sent_version));
-        let is_known = self.state.registry.first(|other| {
-            !other.schema.custom && (&*other.group, &*other.version, &*other.kind) == (sent_group, number, sent_kind)
-        });
-        let why = if is_known.is_none() {
+        let why = if ObjectType::of(sent_group, number, sent_kind).is_none() {
             schema_rules::unregistered(&json!(sent_kind), sent_version)
         } else {
             // The packages of Go's types are named after the groups.
@@ -164,13 +162,7 @@ impl Call {
     /// Checks that the name and namespace of the body match the path. Adds a missing namespace, and removes that of an
     /// object of the cluster.
     pub(super) fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
-        let sent = meta::text(object, "namespace");
-        if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        let namespace = self.resource.namespaced.then(|| json!(self.namespace));
+        self.match_namespace(object)?;
         let sent = meta::text(object, "name");
         let name = &self.name;
         if !name.is_empty() && sent.is_empty() {
@@ -183,7 +175,18 @@ impl Call {
                 "the name of the object ({sent}) does not match the name on the URL ({name})"
             )));
         }
-        meta::set(object, "namespace", namespace);
+        Ok(())
+    }
+
+    /// Checks that the namespace of an object matches the path. Adds a missing one, and removes that of an object of the cluster.
+    pub(super) fn match_namespace(&self, object: &mut Value) -> Result<(), Status> {
+        let sent = meta::text(object, "namespace");
+        if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        meta::set(object, "namespace", self.resource.namespaced.then(|| json!(self.namespace)));
         Ok(())
     }
 

@@ -68,7 +68,7 @@ impl PatchType {
 
     /// Returns the error for a JSON patch that replaces the object with a list.
     fn not_an_object(list: &Value) -> Status {
-        let why = decode::not_an_object(list).unwrap_or_default();
+        let why = schema_rules::not_an_object(list).unwrap_or_default();
         Status::invalid("", "", "", vec![Cause::invalid("patch", &list.to_string().into(), &why)])
     }
 

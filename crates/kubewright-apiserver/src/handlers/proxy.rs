@@ -25,7 +25,10 @@ pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Respo
         return Err(Status::method_not_allowed());
     }
     let (prefix, path) = split(&call);
-    let options = json!({"kind": subresource.kind.2, "apiVersion": "v1", "path": path.trim_start_matches('/')});
+    let mut options = json!({"kind": subresource.kind.2, "apiVersion": "v1"});
+    if !path.is_empty() {
+        options["path"] = path.as_str().into();
+    }
     let admitted = call.admit_body(Operation::Connect, subresource, options.clone(), false).await?;
     if admitted.object != options {
         return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));

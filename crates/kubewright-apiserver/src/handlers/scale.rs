@@ -170,6 +170,9 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_,
         meta::set(&mut scale, "managedFields", owners(&self.scaler.paths.spec_replicas, served));
         let mut body = (self.desired)(&scale)?;
         meta::set(&mut body.object, "managedFields", None);
+        if let Some(ty) = ObjectType::of(SCALE.0, SCALE.1, SCALE.2) {
+            ty.complete(&mut body.object);
+        }
         Ok(body)
     }
 

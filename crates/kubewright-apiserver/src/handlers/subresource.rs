@@ -25,6 +25,7 @@ use crate::{
     object_type::ObjectType,
     registry::{Operation, Subresource},
     response::{self, Response},
+    storage::Key,
     websocket::{self, Content},
 };
 
@@ -43,10 +44,17 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         }
         _ => {}
     }
+    call.check_method(name)?;
+    let action = call.state.actions.find(&resource, name);
+    let (call, warnings) = match action.is_some() || call.action(name).is_some() {
+        true => {
+            call.authorize_upgrade(name)?;
+            call.admit_action(name).await?
+        }
+        false => (call, Vec::new()),
+    };
     call.check_action(name)?;
-    if let Some(action) = call.state.actions.find(&resource, name) {
-        call.authorize_upgrade(name)?;
-        let (call, warnings) = call.admit_action(name).await?;
+    if let Some(action) = action {
         let mut response = action.call(call.into_action(name)?).await?;
         if action.streams_bytes() && response.status() == StatusCode::OK {
             response.extensions_mut().insert(Content::Bytes);
@@ -138,13 +146,15 @@ impl Call {
         })
     }
 
-    /// Checks the method, the parameters and the object of an action, whether it is attached or not.
-    fn check_action(&self, name: &str) -> Result<(), Status> {
+    /// Returns the action of this name, whether it is attached or not.
+    fn action(&self, name: &str) -> Option<&Subresource> {
         let name = name.split('/').next().unwrap_or_default();
-        let mut subresources = self.resource.subresources.iter();
-        let Some(subresource) = subresources.find(|one| one.name == name && one.operation.is_none()) else {
-            return Ok(());
-        };
+        self.resource.subresources.iter().find(|one| one.name == name && one.operation.is_none())
+    }
+
+    /// Checks the method of an action.
+    fn check_method(&self, name: &str) -> Result<(), Status> {
+        let Some(subresource) = self.action(name) else { return Ok(()) };
         let verb = match self.parts.method {
             Method::GET | Method::HEAD => "get",
             Method::POST => "create",
@@ -153,9 +163,12 @@ impl Call {
             Method::DELETE => "delete",
             _ => "",
         };
-        if !subresource.verbs.contains(&verb) {
-            return Err(Status::method_not_allowed());
-        }
+        if subresource.verbs.contains(&verb) { Ok(()) } else { Err(Status::method_not_allowed()) }
+    }
+
+    /// Checks the parameters and the object of an action.
+    fn check_action(&self, name: &str) -> Result<(), Status> {
+        let Some(Subresource { name, .. }) = self.action(name) else { return Ok(()) };
         let (strategy, parameters) = (&self.resource.strategy, self.query.pairs());
         strategy.check_parameters(name, &self.name, parameters)?;
         strategy.check_target(name, &self.present()?.value(), parameters)
@@ -163,10 +176,16 @@ impl Call {
 
     /// Returns the response for an action that isn't attached.
     fn not_attached(&self, name: &str) -> Result<Response, Status> {
-        if !self.resource.strategy.reaches(name, &self.present()?.value())? {
+        let object = self.present()?.value();
+        if !self.resource.strategy.reaches(name, &object)? {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
+        }
+        let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+        if !node.is_empty() && self.state.store.get("/nodes", &Key::new("", node)).is_none() {
+            // As in Kubernetes, the error has the name of the node, but the kind of the object.
+            return Err(Status::not_found(&self.resource.group, &self.resource.plural, node));
         }
         let message = format!("the subresource {}/{name} is not implemented by this cluster", self.resource.plural);
         Err(Status::generic(501, "NotImplemented", message))

@@ -19,6 +19,8 @@ use crate::{
 /// The group and kind of token requests.
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
+/// The time for which a token is valid by default.
+const DEFAULT_SECONDS: u64 = 3600;
 
 /// Issues a token for the object of a call.
 pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
@@ -26,8 +28,11 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
         return Err(Status::method_not_allowed());
     }
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let DecodedBody { object: request, mut warnings } =
+    let DecodedBody { object: mut request, mut warnings } =
         call.body_of_kind(subresource.kind, options.field_validation)?;
+    if request["spec"]["expirationSeconds"].is_null() {
+        request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
+    }
     let admitted = call.admit_body(Operation::Create, subresource, request, options.dry_run).await?;
     let Admitted { object: request, warnings: admission_warnings } = admitted;
     warnings.extend(admission_warnings);

@@ -458,6 +458,7 @@ async fn huge_and_invalid_responses_fail_by_the_policy() {
     let hook = Hook::start(|path, _| match path {
         "/huge" => Reply::Raw(StatusCode::OK, vec![b' '; 10 << 20]),
         "/html" => Reply::Raw(StatusCode::OK, b"<html>".to_vec()),
+        "/empty" => Reply::Raw(StatusCode::OK, Vec::new()),
         "/error" => Reply::Raw(StatusCode::INTERNAL_SERVER_ERROR, b"oh no".to_vec()),
         "/absent" => Reply::Raw(StatusCode::NOT_FOUND, Vec::new()),
         "/other" => Reply::Response(json!({"allowed": true, "uid": "another"})),
@@ -469,13 +470,14 @@ async fn huge_and_invalid_responses_fail_by_the_policy() {
     .await;
     for (path, message) in [
         ("/huge", "the response is larger than 7340032 bytes"),
-        ("/html", "failed to call webhook: invalid character"),
+        ("/html", "failed to call webhook: couldn't get version/kind; json parse error: invalid character"),
+        ("/empty", "failed to call webhook: 0-length response with status code: 200 and content type: "),
         ("/error", r#"an error on the server ("oh no") has prevented the request from succeeding"#),
         ("/absent", "the server could not find the requested resource"),
         ("/other", "received invalid webhook response: expected response.uid="),
         (
             "/old",
-            "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview",
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
         ),
     ] {
         check_failure(hook.client(path), json!({}), message).await;
@@ -489,29 +491,53 @@ async fn patches_that_break_the_object_are_refused() {
             "/missing" => json!([{"op": "remove", "path": "/data/nothing"}]),
             "/type" => json!([{"op": "replace", "path": "/data", "value": 7}]),
             "/kind" => json!([{"op": "replace", "path": "/kind", "value": "Secret"}]),
-            "/name" => json!([{"op": "replace", "path": "/metadata/name", "value": "other"}]),
+            "/namespace" => json!([{"op": "replace", "path": "/metadata/namespace", "value": "other"}]),
             "/all" => json!([{"op": "replace", "path": "", "value": []}]),
             "/metadata" => json!([{"op": "replace", "path": "/metadata/labels", "value": {"a b": "c"}}]),
-            "/odd" => json!({"op": "add"}),
             _ => json!([{"op": "replace", "path": "/metadata", "value": "x"}]),
         })
     })
     .await;
-    let unusable = r#"admission webhook "m.example.com" returned an invalid patch: "#;
+    let missing = "remove operation does not apply: doc is missing path: \"/data/nothing\": missing value";
+    let mismatch = "the namespace of the provided object does not match the namespace sent on the request";
     for (path, code, message) in [
-        ("/missing", 500, unusable),
-        ("/type", 500, unusable),
-        ("/kind", 500, unusable),
-        ("/name", 500, unusable),
-        ("/all", 500, unusable),
-        ("/odd", 500, unusable),
-        ("/no-metadata", 500, unusable),
+        ("/missing", 500, missing),
+        ("/type", 500, "Internal error occurred: json: cannot unmarshal number into Go struct field ConfigMap.data"),
+        ("/kind", 500, "kind may not be changed"),
+        ("/namespace", 400, mismatch),
+        ("/all", 500, "Internal error occurred: "),
+        ("/no-metadata", 500, "Internal error occurred: json: cannot unmarshal string into Go struct field"),
         ("/metadata", 422, "metadata.labels: Invalid value"),
     ] {
         let api = ApiServer::builder().build();
         configure(&api, "Mutating", "m", &[entry("m", hook.client(path), json!({"failurePolicy": "Ignore"}))]).await;
         refused(&create(&api, CONFIG_MAPS, config("c")).await, code, message);
     }
+}
+
+#[tokio::test]
+async fn a_patch_may_name_a_new_object_but_not_rename_one() {
+    let hook = Hook::start(|_, _| patch(&json!([{"op": "replace", "path": "/metadata/name", "value": "other"}]))).await;
+    let api = ApiServer::builder().build();
+    assert_eq!(create(&api, CONFIG_MAPS, config("c")).await.code, 201);
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), json!({}))]).await;
+    let created = create(&api, CONFIG_MAPS, config("d")).await;
+    assert_eq!((created.code, &created.json()["metadata"]["name"]), (201, &json!("other")));
+    let updated = send(&api, &format!("PUT {CONFIG_MAPS}/c"), &[], config("c").to_string()).await;
+    refused(&updated, 422, "metadata.name: Invalid value: \"other\": field is immutable");
+}
+
+#[tokio::test]
+async fn reviews_have_generated_names_but_none_for_collections() {
+    let hook = Hook::start(|_, _| Reply::Response(json!({"allowed": true}))).await;
+    let api = ApiServer::builder().build();
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), json!({}))]).await;
+    configure(&api, "Validating", "v", &[entry("v", hook.client("/v"), json!({}))]).await;
+    let created = create(&api, CONFIG_MAPS, json!({"metadata": {"generateName": "g-"}})).await.json();
+    let names = || hook.requests().iter().map(|request| request.get("name").cloned()).collect::<Vec<_>>();
+    assert_eq!(names(), [None, Some(created["metadata"]["name"].clone())]);
+    assert_eq!(send(&api, &format!("DELETE {CONFIG_MAPS}"), &[], "").await.code, 200);
+    assert_eq!(names(), [None, None]);
 }
 
 #[tokio::test]

@@ -79,6 +79,7 @@ async fn bindings_and_evictions_are_reviewed_as_creations() {
     let requests = hook.requests();
     assert_eq!(requests.len(), 1, "nobody is asked about the deletion, too");
     assert_eq!((&requests[0]["kind"]["group"], &requests[0]["kind"]["kind"]), (&json!("policy"), &json!("Eviction")));
+    assert_eq!(requests[0]["object"]["metadata"]["namespace"], "default");
 }
 
 #[derive(Debug)]
@@ -131,6 +132,50 @@ async fn webhooks_see_the_options_of_connections() {
 }
 
 #[tokio::test]
+async fn connections_are_reviewed_before_their_object_is_looked_for() {
+    let api = ApiServer::builder().build();
+    let hook = Hook::start(|_, _| allow()).await;
+    configure(&api, "Validating", "v", &[entry("v", hook.client("/v"), rule("", "pods/*"))]).await;
+    for (subresource, kind) in [("exec?command=a&stdout=1", "PodExecOptions"), ("portforward", "PodPortForwardOptions")]
+    {
+        refused(&send(&api, &format!("POST {PODS}/p/{subresource}"), &[], "").await, 404, "pods \"p\" not found");
+        let requests = hook.requests();
+        assert_eq!((&requests[0]["operation"], &requests[0]["object"]["kind"]), (&json!("CONNECT"), &json!(kind)));
+    }
+}
+
+#[tokio::test]
+async fn reviews_of_deletions_have_the_options_that_the_object_completes() {
+    let api = ApiServer::builder().build();
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(create(&api, PODS, pod).await.code, 201);
+    let namespace = create(&api, "/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await.json();
+    let hook = Hook::start(|_, _| allow()).await;
+    let all = [entry("p", hook.client("/p"), rule("", "pods")), entry("n", hook.client("/n"), rule("", "namespaces"))];
+    configure(&api, "Validating", "v", &all).await;
+    assert_eq!(send(&api, &format!("DELETE {PODS}/p"), &[], "").await.code, 200);
+    assert_eq!(send(&api, "DELETE /api/v1/namespaces/n", &[], "").await.code, 200);
+    let requests = hook.requests();
+    assert_eq!(requests[0]["options"]["gracePeriodSeconds"], 30);
+    assert_eq!(requests[1]["options"]["preconditions"], json!({"uid": namespace["metadata"]["uid"]}));
+    assert_eq!(requests[1]["oldObject"]["status"]["phase"], "Active");
+}
+
+#[tokio::test]
+async fn token_requests_are_reviewed_with_their_defaults() {
+    let api = ApiServer::builder().build();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    assert_eq!(create(&api, accounts, json!({"metadata": {"name": "a"}})).await.code, 201);
+    let hook = Hook::start(|_, _| allow()).await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rule("", "serviceaccounts/token"))]).await;
+    assert_eq!(create(&api, &format!("{accounts}/a/token"), json!({})).await.code, 201);
+    let object = &hook.requests()[0]["object"];
+    assert_eq!(object["spec"], json!({"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null}));
+    assert_eq!(object["metadata"]["namespace"], "default");
+}
+
+#[tokio::test]
 async fn patches_of_bodies_without_a_schema_are_checked() {
     let api = ApiServer::builder().build();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -149,14 +194,14 @@ async fn patches_of_bodies_without_a_schema_are_checked() {
     for operations in [
         add("/metadata/labels", json!({"a": 7})),
         add("/metadata/finalizers", json!({"a": "b"})),
-        add("/metadata/namespace", json!("elsewhere")),
-        add("/metadata/name", json!("other")),
-        add("/metadata", json!(null)),
         json!([{"op": "remove", "path": "/kind"}]),
     ] {
         let answer = thing(json!({"name": "t"}), operations).await;
-        refused(&answer, 500, "admission webhook \"m.example.com\" returned an invalid patch: ");
+        refused(&answer, 500, "Internal error occurred: ");
     }
+    refused(&thing(json!({"name": "t"}), add("/metadata", json!(null))).await, 422, "metadata.name: Required value");
+    let cluster_scoped = thing(json!({"name": "t"}), add("/metadata/namespace", json!("elsewhere"))).await;
+    assert_eq!((cluster_scoped.code, &cluster_scoped.json()["metadata"]["namespace"]), (201, &json!(null)));
     let named = thing(json!({"generateName": "t-"}), add("/metadata/name", json!("given"))).await;
     assert_eq!((named.code, &named.json()["metadata"]["name"]), (201, &json!("given")));
 }

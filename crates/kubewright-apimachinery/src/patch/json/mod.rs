@@ -281,7 +281,10 @@ impl Patching {
 }
 
 fn missing(what: &str, path: &Pointer<'_>) -> PatchError {
-    PatchError::Rejected(format!("{what} operation does not apply: doc is missing path: {:?}", path.text))
+    PatchError::Rejected(format!(
+        "{what} operation does not apply: doc is missing path: {:?}: missing value",
+        path.text
+    ))
 }
 
 /// Parses a list index: digits without a leading zero.

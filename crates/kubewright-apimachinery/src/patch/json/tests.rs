@@ -63,13 +63,13 @@ fn check_error(document: Value, patch: Value, code: u16, expect: &str) {
 
 #[test]
 fn operations_that_do_not_apply_are_rejected() {
-    let missing = "remove operation does not apply: doc is missing path: \"/a\"";
+    let missing = "remove operation does not apply: doc is missing path: \"/a\": missing value";
     check_error(json!({}), json!([{"op": "remove", "path": "/a"}]), 422, missing);
-    let missing = "replace operation does not apply: doc is missing path: \"/a/b\"";
+    let missing = "replace operation does not apply: doc is missing path: \"/a/b\": missing value";
     check_error(json!({}), json!([{"op": "replace", "path": "/a/b", "value": 1}]), 422, missing);
-    let missing = "replace operation does not apply: doc is missing path: \"/1\"";
+    let missing = "replace operation does not apply: doc is missing path: \"/1\": missing value";
     check_error(json!([1]), json!([{"op": "replace", "path": "/1", "value": 1}]), 422, missing);
-    let missing = "add operation does not apply: doc is missing path: \"/a/b\"";
+    let missing = "add operation does not apply: doc is missing path: \"/a/b\": missing value";
     check_error(json!({}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
     check_error(json!({"a": 1}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
     let invalid = "add operation: \"/2\": Unable to access invalid index: 2";
@@ -81,7 +81,7 @@ fn operations_that_do_not_apply_are_rejected() {
     check_error(json!({"a": 1}), json!([{"op": "test", "path": "/a"}]), 422, failed);
     let inside = "move operation: \"/a/b\" is inside \"/a\"";
     check_error(json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": "/a/b"}]), 422, inside);
-    let missing = "remove operation does not apply: doc is missing path: \"\"";
+    let missing = "remove operation does not apply: doc is missing path: \"\": missing value";
     check_error(json!({}), json!([{"op": "remove", "path": ""}]), 422, missing);
 }
 

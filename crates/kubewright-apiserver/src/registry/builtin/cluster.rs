@@ -32,6 +32,7 @@ pub(super) struct NamespaceStrategy;
 
 impl Strategy for NamespaceStrategy {
     fn default(&self, object: &mut Value) {
+        within(object, "status", |status| fill(status, "phase", "Active"));
         let name = text(object, "/metadata/name").to_owned();
         // The label of a generated name is set at creation.
         if !name.is_empty() {
@@ -55,7 +56,6 @@ impl Strategy for NamespaceStrategy {
     /// Preserves the finalizers, which only the `finalize` subresource changes.
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         set(new, "spec", old["spec"].clone());
-        within(new, "status", |status| fill(status, "phase", "Active"));
     }
 
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {

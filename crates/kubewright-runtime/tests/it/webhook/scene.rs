@@ -45,7 +45,7 @@ impl Defaulter<ConfigMap> for Defaults {
         match data.get("break").map(String::as_str) {
             Some("huge") => drop(data.insert("huge".into(), "x".repeat(7_500_000))),
             Some("label") => drop(config.metadata.labels.insert([("a b".into(), "c d".into())].into())),
-            Some("name") => config.metadata.name = Some("another".into()),
+            Some("namespace") => config.metadata.namespace = Some("another".into()),
             _ => {}
         }
         Ok(())

@@ -102,9 +102,9 @@ async fn slow_unreachable_and_broken_webhooks_are_reported_clearly() {
     let (code, message) = scene.refused("c", json!({"break": "label"})).await;
     assert_eq!(code, 422, "{message}");
     assert!(message.contains("metadata.labels: Invalid value: \"a b\""), "{message}");
-    let (code, message) = scene.refused("c", json!({"break": "name"})).await;
-    assert_eq!(code, 500, "{message}");
-    assert!(message.contains("metadata.name may not be changed from \"c\" to \"another\""), "{message}");
+    let (code, message) = scene.refused("c", json!({"break": "namespace"})).await;
+    assert_eq!(code, 400, "{message}");
+    assert!(message.contains("the namespace of the provided object does not match"), "{message}");
     assert!(scene.api::<ConfigMap>().get_opt("c").await.unwrap().is_none());
 
     // A wrong certificate authority in the configuration is detected and corrected.
