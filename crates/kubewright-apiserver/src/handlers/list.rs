@@ -108,47 +108,65 @@ pub(super) fn range<'a>(
 /// Checks `resourceVersion` and the options that depend on it
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
-    let get = |name| call.query.get(name);
-    let (matching, version) = (get("resourceVersionMatch"), get("resourceVersion"));
+    let get = |name| call.query.get(name).unwrap_or_default();
+    let (matching, version, next) = (get("resourceVersionMatch"), get("resourceVersion"), get("continue"));
     let initial = call.query.flag("sendInitialEvents");
     call.query.number("timeoutSeconds")?;
+    let causes = match watch {
+        true => watch_causes(matching, version, next, initial),
+        false => list_causes(matching, version, next, initial),
+    };
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+fn list_causes(matching: &str, version: &str, next: &str, initial: Option<bool>) -> Vec<Cause> {
+    const MATCH: &str = "resourceVersionMatch";
     let mut causes = Vec::new();
-    if let Some(matching) = matching {
-        if !matches!(matching, "Exact" | "NotOlderThan") {
-            let supported = ["Exact", "NotOlderThan", ""];
-            causes.push(Cause::not_supported("resourceVersionMatch", &json!(matching), &supported));
-        } else if watch && initial.is_none() {
-            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
-        } else if watch && matching == "Exact" {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
-            causes.push(Cause::not_supported("resourceVersionMatch", &json!(matching), &["NotOlderThan"]));
-        } else if !watch && (version.is_none() || get("continue").is_some()) {
-            if version.is_none() {
-                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                causes.push(Cause::forbidden("resourceVersionMatch", why));
-            }
-            if get("continue").is_some() {
-                let why = "resourceVersionMatch is forbidden when continue is provided";
-                causes.push(Cause::forbidden("resourceVersionMatch", why));
-            }
-        } else if matching == "Exact" && version == Some("0") {
-            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(MATCH, why));
         }
-    } else if watch && initial.is_some() {
-        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-        causes.push(Cause::forbidden("resourceVersionMatch", why));
+        if !next.is_empty() {
+            causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            causes.push(Cause::not_supported(MATCH, &json!(matching), &["Exact", "NotOlderThan", ""]));
+        }
+        if matching == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(MATCH, why));
+        }
     }
-    if watch && get("continue").is_some() {
-        let why = "resourceVersionMatch is forbidden when continue is provided";
-        causes.push(Cause::forbidden("resourceVersionMatch", why));
-    }
-    if !watch && initial.is_some() {
+    if initial.is_some() {
         causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
-    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+    causes
+}
+
+fn watch_causes(matching: &str, version: &str, next: &str, initial: Option<bool>) -> Vec<Cause> {
+    const MATCH: &str = "resourceVersionMatch";
+    // A watch from any version has initial events by default.
+    let is_legacy = matching.is_empty() && initial.is_none() && matches!(version, "" | "0");
+    let (matching, initial) = if is_legacy { ("NotOlderThan", Some(true)) } else { (matching, initial) };
+    let mut causes = Vec::new();
+    if initial.is_some() && matching != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden(MATCH, why));
+    }
+    if !matching.is_empty() {
+        if initial.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden(MATCH, why));
+        }
+        if matching != "NotOlderThan" {
+            causes.push(Cause::not_supported(MATCH, &json!(matching), &["NotOlderThan"]));
+        }
+        if !next.is_empty() {
+            causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    causes
 }
 
 /// Returns the `resourceVersion` of the request. 0 means any.

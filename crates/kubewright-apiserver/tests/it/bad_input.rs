@@ -77,6 +77,8 @@ async fn wrong_kinds_names_and_namespaces_are_refused() {
         "cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion",
     )
     .await;
+    let list = "converting (v1.ConfigMapList) to (core.ConfigMap): unknown conversion";
+    check(&api, JSON, with(&|o| o["kind"] = json!("ConfigMapList")), 400, list).await;
     check(&api, JSON, with(&|o| o["kind"] = json!("Nope")), 400, "no kind \"Nope\" is registered for version \"v1\"")
         .await;
     check(
@@ -185,6 +187,15 @@ async fn invalid_query_parameters_are_refused() {
     ] {
         let answer = send(&api, &format!("GET {CONFIGS}?{query}"), &[], "").await;
         assert_eq!((answer.code, &answer.json()["kind"]), (code, &json!("Status")), "{query}: {}", answer.text);
+    }
+    for (query, causes) in [
+        ("resourceVersionMatch=Odd", 2),
+        ("resourceVersionMatch=Exact&continue=x", 2),
+        ("watch=true&resourceVersionMatch=Exact&resourceVersion=1", 2),
+        ("watch=true&resourceVersionMatch=NotOlderThan", 1),
+    ] {
+        let answer = send(&api, &format!("GET {CONFIGS}?{query}"), &[], "").await.json();
+        assert_eq!(answer["details"]["causes"].as_array().map(Vec::len), Some(causes), "{query}: {answer}");
     }
     for query in ["dryRun=Some", "fieldValidation=Maybe", "fieldManager=%01"] {
         let answer = send(&api, &format!("POST {CONFIGS}?{query}"), &[JSON], config("a").to_string()).await;

@@ -122,7 +122,9 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .columns(pod::columns())
             .select(pod::SELECTABLE)
             .select_by("spec.host", |pod| text(pod, "/spec/nodeName").to_owned())
-            .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string()),
+            .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string())
+            // The label is known, but no pod has a value for it.
+            .select_by("status.podIPs", |_| String::new()),
         Entry::of::<core::PodTemplate>().strategy(PodTemplateStrategy).columns(workload::pod_template_columns()),
         Entry::of::<core::ReplicationController>()
             .short(&["rc"])

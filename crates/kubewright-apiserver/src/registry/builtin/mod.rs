@@ -35,6 +35,7 @@ mod quota;
 pub mod quota_usage;
 pub(crate) mod resource_metrics;
 mod review;
+mod review_selectors;
 mod roles;
 mod runtime_class;
 mod schemas;

@@ -4,6 +4,10 @@
 use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
+use super::{
+    review_selectors,
+    validation::{Errors, Path},
+};
 use crate::{
     auth::{Attributes, Identified, Requester, UserInfo},
     fields::{entries, has, list, text},
@@ -53,6 +57,8 @@ impl AccessReview {
         {
             causes.push(Cause::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
         }
+        let selectors = &review["spec"]["resourceAttributes"];
+        causes.extend(Errors::collect(|errors| review_selectors::validate(selectors, &Path::new(resource), errors)));
         let namespace = text(review, "/spec/resourceAttributes/namespace");
         let names_resource = has(review, "/spec/resourceAttributes");
         if self.0 == Subject::Local && names_resource && namespace != text(review, "/metadata/namespace") {
@@ -88,6 +94,9 @@ impl Strategy for AccessReview {
         let mut status = json!({"allowed": allowed});
         if !reason.is_empty() {
             status["reason"] = reason.into();
+        }
+        if let Some(why) = review_selectors::evaluation_error(&review["spec"]["resourceAttributes"]) {
+            status["evaluationError"] = why.into();
         }
         Some(Ok(status))
     }

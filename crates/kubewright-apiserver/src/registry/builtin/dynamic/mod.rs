@@ -1,9 +1,10 @@
 //! Dynamic resource allocation: device classes, resource claims and their templates, and resource slices
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
 //!
-//! They are stored and checked. Nothing allocates devices. The checks cover what users write; those of attributes,
-//! capacities, counters and taints of devices, and of the allocation in the status of a claim, are Kubernetes' own.
+//! They are stored and checked. Nothing allocates devices. The checks cover what users and drivers write; those of
+//! counters and request policies of devices, and of the allocation in the status of a claim, are Kubernetes' own.
 
+mod attributes;
 mod validate;
 
 use kubewright_apimachinery::status::Cause;

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{cel::MatchConditions, name};
 use serde_json::Value;
 
+use super::attributes;
 use crate::registry::builtin::{
     pod::{validate_csi_driver_name, validate_node_selector},
     validation::{
-        Errors, IMMUTABLE, Path, field, int, items, optional_string, string, strings, validate_required_name,
-        validate_template_object_meta, validate_text,
+        Errors, IMMUTABLE, Path, field, int, items, optional_string, string, strings, validate_label_name,
+        validate_required_name, validate_template_object_meta, validate_text,
     },
 };
 
@@ -86,14 +87,11 @@ pub(super) fn validate_claim_status(old: &Value, new: &Value, errors: &mut Error
 /// Checks a template for claims, which never changes.
 pub(super) fn validate_template(old: Option<&Value>, new: &Value, errors: &mut Errors) {
     let (spec, path) = (&new["spec"], Path::new("spec"));
-    if let Some(old) = old {
-        if old["spec"] != *spec {
-            errors.invalid(&path, spec.clone(), IMMUTABLE);
-        }
-        return;
-    }
     validate_template_object_meta(&spec["metadata"], &path.child("metadata"), errors);
     validate_devices(&spec["spec"]["devices"], &path.child("spec").child("devices"), errors);
+    if old.is_some_and(|old| old["spec"] != *spec) {
+        errors.invalid(&path, spec.clone(), IMMUTABLE);
+    }
 }
 
 /// Checks the size of a list. Returns its elements if there aren't too many.
@@ -131,13 +129,14 @@ fn validate_devices(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (index, constraint) in bounded(devices, "constraints", MAX_ITEMS, &at, errors).iter().enumerate() {
         let path = at.index(index);
         validate_references(constraint, &names, &path.child("requests"), errors);
-        let attribute = optional_string(constraint, "matchAttribute");
-        if attribute.is_none() && field(constraint, "distinctAttribute").is_none() {
-            errors.required(&path.child("matchAttribute"), "");
-        }
-        if let Some(attribute) = attribute.filter(|attribute| !attribute.contains('/')) {
-            let why = "a fully qualified name must be a domain and a name separated by a slash";
-            errors.invalid(&path.child("matchAttribute"), attribute, why);
+        const WAYS: [&str; 2] = ["matchAttribute", "distinctAttribute"];
+        match WAYS.into_iter().find_map(|way| Some((way, optional_string(constraint, way)?))) {
+            Some((way, attribute)) => attributes::validate_fully_qualified_name(attribute, &path.child(way), errors),
+            None => {
+                let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
+                           are set";
+                errors.required(&path, why);
+            }
         }
     }
     validate_configurations(devices, Some(&names), &path.child("config"), errors);
@@ -147,6 +146,9 @@ fn validate_devices(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn validate_references(object: &Value, names: &BTreeSet<String>, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, name) in strings(object, "requests").enumerate() {
+        if name.matches('/').count() < 2 {
+            name.split('/').for_each(|part| validate_text(part, name::dns1123_label, &path.index(index), errors));
+        }
         if !names.contains(name) {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by \
                        '/'";
@@ -159,7 +161,7 @@ fn validate_references(object: &Value, names: &BTreeSet<String>, path: &Path<'_>
 }
 
 fn validate_request(request: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_required_name(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
+    validate_text(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
     let at = path.child("firstAvailable");
     match (field(request, "exactly"), items(request, "firstAvailable").is_empty()) {
         (None, true) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
@@ -172,7 +174,7 @@ fn validate_request(request: &Value, path: &Path<'_>, errors: &mut Errors) {
             let alternatives = bounded(request, "firstAvailable", MAX_ALTERNATIVES, &at, errors);
             for (index, request) in alternatives.iter().enumerate() {
                 let path = at.index(index);
-                validate_required_name(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
+                validate_text(string(request, "name"), name::dns1123_label, &path.child("name"), errors);
                 validate_exact(request, &path, errors);
             }
             validate_unique(alternatives, &at, errors);
@@ -190,6 +192,32 @@ fn validate_exact(request: &Value, path: &Path<'_>, errors: &mut Errors) {
         "ExactCount" if count <= 0 => errors.invalid(&at, count, "must be greater than zero"),
         "All" | "ExactCount" => {}
         other => errors.not_supported(&path.child("allocationMode"), other, &["All", "ExactCount"]),
+    }
+    let at = path.child("tolerations");
+    for (index, toleration) in items(request, "tolerations").iter().enumerate() {
+        validate_toleration(toleration, &at.index(index), errors);
+    }
+}
+
+/// Checks a toleration of taints of devices.
+fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (key, value) = (string(toleration, "key"), string(toleration, "value"));
+    if !key.is_empty() {
+        validate_label_name(key, &path.child("key"), errors);
+    }
+    let at = path.child("operator");
+    match string(toleration, "operator") {
+        "Exists" if !value.is_empty() => {
+            errors.invalid(&path.child("value"), value, "must be empty for operator `Exists`");
+        }
+        "Exists" => {}
+        "Equal" => validate_text(value, name::label_value, &path.child("value"), errors),
+        "" => errors.required(&at, ""),
+        other => errors.not_supported(&at, other, &["Equal", "Exists"]),
+    }
+    let effect = string(toleration, "effect");
+    if !effect.is_empty() && !attributes::EFFECTS.contains(&effect) {
+        errors.not_supported(&path.child("effect"), effect, attributes::EFFECTS);
     }
 }
 
@@ -260,7 +288,8 @@ pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Erro
     let devices = bounded(spec, "devices", limit, &at, errors);
     for (index, device) in devices.iter().enumerate() {
         let path = at.index(index);
-        validate_required_name(string(device, "name"), name::dns1123_label, &path.child("name"), errors);
+        validate_text(string(device, "name"), name::dns1123_label, &path.child("name"), errors);
+        attributes::validate_device(device, &path, errors);
     }
     validate_unique(devices, &at, errors);
 }
@@ -353,6 +382,43 @@ mod tests {
             ]
         );
         assert_eq!(texts(|errors| validate_claim(Some(&claim(json!({}))), &new, errors)).len(), 1);
+    }
+
+    #[test]
+    fn references_tolerations_and_constraints_of_claims_are_checked() {
+        let toleration = json!([{"operator": "Exists", "value": "v", "effect": "X"}, {"key": "k"}]);
+        let exactly = json!({
+            "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1, "tolerations": toleration,
+        });
+        let new = json!({"spec": {"devices": {
+            "requests": [{"name": "", "exactly": exactly}],
+            "constraints": [{}, {"requests": ["a b"], "matchAttribute": "x"}],
+        }}});
+        let found = texts(|errors| validate_claim(None, &new, errors));
+        let at = |text: &str| text.split(": ").take(2).collect::<Vec<_>>().join(": ");
+        assert_eq!(
+            found.iter().map(|text| at(text)).collect::<Vec<_>>(),
+            [
+                "spec.devices.requests[0].name: Invalid value",
+                "spec.devices.requests[0].exactly.tolerations[0].value: Invalid value",
+                "spec.devices.requests[0].exactly.tolerations[0].effect: Unsupported value",
+                "spec.devices.requests[0].exactly.tolerations[1].operator: Required value",
+                "spec.devices.constraints[0]: Required value",
+                "spec.devices.constraints[1].requests[0]: Invalid value",
+                "spec.devices.constraints[1].requests[0]: Invalid value",
+                "spec.devices.constraints[1].matchAttribute: Invalid value",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_update_of_a_template_is_checked_completely() {
+        let template = |name: &str| {
+            let exactly = json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1});
+            json!({"spec": {"spec": {"devices": {"requests": [{"name": name, "exactly": exactly}]}}}})
+        };
+        let found = texts(|errors| validate_template(Some(&template("a")), &template("A"), errors));
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]

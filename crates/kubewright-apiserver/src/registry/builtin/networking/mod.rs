@@ -136,6 +136,14 @@ impl Strategy for EndpointSliceStrategy {
         }
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        drop_topology(object);
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        drop_topology(new);
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate_endpoint_slice(old, new, errors))
     }
@@ -154,9 +162,25 @@ impl Strategy for EndpointSliceStrategy {
     }
 }
 
+/// Drops the topology of endpoints, which only the older version of the kind has.
+fn drop_topology(slice: &mut Value) {
+    for endpoint in each(slice, "endpoints") {
+        if let Some(fields) = endpoint.as_object_mut() {
+            fields.remove("deprecatedTopology");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_topology_of_endpoints_is_dropped() {
+        let mut slice = json!({"endpoints": [{"addresses": ["1.1.1.1"], "deprecatedTopology": {"a": "b"}}]});
+        EndpointSliceStrategy.prepare_create(&mut slice);
+        assert_eq!(slice, json!({"endpoints": [{"addresses": ["1.1.1.1"]}]}));
+    }
 
     #[test]
     fn a_network_policy_gets_its_published_defaults() {

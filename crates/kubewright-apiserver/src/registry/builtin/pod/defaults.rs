@@ -192,9 +192,53 @@ fn pull_policy(image: &str) -> &'static str {
     if image.is_empty() {
         return "IfNotPresent";
     }
-    let name = image.rsplit('/').next().unwrap_or(image);
-    let tag = if name.contains('@') { Some("digest") } else { name.split_once(':').map(|(_, tag)| tag) };
-    if matches!(tag, None | Some("latest")) { "Always" } else { "IfNotPresent" }
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let begin = name.rfind('/').map_or(0, |slash| slash + 1);
+    let (path, tag) = match name[begin..].split_once(':') {
+        Some((last, tag)) => (&name[..begin + last.len()], Some(tag)),
+        None => (name, None),
+    };
+    let is_latest = match (tag, digest) {
+        (Some(tag), _) => tag == "latest",
+        (None, digest) => digest.is_none(),
+    };
+    // The tag of a malformed reference is unknown. As in Kubernetes, that isn't `latest`.
+    if is_latest && is_repository(path) { "Always" } else { "IfNotPresent" }
+}
+
+/// Returns whether a text is the path of a repository, which may begin with a host.
+fn is_repository(text: &str) -> bool {
+    let (host, path) = match text.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" || host.to_lowercase() != host => {
+            (Some(host), path)
+        }
+        _ => (None, text),
+    };
+    let is_host = |host: &str| {
+        let (name, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "1"));
+        let is_label = |label: &str| {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            !label.is_empty() && label.bytes().all(is_part) && !label.starts_with('-') && !label.ends_with('-')
+        };
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let is_address = address.is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':'));
+        (is_address || name.split('.').all(is_label))
+            && !port.is_empty()
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    // Lowercase words, separated by a dot, one or two underscores, or hyphens.
+    let is_part = |part: &str| {
+        let mut words = part.split(|other: char| !matches!(other, 'a'..='z' | '0'..='9'));
+        let is_separated = |text: &str| {
+            let separators =
+                text.split(|word: char| matches!(word, 'a'..='z' | '0'..='9')).filter(|one| !one.is_empty());
+            separators.into_iter().all(|one| matches!(one, "." | "_" | "__") || one.bytes().all(|byte| byte == b'-'))
+        };
+        words.next().is_some_and(|first| !first.is_empty())
+            && part.ends_with(|last: char| matches!(last, 'a'..='z' | '0'..='9'))
+            && is_separated(part)
+    };
+    host.is_none_or(is_host) && path.split('/').all(is_part)
 }
 
 fn probe(probe: &mut Value) {

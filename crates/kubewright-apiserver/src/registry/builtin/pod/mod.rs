@@ -394,6 +394,11 @@ mod tests {
         check("host:5000/busybox", "Always");
         check("host:5000/busybox:1", "IfNotPresent");
         check("busybox@sha256:abc", "IfNotPresent");
+        check("busybox:latest@sha256:abc", "Always");
+        check("localhost/a__b/c-d.e", "Always");
+        for malformed in ["Busybox", "a b", "/x", "-1", "10%", "..", "a//b"] {
+            check(malformed, "IfNotPresent");
+        }
     }
 
     #[test]

@@ -99,7 +99,8 @@ fn validate_storage_class(class: &Value, errors: &mut Errors) {
         let path = path.index(index);
         let path = path.child("matchLabelExpressions");
         let values = validate_topology_term(term, &path, errors);
-        if seen.contains(&values) {
+        // As in Kubernetes, a term without expressions counts as one that is already there.
+        if values.is_empty() || seen.contains(&values) {
             errors.duplicate(&path, "");
         }
         seen.push(values);

@@ -273,7 +273,8 @@ fn validate_selectable_fields(
         };
         return errors.invalid(path, "", why);
     };
-    let schema = structural::parse(document).unwrap_or_default();
+    // A schema without structure has errors of its own.
+    let Ok(schema) = structural::parse(document) else { return };
     let mut seen = BTreeSet::new();
     for (index, field) in fields.iter().enumerate() {
         let path = path.index(index);
