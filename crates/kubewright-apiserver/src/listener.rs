@@ -18,11 +18,12 @@ use hyper_util::{
 };
 use rustls::pki_types::CertificateDer;
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -47,6 +48,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The maximum number of concurrent streams of an HTTP/2 connection. Each watch is one.
 const MAX_STREAMS: u32 = 10_000;
+
+/// The answer to a request without TLS.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+/// The number of bytes of such a request that are read before the connection is closed.
+const MAX_PLAIN_HTTP: u64 = 64 << 10;
 
 /// Options of a listener.
 #[derive(Clone, Debug)]
@@ -288,8 +294,9 @@ impl Shared {
     async fn connection(self: Arc<Self>, stream: TcpStream, tasks: &Arc<ConnectionTasks>) {
         // Responses are small. Without this option, each could wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
-        let stream = match timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
+        let stream = match timeout(HANDSHAKE_TIMEOUT, self.handshake(stream)).await {
+            Ok(Ok(Some(stream))) => stream,
+            Ok(Ok(None)) => return tracing::debug!("a client sent an HTTP request without TLS"),
             Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!("a TLS handshake took too long"),
         };
@@ -328,6 +335,21 @@ impl Shared {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection failed");
         }
+    }
+
+    /// Performs the TLS handshake. Returns `None` after the answer to a client that sent HTTP instead, as servers in Go do.
+    async fn handshake(&self, mut stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
+        let mut beginning = [0];
+        let read = stream.peek(&mut beginning).await?;
+        // A handshake begins with a control character, a request with the name of its method.
+        if read == 0 || !beginning[0].is_ascii_uppercase() {
+            return self.acceptor.accept(stream).await.map(Some);
+        }
+        stream.write_all(PLAIN_HTTP).await?;
+        stream.shutdown().await?;
+        // To close the socket with unread bytes would discard the answer.
+        tokio::io::copy(&mut stream.take(MAX_PLAIN_HTTP), &mut tokio::io::sink()).await?;
+        Ok(None)
     }
 
     /// Returns the identity of a client that showed these certificates, its own first.

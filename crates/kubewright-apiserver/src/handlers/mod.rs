@@ -38,7 +38,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use http::{HeaderValue, Method, Request, header, request::Parts};
 use http_body_util::BodyExt;
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{name::path_segment, status::Status};
 use tokio::time::timeout;
 
 pub(crate) use self::settle::{settle, settled};
@@ -155,6 +155,7 @@ where
         query.select_watch(name.take().as_deref());
     }
     let name = name.unwrap_or_default();
+    check_name(&name)?;
     let deprecation = resource.deprecated.clone();
     let (problems, warnings, advice) = (Warnings::default(), Warnings::default(), Warnings::default());
     let call = Call {
@@ -190,6 +191,17 @@ where
     response::add_warnings(&mut response, deprecation.as_slice().get(..usize::from(is_routed)).unwrap_or_default());
     response::add_warnings(&mut response, &advice.lock());
     Ok(response)
+}
+
+/// Checks that the storage can have an object of this name. An empty one is that of a collection.
+fn check_name(name: &str) -> Result<(), Status> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    match path_segment(name).as_slice() {
+        [] => Ok(()),
+        why => Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", why.join(";")))),
+    }
 }
 
 /// Reads the whole body, up to the size limit. A body that is larger is read to its end, up to another limit, since many

@@ -85,12 +85,12 @@ impl Route {
 
     /// Returns the route of a path whose resource isn't known to this server.
     pub(crate) fn of_unknown(uri: &Uri) -> Self {
-        Self::unknown(segments(uri))
+        Self::unknown(&segments(&decode(uri)))
     }
 
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
-        let segments = segments(uri);
-        let path: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let path = decode(uri);
+        let path = segments(&path);
         let health = |rest: &[&str], path| match rest {
             [] => Some(Self::Health { path, is_single: false }),
             [check] if HEALTH_CHECKS.contains(check) => Some(Self::Health { path, is_single: true }),
@@ -117,22 +117,26 @@ impl Route {
             ["apis", group, version, rest @ ..] => Target::parse(registry, group, version, rest).map(Self::Resource),
             _ => None,
         };
-        found.unwrap_or_else(|| Self::unknown(segments))
+        found.unwrap_or_else(|| Self::unknown(&path))
     }
 
-    fn unknown(segments: Vec<Cow<'_, str>>) -> Self {
-        Self::Unknown(segments.into_iter().map(Cow::into_owned).collect())
+    fn unknown(segments: &[&str]) -> Self {
+        Self::Unknown(segments.iter().map(|segment| (*segment).to_owned()).collect())
     }
 }
 
-/// Returns the decoded segments of a path. A slash at its end is ignored, but not an empty segment, which no route has.
-fn segments(uri: &Uri) -> Vec<Cow<'_, str>> {
-    let path = uri.path();
+/// Returns a path in decoded form, of which an escaped slash also separates segments.
+fn decode(uri: &Uri) -> Cow<'_, str> {
+    percent_decode_str(uri.path()).decode_utf8_lossy()
+}
+
+/// Returns the segments of a decoded path. A slash at its end is ignored, but not an empty segment, which no route has.
+fn segments(path: &str) -> Vec<&str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     let mut segments = Vec::with_capacity(SEGMENTS);
     if !path.is_empty() {
-        segments.extend(path.split('/').map(|segment| percent_decode_str(segment).decode_utf8_lossy()));
+        segments.extend(path.split('/'));
     }
     segments
 }

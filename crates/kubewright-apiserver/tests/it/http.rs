@@ -98,6 +98,20 @@ async fn unknown_paths_are_not_found() {
 
 /// Custom resources are served by another handler in Kubernetes.
 #[tokio::test]
+async fn names_that_are_no_segment_of_a_path_are_refused() {
+    let (api, _) = start();
+    for (name, code, message) in [
+        ("a%2Fb", 404, "the server could not find the requested resource"),
+        ("..", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        ("%2E", 400, "Name parameter invalid: \".\": may not be '.'"),
+        ("a%25b", 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+    ] {
+        let answer = get(&api, &format!("{CONFIGS}/{name}"), "application/json").await;
+        assert_eq!((answer.code, answer.json()["message"].as_str()), (code, Some(message)), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn custom_resources_differ_from_built_in_ones() {
     let (api, _) = start();
     let version = json!({

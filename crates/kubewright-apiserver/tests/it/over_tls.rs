@@ -11,7 +11,11 @@ use kube::{
 };
 use kubewright_apiserver::{ListenError, ListenOptions, Listener};
 use serde_json::json;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::start;
 
@@ -38,6 +42,18 @@ async fn the_kubeconfig_works() {
     assert_eq!(namespaces(client.clone()).await.unwrap(), 4);
     assert_eq!(client.apiserver_version().await.unwrap().minor, "36");
     listener.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_without_tls_is_answered_with_an_error() {
+    let (listener, _) = listen().await;
+    let mut stream = TcpStream::connect(listener.address()).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let expect = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    assert_eq!(answer, expect);
 }
 
 #[tokio::test]
