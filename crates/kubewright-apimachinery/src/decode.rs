@@ -108,7 +108,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// Decodes one YAML document. JSON, which clients also send with a YAML media type for apply, is decoded as JSON.
+/// Decodes a YAML document, the first one of the text. JSON, which clients also send with a YAML media type for apply, is decoded as JSON.
 ///
 /// Keys that are not strings are converted to strings, as Kubernetes does.
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
@@ -120,13 +120,31 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
         return Ok(decoded);
     }
     let failed = |why: &dyn fmt::Display| DecodeError::Yaml(why.to_string());
-    let text = std::str::from_utf8(text).map_err(|error| failed(&error))?;
+    let text = first_document(std::str::from_utf8(text).map_err(|error| failed(&error))?);
     // A debug build of the parser uses about 25 KB of stack per level, more than a server's threads have.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK);
         let thread = thread.spawn_scoped(scope, || yaml_document(text)).map_err(|error| failed(&error))?;
         thread.join().unwrap_or_else(|_| Err(failed(&"the parser panicked")))
     })
+}
+
+/// Returns the part of a text before its second document. Markers are at the beginning of a line, where nothing else in a
+/// document can look like one.
+fn first_document(text: &str) -> &str {
+    let is_marker = |line: &str, marker: &str| {
+        line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    };
+    let (mut begun, mut end) = (false, 0);
+    for line in text.split_inclusive('\n') {
+        if begun && (is_marker(line, "---") || is_marker(line, "...")) {
+            return &text[..end];
+        }
+        let content = line.trim_start();
+        begun |= !content.is_empty() && !content.starts_with('#') && !line.starts_with('%');
+        end += line.len();
+    }
+    text
 }
 
 /// The error that a file is not YAML. Its text quotes the line.
@@ -237,8 +255,12 @@ impl<'de> Visitor<'de> for DocumentVisitor {
         Self::scalar(|builder| builder.visit_u128(value))
     }
 
+    /// Go's library writes a number that is an integer as one.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Document, E> {
-        Self::scalar(|builder| builder.visit_f64(value))
+        Self::scalar(|builder| match format!("{value:.0}").parse::<i64>() {
+            Ok(integer) if value.fract() == 0.0 => builder.visit_i64(integer),
+            _ => builder.visit_f64(value),
+        })
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Document, E> {
@@ -523,6 +545,10 @@ mod tests {
         check_yaml("a: &x {b: 1}\nc: *x\n", json!({"a": {"b": 1}, "c": {"b": 1}}));
         check_yaml("{\"a\": \"\\u00e4\"}", json!({"a": "ä"}));
         check_yaml("{a: 1}", json!({"a": 1}));
+        check_yaml("a: 1.0\nb: -2e3\nc: 1.5\n", json!({"a": 1, "b": -2000, "c": 1.5}));
+        check_yaml("# first\n---\na: 1\n--- # second\na: 2\n", json!({"a": 1}));
+        check_yaml("a: |\n  --- b\n...\nc: 2\n", json!({"a": "--- b\n"}));
+        check_yaml("---a: 1\n", json!({"---a": 1}));
         check_yaml("a: 2026-01-31\nb: 0x10\nc: 1_000\n", json!({"a": "2026-01-31", "b": 16, "c": 1000}));
     }
 

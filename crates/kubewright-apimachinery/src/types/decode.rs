@@ -5,7 +5,7 @@ use std::{fmt, mem};
 use serde_json::{Map, Number, Value};
 
 use super::{
-    Field, Omit, Shape, Struct, Type, TypeId, Types, base64, quantity,
+    Field, Numbered, Omit, Shape, Struct, Type, TypeId, Types, base64, quantity,
     time::{self, Precision},
 };
 use crate::document_order;
@@ -86,11 +86,56 @@ impl Types {
     pub(super) fn is_zero(&self, ty: &Type, value: &Value) -> bool {
         match value {
             Value::Null => true,
+            // The bytes of a value of any type aren't empty.
+            _ if matches!(ty.shape, Shape::Any) => false,
             Value::Bool(value) => !value,
             Value::Number(number) => number.as_i64() == Some(0) || number.as_f64() == Some(0.0),
             Value::String(text) => text.is_empty() || (matches!(ty.shape, Shape::Quantity) && text == "0"),
             Value::Array(items) => items.is_empty(),
             Value::Object(fields) => fields.is_empty(),
+        }
+    }
+}
+
+impl Types {
+    /// Adds the names of the structs that a field belongs to within the one that they are embedded in.
+    fn embedding(&self, owner: &Type, name: &str, path: &mut Vec<String>) {
+        let numbers = owner.as_struct().into_iter().flat_map(|owner| &owner.numbers);
+        let mut embedded = numbers.filter_map(|(_, target)| match target {
+            Numbered::Embedded(id) => Some(self.get(*id)),
+            Numbered::Field(_) => None,
+        });
+        if let Some(inner) = embedded.find(|inner| inner.as_struct().is_some_and(|inner| inner.field(name).is_some())) {
+            path.push(inner.local.to_string());
+            self.embedding(inner, name, path);
+        }
+    }
+
+    fn mismatch(&self, ty: &Type, value: &Value, place: &Place<'_>) -> String {
+        let wanted = match ty.shape {
+            // These types decode another type themselves.
+            Shape::Time | Shape::MicroTime => "string",
+            Shape::IntOrString => "int32",
+            _ => &ty.go(),
+        };
+        self.unexpected(value, wanted, place)
+    }
+
+    fn unexpected(&self, value: &Value, wanted: &str, place: &Place<'_>) -> String {
+        let is_integer = matches!(wanted, "int32" | "int64" | "uint8");
+        let found = match value {
+            Value::Number(number) if is_integer => format!("number {number}"),
+            other => json_type(other).to_owned(),
+        };
+        match place.owner() {
+            None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+            Some(owner) => {
+                let owner = &owner.local;
+                format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}",
+                    place.fields(self).join(".")
+                )
+            }
         }
     }
 }
@@ -105,15 +150,17 @@ enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the path in Go's messages, which consists of the fields of structs alone.
-    fn fields(&self) -> String {
+    /// Returns the path in Go's messages, which consists of the fields of structs alone, embedded ones among them.
+    fn fields(&self, types: &Types) -> Vec<String> {
         match self {
-            Self::Root => String::new(),
-            Self::Item(parent, _) | Self::Key(parent, _) => parent.fields(),
-            Self::Field(parent, _, name) => match parent.fields() {
-                path if path.is_empty() => (*name).to_owned(),
-                path => format!("{path}.{name}"),
-            },
+            Self::Root => Vec::new(),
+            Self::Item(parent, _) | Self::Key(parent, _) => parent.fields(types),
+            Self::Field(parent, owner, name) => {
+                let mut path = parent.fields(types);
+                types.embedding(owner, name, &mut path);
+                path.push((*name).to_owned());
+                path
+            }
         }
     }
 
@@ -177,7 +224,7 @@ impl Decoder<'_> {
             (Shape::IntOrString, Value::Number(number)) if fits(&Shape::Int32, number) => Ok(()),
             (Shape::Bytes, Value::String(text)) => bytes(text),
             (Shape::Bytes, Value::Array(items)) => {
-                *value = numbers(items, place)?;
+                *value = numbers(self.types, items, place)?;
                 Ok(())
             }
             (Shape::SchemaOrArray(schema), _) => self.schemas(*schema, value),
@@ -185,7 +232,7 @@ impl Decoder<'_> {
             (Shape::SchemaOrStrings(schema), _) => self.schema_or_strings(*schema, value),
             // Null leaves Go's value unchanged.
             (_, Value::Null) => Ok(()),
-            _ => Err(mismatch(ty, value, place)),
+            _ => Err(self.types.mismatch(ty, value, place)),
         }
     }
 
@@ -379,11 +426,11 @@ fn bytes(text: &mut String) -> Result<(), String> {
 }
 
 /// Go also reads bytes from a list of numbers.
-fn numbers(items: &[Value], place: &Place<'_>) -> Result<Value, String> {
+fn numbers(types: &Types, items: &[Value], place: &Place<'_>) -> Result<Value, String> {
     let byte = |(index, item): (usize, &Value)| match item.as_u64().and_then(|number| u8::try_from(number).ok()) {
         Some(byte) => Ok(byte),
         None if item.is_null() => Ok(0),
-        None => Err(unexpected(item, "uint8", &Place::Item(place, index))),
+        None => Err(types.unexpected(item, "uint8", &Place::Item(place, index))),
     };
     let bytes = items.iter().enumerate().map(byte).collect::<Result<Vec<_>, _>>()?;
     Ok(Value::String(base64::encode(&bytes)))
@@ -398,30 +445,5 @@ pub fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-    }
-}
-
-fn mismatch(ty: &Type, value: &Value, place: &Place<'_>) -> String {
-    let wanted = match ty.shape {
-        // These types decode another type themselves.
-        Shape::Time | Shape::MicroTime => "string",
-        Shape::IntOrString => "int32",
-        _ => &ty.go(),
-    };
-    unexpected(value, wanted, place)
-}
-
-fn unexpected(value: &Value, wanted: &str, place: &Place<'_>) -> String {
-    let is_integer = matches!(wanted, "int32" | "int64" | "uint8");
-    let found = match value {
-        Value::Number(number) if is_integer => format!("number {number}"),
-        other => json_type(other).to_owned(),
-    };
-    match place.owner() {
-        None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
-        Some(owner) => {
-            let owner = &owner.local;
-            format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", place.fields())
-        }
     }
 }

@@ -43,7 +43,7 @@ struct Container
 8 resources? ResourceRequirements
 9 secret? bytes
 10 args? []string list=atomic empty
-- . Probe
+11 . Probe
 struct Probe
 1 http? *HTTPGetAction
 struct HTTPGetAction
@@ -230,7 +230,7 @@ fn wrong_types_have_gos_errors() {
     );
     check(
         container("http", json!({"port": true})),
-        "bool into Go struct field HTTPGetAction.spec.containers.http.port of type int32",
+        "bool into Go struct field HTTPGetAction.spec.containers.Probe.http.port of type int32",
     );
     check(
         container("resources", json!({"limits": []})),
