@@ -25,7 +25,7 @@ pub(super) fn called<'l>(name: &str, target: Option<&Part<'l>>, arguments: &[Par
     let sum = arguments.iter().fold(Span::ZERO, |sum, argument| sum.plus(argument.cost));
     match (name, arguments) {
         (operators::LOGICAL_AND | operators::LOGICAL_OR, [first, ..]) => {
-            return Part::new(Span { min: first.cost.min, max: sum.max }, of);
+            return Part::new(Span { min: first.cost.min, max: sum.max }, Type::Bool);
         }
         (operators::CONDITIONAL, [condition, yes, no]) => {
             let cost = condition.cost.plus(yes.cost.or(no.cost));

@@ -74,6 +74,7 @@ fn costs_are_estimated_as_by_kubernetes() {
         (limited(map(&short(10)), "maxProperties", 10), "self.all(x, x.contains(self[x]))", 72),
         (text.clone(), "self == \"x\"", 2),
         (short(0), "self == \"x\"", 1),
+        (text.clone(), "(self == 'a' || self == 'b') == (self == 'c' && self == 'd')", 9),
         (list(&of("number")), "self.all(x, x == 0.0)", 6_291_454),
         (list(&map(&object)), "self.all(x, x[\"y\"].required == \"z\")", 7_340_027),
         (list(&number_or_text), "self[0] == 5", 3),
