@@ -28,6 +28,8 @@ const NO_FIELD: &str = "<nil>";
 #[derive(Default)]
 struct Validator {
     causes: Vec<Cause>,
+    /// The number of checks that applied, by which failed alternatives are compared.
+    checks: usize,
 }
 
 impl Validator {
@@ -50,7 +52,9 @@ impl Validator {
 
     fn check(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, path: &FieldPath<'_>) {
         let schema = node.schema();
-        if let Some((wanted, found)) = type_mismatch(schema, value) {
+        let mismatch = type_mismatch(schema, value);
+        self.checks += applied(schema, value, mismatch.is_none());
+        if let Some((wanted, found)) = mismatch {
             let shown = Value::from(found);
             let why = format!("{path} in body must be of type {wanted}: {shown}");
             self.causes.push(Cause::new("FieldValueTypeInvalid", path.to_string(), invalid(&shown, &why)));
@@ -107,56 +111,78 @@ impl Validator {
         let attempt = |schema: &Schema| {
             let mut validator = Self::default();
             validator.visit(Node::new(schema, node.definitions()), value, None, path);
-            validator.causes
+            validator
         };
         let unattributed = |why: String| Cause::invalid(NO_FIELD, &"".into(), &why);
         let path = || format!("{:?}", path.to_string());
-        if !logic.any_of.is_empty()
-            && let Err(closest) = first_success(&logic.any_of, attempt)
-        {
-            self.causes.push(unattributed(format!("{} must validate at least one schema (anyOf)", path())));
-            self.causes.extend(closest);
+        let attempts = |schemas: &[Schema]| -> (Vec<_>, Vec<_>) {
+            schemas.iter().map(attempt).partition(|attempt: &Self| attempt.causes.is_empty())
+        };
+        if !logic.any_of.is_empty() {
+            let (valid, failed) = attempts(&logic.any_of);
+            if valid.is_empty() {
+                self.causes.push(unattributed(format!("{} must validate at least one schema (anyOf)", path())));
+            }
+            self.add(valid.into_iter().next().unwrap_or_else(|| Self::closest(failed)));
         }
         if !logic.one_of.is_empty() {
-            let attempts: Vec<Vec<Cause>> = logic.one_of.iter().map(attempt).collect();
-            let valid = attempts.iter().filter(|causes| causes.is_empty()).count();
-            if valid != 1 {
-                let found = match valid {
-                    0 => "Found none valid".into(),
-                    many => format!("Found {many} valid alternatives"),
-                };
-                let why = format!("{} must validate one and only one schema (oneOf). {found}", path());
-                self.causes.push(unattributed(why));
-            }
-            if valid == 0 {
-                self.causes.extend(attempts.into_iter().min_by_key(Vec::len).unwrap_or_default());
+            let (mut valid, failed) = attempts(&logic.one_of);
+            let violated = |found: &str| {
+                unattributed(format!("{} must validate one and only one schema (oneOf). {found}", path()))
+            };
+            match (valid.pop(), valid.len()) {
+                (Some(valid), 0) => self.add(valid),
+                (Some(_), others) => {
+                    self.causes.push(violated(&format!("Found {} valid alternatives", others + 1)));
+                }
+                (None, _) => {
+                    self.causes.push(violated("Found none valid"));
+                    self.add(Self::closest(failed));
+                }
             }
         }
-        let failed: Vec<Vec<Cause>> = logic.all_of.iter().map(attempt).filter(|causes| !causes.is_empty()).collect();
-        if !failed.is_empty() {
-            let none = if failed.len() == logic.all_of.len() { ". None validated" } else { "" };
-            self.causes.extend(failed.into_iter().flatten());
-            self.causes.push(unattributed(format!("{} must validate all the schemas (allOf){none}", path())));
+        if !logic.all_of.is_empty() {
+            let mut failed = 0;
+            for attempt in logic.all_of.iter().map(attempt) {
+                failed += usize::from(!attempt.causes.is_empty());
+                self.add(attempt);
+            }
+            if failed > 0 {
+                let none = if failed == logic.all_of.len() { ". None validated" } else { "" };
+                self.causes.push(unattributed(format!("{} must validate all the schemas (allOf){none}", path())));
+            }
         }
-        if logic.not.as_deref().is_some_and(|not| attempt(not).is_empty()) {
+        if logic.not.as_deref().is_some_and(|not| attempt(not).causes.is_empty()) {
             self.causes.push(unattributed(format!("{} must not validate the schema (not)", path())));
         }
     }
+
+    /// Adds what was found with a schema of `allOf`, `anyOf` or `oneOf`.
+    fn add(&mut self, other: Self) {
+        self.causes.extend(other.causes);
+        self.checks += other.checks;
+    }
+
+    /// Returns the alternative with the most checks, whose violations are the ones that are reported.
+    fn closest(failed: Vec<Self>) -> Self {
+        let first_of_most = |closest: Self, next: Self| if next.checks > closest.checks { next } else { closest };
+        failed.into_iter().reduce(first_of_most).unwrap_or_default()
+    }
 }
 
-/// Tries alternatives. `Err` contains the violations of the alternative with the fewest.
-fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) -> Result<(), Vec<Cause>> {
-    let mut closest: Option<Vec<Cause>> = None;
-    for schema in schemas {
-        let causes = attempt(schema);
-        if causes.is_empty() {
-            return Ok(());
-        }
-        if closest.as_ref().is_none_or(|closest| causes.len() < closest.len()) {
-            closest = Some(causes);
-        }
-    }
-    Err(closest.unwrap_or_default())
+/// Returns the number of checks that apply to a value, as kube-openapi counts them: those for its own type, and those that the schema
+/// asks for. A type that doesn't fit counts less.
+fn applied(schema: &Schema, value: &Value, fits: bool) -> usize {
+    let by_value = match value {
+        Value::Null => return usize::from(fits),
+        Value::Bool(_) => 4,
+        Value::String(_) | Value::Object(_) => 5,
+        Value::Number(_) | Value::Array(_) => 6,
+    };
+    let has_format = schema.format.is_some();
+    let is_typed = schema.kind.is_some() || schema.int_or_string || has_format;
+    let by_type = if is_typed { 1 + usize::from(fits) } else { 0 };
+    by_value + by_type + usize::from(has_format && value.is_string())
 }
 
 /// Returns the message of an invalid value, for causes with a more specific reason.

@@ -228,6 +228,28 @@ fn combinations() {
 }
 
 #[test]
+fn the_alternative_with_the_most_checks_is_reported() {
+    let none = r#"<nil>: Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found none valid"#;
+    // The second one checks `value` as well, and the second one of those checks a format.
+    let address = json!({"oneOf": [
+        {"properties": {"type": {"not": {"enum": ["IP"]}}}},
+        {"properties": {"type": {"enum": ["IP"]}, "value": {"anyOf": [{"minLength": 100}, {"format": "ipv4"}]}}},
+    ]});
+    check(
+        spec(address),
+        of(json!({"type": "IP", "value": "1.2.3.4:80"})),
+        &[
+            none,
+            r#"<nil>: Invalid value: "": "spec.x.value" must validate at least one schema (anyOf)"#,
+            r#"spec.x.value: Invalid value: "1.2.3.4:80": spec.x.value in body must be of type ipv4: "1.2.3.4:80""#,
+        ],
+    );
+    // Of those with as many checks it's the first one, however many of them fail.
+    let required = json!({"type": "object", "oneOf": [{"required": ["a", "b"]}, {"required": ["c"]}]});
+    check(spec(required), of(json!({})), &[none, "spec.x.a: Required value", "spec.x.b: Required value"]);
+}
+
+#[test]
 fn embedded_resources() {
     let schema = spec(json!({"type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true}));
