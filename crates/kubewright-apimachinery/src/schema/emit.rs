@@ -4,6 +4,9 @@ use serde_json::{Map, Number, Value, json};
 
 use super::{Additional, Kind, Limits, List, OBJECT_META, Rule, Schema};
 
+/// The page to which descriptions refer.
+const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 /// Returns the schema in OpenAPI v3, as an entry of `components.schemas` or a part of one.
 pub fn openapi_v3(schema: &Schema) -> Value {
     Dialect::V3.schema(schema)
@@ -92,10 +95,17 @@ impl Dialect {
 
     /// Adds the fields that each object in a field has.
     fn embed(self, out: &mut Out) {
+        let described = |text: &str, section: &str| json!(format!("{text} More info: {CONVENTIONS}#{section}"));
+        let version =
+            described("apiVersion defines the versioned schema of this representation of an object.", "resources");
+        let kind =
+            described("kind is a string value representing the type of this object. In CamelCase.", "types-kinds");
+        let mut metadata = Out(Map::new());
+        metadata.put("description", Some(described("Standard object's metadata.", "metadata")));
         let fields = out.0.entry("properties").or_insert_with(|| json!({}));
-        fields["apiVersion"] = json!({"type": "string"});
-        fields["kind"] = json!({"type": "string"});
-        fields["metadata"] = self.reference(OBJECT_META, Out(Map::new()));
+        fields["apiVersion"] = json!({"type": "string", "description": version});
+        fields["kind"] = json!({"type": "string", "description": kind});
+        fields["metadata"] = self.reference(OBJECT_META, metadata);
     }
 
     fn structure(self, schema: &Schema, out: &mut Out) {
@@ -111,12 +121,10 @@ impl Dialect {
         out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
     }
 
-    /// Returns the required fields. v2 clients know neither defaults nor null, so they must not require a field that has a default or may
-    /// be null.
+    /// Returns the required fields. v2 clients don't know null, so they must not require a field that may be null.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
-        let may_miss = |field: &Schema| field.default.is_some() || field.nullable;
-        let may_miss = move |field: &String| schema.properties.get(field).is_some_and(may_miss);
-        schema.required.iter().filter(move |field| self == Self::V3 || !may_miss(field))
+        let may_be_null = move |field: &String| schema.properties.get(field).is_some_and(|field| field.nullable);
+        schema.required.iter().filter(move |field| self == Self::V3 || !may_be_null(field))
     }
 }
 
@@ -247,6 +255,15 @@ mod tests {
 
     #[test]
     fn everything_survives_v3() {
+        let conventions = |text: &str, section: &str| format!("{text} More info: {CONVENTIONS}#{section}");
+        let version = "apiVersion defines the versioned schema of this representation of an object.";
+        let kind = "kind is a string value representing the type of this object. In CamelCase.";
+        let embedded = json!({
+            "apiVersion": {"type": "string", "description": conventions(version, "resources")},
+            "kind": {"type": "string", "description": conventions(kind, "types-kinds")},
+            "metadata": {"description": conventions("Standard object's metadata.", "metadata"),
+                "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]},
+        });
         let document = json!({
             "title": "t", "description": "d", "type": "object", "nullable": true, "example": {"a": 1},
             "properties": {
@@ -262,8 +279,7 @@ mod tests {
                 "x": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                 "e": {"type": "object", "x-kubernetes-embedded-resource": true,
                     "x-kubernetes-preserve-unknown-fields": true, "required": ["kind", "apiVersion"],
-                    "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"},
-                        "metadata": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}}},
+                    "properties": embedded},
                 "c": {"oneOf": [{"required": ["a"]}], "allOf": [{"minimum": 1}, {"maximum": 2}], "not": {"enum": [1]}},
                 "f": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
                 "g": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"},
@@ -281,7 +297,7 @@ mod tests {
         check(
             json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}, "required": ["a"]}),
             json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}, "required": ["a"]}),
-            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}),
         );
         check(
             json!({"type": "object", "nullable": true, "properties": {"a": {"type": "string"}}}),

@@ -16,7 +16,7 @@ use crate::{
     aggregation::RemoteVersion,
     body::Body,
     discovery::{self, Others},
-    openapi::Document,
+    openapi::{Document, has_document},
     registry::Registry,
     response::{self, Accept, Encoding, Response},
     state::State,
@@ -112,21 +112,10 @@ fn exists(registry: &Registry, others: &Others, route: &Route) -> bool {
         Route::GroupVersion(group, version) => {
             registry.first(|entry| *entry.group == **group && *entry.version == **version).is_some()
         }
-        Route::OpenApiV3(path) => open_api_path(registry, path),
+        Route::OpenApiV3(path) => has_document(registry, path),
         Route::Unknown(_) => false,
         _ => true,
     }
-}
-
-/// Returns whether there is an OpenAPI document of a group and version.
-fn open_api_path(registry: &Registry, path: &str) -> bool {
-    let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["version"] => return true,
-        ["api", version] => ("", *version),
-        ["apis", group, version] => (*group, *version),
-        _ => return false,
-    };
-    registry.first(|entry| &*entry.group == group && &*entry.version == version).is_some()
 }
 
 /// Returns whether a route supports a method. The versions of built-in groups, and the group that the aggregator itself

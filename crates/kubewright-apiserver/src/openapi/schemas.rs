@@ -5,14 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use kubewright_apimachinery::schema::{Additional, Kind, Schema};
+use kubewright_apimachinery::schema::{Additional, Kind, OBJECT_META, Schema};
+use serde_json::{Map, Value, json};
 
-use crate::{
-    object_type::types,
-    registry::{
-        Resource,
-        builtin::{published, reference},
-    },
+use super::operations::{Path, VERSION_INFO};
+use crate::registry::{
+    Resource,
+    builtin::{published, reference},
 };
 
 /// The prefix of the common types' names.
@@ -37,39 +36,54 @@ pub(super) fn list_name(resource: &Resource) -> String {
     format!("{prefix}.{}", resource.list_kind)
 }
 
-/// Returns all schemas that a document of these entries needs, by name. `quantity` and `int_or_string` are the schemas
-/// of these two types in the version of OpenAPI.
-pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<String, Schema> {
+/// Returns all schemas that a document of these entries and paths needs, by name.
+pub(super) fn schemas(
+    entries: &[Arc<Resource>],
+    paths: &BTreeMap<String, Path>,
+    dialect: &Dialect,
+) -> Map<String, Value> {
+    let mut found: Map<_, _> =
+        collect(entries, paths, dialect).iter().map(|(name, schema)| (name.clone(), (dialect.emit)(schema))).collect();
+    for entry in entries.iter().filter(|entry| entry.schema.custom && !entry.selectable.is_empty()) {
+        let fields: Value = entry.selectable.iter().map(|field| json!({"fieldPath": field.label})).collect();
+        for name in [&entry.schema.name, &list_name(entry)] {
+            if let Some(schema) = found.get_mut(name) {
+                schema["x-kubernetes-selectable-fields"] = fields.clone();
+            }
+        }
+    }
+    found
+}
+
+fn collect(entries: &[Arc<Resource>], paths: &BTreeMap<String, Path>, dialect: &Dialect) -> BTreeMap<String, Schema> {
+    let operations = || paths.values().flat_map(|path| &path.operations);
+    let bodies = operations().filter_map(|operation| operation.body.as_ref().map(|(name, _)| name));
+    let mut wanted: BTreeSet<String> =
+        operations().filter_map(|operation| operation.answer.as_ref()).chain(bodies).cloned().collect();
     let mut found = BTreeMap::new();
-    let mut wanted = BTreeSet::from([meta("DeleteOptions"), meta("ListMeta"), meta("Status")]);
-    found.insert(meta("Patch"), patch());
     let common = published(CONFIG_MAP).unwrap_or_default();
     for entry in entries {
-        let root = dialect.builtin(&entry.schema.name).filter(|_| !entry.schema.custom);
-        let root = root.unwrap_or_else(|| {
+        if entry.schema.custom {
             let mut root = entry.schema.node().schema().clone();
+            // Documents don't contain what a definition says about the metadata.
+            if let Some(metadata) = root.properties.get_mut("metadata") {
+                *metadata = reference(OBJECT_META);
+            }
             describe(&mut root, &common, &["apiVersion", "kind", "metadata"]);
-            root
-        });
-        refer(&root, &mut wanted);
-        found.insert(entry.schema.name.clone(), root);
-        if entry.verbs.contains(&"list") {
-            let list = list(entry, dialect, &common);
+            refer(&root, &mut wanted);
+            found.insert(entry.schema.name.clone(), root);
+        }
+        if wanted.contains(&list_name(entry)) {
+            let list = list(entry, &common);
             refer(&list, &mut wanted);
             found.insert(list_name(entry), list);
-        }
-        if entry.scale.is_some() {
-            wanted.insert(SCALE.into());
-        }
-        for (group, version, kind) in entry.subresources.iter().map(|sub| sub.kind) {
-            wanted.extend(types().kind(group, version, kind).and_then(|ty| types().get(ty).name()));
         }
     }
     while let Some(name) = wanted.pop_first() {
         if found.contains_key(&name) {
             continue;
         }
-        let Some(schema) = dialect.builtin(&name) else { continue };
+        let Some(schema) = published(&name).or_else(|| untyped(&name)) else { continue };
         refer(&schema, &mut wanted);
         found.insert(name, schema);
     }
@@ -79,6 +93,51 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
         }
     }
     found
+}
+
+/// The schema of any object.
+const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+/// Returns the schema of a type that isn't in the table of types.
+fn untyped(name: &str) -> Option<Schema> {
+    let object = |fields: Vec<(&str, Schema)>, required: &[&str]| Schema {
+        properties: fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect(),
+        required: required.iter().map(|name| (*name).to_owned()).collect(),
+        ..of_kind(Kind::Object)
+    };
+    if name == meta("Patch") {
+        Some(patch())
+    } else if name == meta("WatchEvent") {
+        let what = "Object is:\n * If Type is Added or Modified: the new state of the object.\n * If Type is Deleted: the \
+                    state of the object immediately before deletion.\n * If Type is Error: *Status is recommended; other \
+                    types may make sense\n   depending on context.";
+        let object_field = Schema { description: Some(what.into()), ..reference(RAW_EXTENSION) };
+        let fields = vec![("type", required_text()), ("object", object_field)];
+        let description = Some("Event represents a single event to a watched resource.".into());
+        let group_version_kind = vec![owned("", "v1", "WatchEvent")];
+        Some(Schema { description, group_version_kind, ..object(fields, &["type", "object"]) })
+    } else if name == VERSION_INFO {
+        let required = [
+            "major",
+            "minor",
+            "gitVersion",
+            "gitCommit",
+            "gitTreeState",
+            "buildDate",
+            "goVersion",
+            "compiler",
+            "platform",
+        ];
+        let optional = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
+        let fields = required.iter().map(|name| (*name, required_text()));
+        let fields = fields.chain(optional.iter().map(|name| (*name, of_kind(Kind::String))));
+        let description = "Info contains versioning information. how we'll want to distribute that information.";
+        Some(Schema { description: Some(description.into()), ..object(fields.collect(), &required) })
+    } else if name == RAW_EXTENSION {
+        Some(of_kind(Kind::Object))
+    } else {
+        None
+    }
 }
 
 /// Sets the descriptions of fields that each object has.
@@ -99,20 +158,8 @@ fn owned(group: &str, version: &str, kind: &str) -> (String, String, String) {
 pub(super) struct Dialect {
     /// These types, by name.
     pub(super) special: Vec<(&'static str, Schema)>,
-    /// True if the documents contain the defaults of built-in types. A v2 document doesn't, so that its required fields
-    /// are those of v3, although it doesn't require fields of custom kinds with a default.
-    pub(super) defaults: bool,
-}
-
-impl Dialect {
-    /// Returns the schema of a built-in type.
-    fn builtin(&self, name: &str) -> Option<Schema> {
-        let mut schema = published(name)?;
-        if !self.defaults {
-            schema.properties.values_mut().for_each(|field| field.default = None);
-        }
-        Some(schema)
-    }
+    /// Returns a schema as a document.
+    pub(super) emit: fn(&Schema) -> Value,
 }
 
 /// `io.k8s.apimachinery.pkg.api.resource.Quantity`
@@ -125,6 +172,11 @@ pub(super) fn of_kind(kind: Kind) -> Schema {
     Schema { kind: Some(kind), ..Schema::default() }
 }
 
+/// Returns the schema of a string that is always present.
+fn required_text() -> Schema {
+    Schema { default: Some("".into()), ..of_kind(Kind::String) }
+}
+
 fn described(kind: Kind, description: &str) -> Schema {
     Schema { description: Some(description.into()), ..of_kind(kind) }
 }
@@ -135,10 +187,10 @@ fn patch() -> Schema {
 }
 
 /// Returns the schema of a list kind. k8s-openapi has no descriptions of the built-in ones.
-fn list(resource: &Resource, dialect: &Dialect, common: &Schema) -> Schema {
+fn list(resource: &Resource, common: &Schema) -> Schema {
     let mut described = list_of(resource);
     describe(&mut described, common, &["apiVersion", "kind"]);
-    let published = dialect.builtin(&list_name(resource)).filter(|_| !resource.schema.custom);
+    let published = published(&list_name(resource)).filter(|_| !resource.schema.custom);
     let Some(mut list) = published else { return described };
     list.description = described.description;
     for (name, field) in &mut list.properties {

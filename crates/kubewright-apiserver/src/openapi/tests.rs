@@ -14,7 +14,11 @@ fn registry() -> Registry {
             "group": "cnat.d2iq.com", "scope": "Namespaced",
             "names": {"plural": "ats", "kind": "At"},
             "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "name": "v1alpha1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                }},
+                "selectableFields": [{"jsonPath": ".spec.schedule"}],
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
                     "spec": {"type": "object", "properties": {"schedule": {"type": "string", "description": "When."}}},
                 }}},
@@ -41,8 +45,10 @@ fn check_references(document: &Value, prefix: &str, names: &BTreeSet<&String>) {
     match document {
         Value::Object(fields) => {
             if let Some(Value::String(target)) = fields.get("$ref") {
-                let name = target.strip_prefix(prefix).unwrap();
-                assert!(names.contains(&name.to_owned()), "{name}");
+                if !target.starts_with("#/parameters/") {
+                    let name = target.strip_prefix(prefix).unwrap();
+                    assert!(names.contains(&name.to_owned()), "{name}");
+                }
             }
             fields.values().for_each(|value| check_references(value, prefix, names));
         }
@@ -69,12 +75,14 @@ fn references_stay_within_a_document() {
     let (registry, api) = (registry(), OpenApi::default());
     for path in by_path(&registry).into_keys() {
         let document = parsed(&api.v3(&registry, &path).unwrap());
-        let names = document["components"]["schemas"].as_object().unwrap().keys().collect();
+        let names = document["components"]["schemas"].as_object().into_iter().flat_map(Map::keys).collect();
         check_references(&document, "#/components/schemas/", &names);
     }
     let document = parsed(&api.v2_json(&registry));
     let names = document["definitions"].as_object().unwrap().keys().collect();
-    check_references(&document, "#/definitions/", &names);
+    check_references(&document["paths"], "#/definitions/", &names);
+    check_references(&document["definitions"], "#/definitions/", &names);
+    check_references(&document["parameters"], "#/definitions/", &names);
 }
 
 #[test]
@@ -172,4 +180,117 @@ fn paths_follow_scope_and_verbs() {
         .flat_map(|item| item.as_object().unwrap().values().filter_map(|it| it["operationId"].as_str()))
         .collect();
     assert_eq!(identifiers.iter().collect::<BTreeSet<_>>().len(), identifiers.len());
+}
+
+/// Returns the operation IDs of a document by path and method.
+fn operation_ids(document: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let paths = document["paths"].as_object().unwrap();
+    let ids = |item: &Value| {
+        let operations = item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters");
+        operations.map(|(method, it)| format!("{method}:{}", it["operationId"].as_str().unwrap())).collect()
+    };
+    paths.iter().map(|(path, item)| (path.clone(), ids(item))).collect()
+}
+
+#[test]
+fn paths_and_operation_ids_are_those_of_kubernetes() {
+    let lines = include_str!("testdata/paths.txt").lines().filter(|line| !line.starts_with('#'));
+    let expected: BTreeMap<_, _> = lines
+        .map(|line| {
+            let mut words = line.split(' ').map(str::to_owned);
+            (words.next().unwrap(), words.collect::<BTreeSet<_>>())
+        })
+        .collect();
+    let (registry, api) = (registry(), OpenApi::default());
+    let is_builtin = |path: &str| !path.contains("cnat.d2iq.com");
+    let mut v2 = operation_ids(&parsed(&api.v2_json(&registry)));
+    v2.retain(|path, _| is_builtin(path));
+    let mut v3: BTreeMap<_, _> = by_path(&registry)
+        .into_keys()
+        .filter(|path| is_builtin(path))
+        .flat_map(|path| operation_ids(&parsed(&api.v3(&registry, &path).unwrap())))
+        .collect();
+    for (name, found) in [("v2", &mut v2), ("v3", &mut v3)] {
+        let differences: Vec<_> = expected
+            .keys()
+            .chain(found.keys())
+            .filter(|path| expected.get(*path) != found.get(*path))
+            .map(|path| (path, expected.get(path), found.get(path)))
+            .collect();
+        assert!(differences.is_empty(), "{name}: {differences:#?}");
+    }
+}
+
+#[test]
+fn documents_of_custom_kinds_are_those_of_their_generator() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let document = parsed(&api.v3(&registry, "apis/cnat.d2iq.com/v1alpha1").unwrap());
+    assert_eq!(document["info"], json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}));
+    assert!(document["components"].get("securitySchemes").is_none());
+    let base = "/apis/cnat.d2iq.com/v1alpha1/namespaces/{namespace}/ats";
+    let paths = operation_ids(&document);
+    let of = |path: &str| paths[path].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(
+        of(base),
+        [
+            "delete:deleteCnatD2iqComV1alpha1CollectionNamespacedAt",
+            "get:listCnatD2iqComV1alpha1NamespacedAt",
+            "post:createCnatD2iqComV1alpha1NamespacedAt"
+        ]
+    );
+    assert_eq!(paths.len(), 5, "neither watches nor a list of resources: {paths:?}");
+    let operation = |path: &str, method: &str| document["paths"][format!("{base}{path}")][method].clone();
+    let codes = |operation: &Value| operation["responses"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(codes(&operation("", "post")), ["200", "201", "202", "401"]);
+    assert_eq!(codes(&operation("/{name}", "patch")), ["200", "401"]);
+    assert!(operation("", "delete").get("requestBody").is_none());
+    assert_eq!(operation("/{name}/scale", "get")["x-kubernetes-group-version-kind"]["kind"], "At");
+    let schemas = &document["components"]["schemas"];
+    for name in ["At", "AtList"] {
+        let fields = &schemas[format!("com.d2iq.cnat.v1alpha1.{name}")]["x-kubernetes-selectable-fields"];
+        assert_eq!(*fields, json!([{"fieldPath": "spec.schedule"}]));
+    }
+}
+
+#[test]
+fn operations_have_parameters_bodies_and_responses() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let (v2, v3) = (parsed(&api.v2_json(&registry)), parsed(&api.v3(&registry, "api/v1").unwrap()));
+    let item = "/api/v1/namespaces/{namespace}/pods/{name}";
+    let names = |parameters: &Value| -> Vec<String> {
+        parameters.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let shared = &v2["paths"]["/api/v1/namespaces/{namespace}/pods"]["get"]["parameters"][0];
+    assert_eq!(*shared, json!({"$ref": "#/parameters/allowWatchBookmarks-HC2hJt-J"}));
+    assert_eq!(v2["parameters"]["body-78PwaGsr"]["required"], true);
+    let log = &v3["paths"][format!("{item}/log")];
+    assert_eq!(names(&log["parameters"])[..3], ["container", "follow", "insecureSkipTLSVerifyBackend"]);
+    assert!(log["get"]["responses"]["200"]["content"].get("text/plain").is_some());
+    assert_eq!(names(&v3["paths"][item]["parameters"]), ["name", "namespace", "pretty"]);
+    assert_eq!(v3["paths"][item]["put"]["tags"], json!(["core_v1"]));
+    assert!(v3["paths"][item]["put"]["requestBody"]["content"].get("*/*").is_some());
+    let list = &v3["paths"]["/api/v1/pods"]["get"]["responses"]["200"]["content"];
+    assert!(list.get("application/vnd.kubernetes.protobuf;stream=watch").is_some());
+    let proxy = &v3["paths"][format!("{item}/proxy/{{path}}")];
+    assert_eq!(names(&proxy["parameters"]), ["name", "namespace", "path", "path"]);
+}
+
+#[test]
+fn documents_beside_the_resources_exist() {
+    let (registry, api) = (registry(), OpenApi::default());
+    for (path, exists) in [
+        ("api", true),
+        ("apis", true),
+        ("apis/apps", true),
+        ("version", true),
+        ("openid/v1/jwks", true),
+        (".well-known/openid-configuration", true),
+        ("apis/cnat.d2iq.com/v1alpha1", true),
+        ("apis/cnat.d2iq.com", false),
+        ("apis/none", false),
+        ("", false),
+    ] {
+        assert_eq!(api.v3(&registry, path).is_some(), exists, "{path}");
+        assert_eq!(has_document(&registry, path), exists, "{path}");
+    }
 }

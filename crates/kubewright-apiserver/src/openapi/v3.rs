@@ -1,4 +1,4 @@
-//! OpenAPI v3: one document for each group and version.
+//! OpenAPI v3: one document for each group and version, and for each document beside the resources.
 
 use std::sync::Arc;
 
@@ -6,56 +6,32 @@ use kubewright_apimachinery::schema::{Kind, Logic, Schema, emit};
 use serde_json::{Map, Value, json};
 
 use super::{
-    info,
-    operations::{Operation, PRETTY, Parameter, Path, paths},
-    schemas::{Dialect, INT_OR_STRING, QUANTITY, collect, of_kind},
+    are_custom, info,
+    operations::{self, Operation, Parameter, Path},
+    response,
+    schemas::{Dialect, INT_OR_STRING, QUANTITY, of_kind, schemas},
+    security_schemes,
 };
 use crate::registry::Resource;
 
-/// Returns the document of one group and version.
-pub(super) fn document(entries: &[Arc<Resource>]) -> Value {
-    let schemas: Map<_, _> =
-        collect(entries, &dialect()).iter().map(|(name, schema)| (name.clone(), emit::openapi_v3(schema))).collect();
-    let paths: Map<_, _> =
-        entries.iter().flat_map(|entry| paths(entry)).map(|path| (path.path.clone(), path_item(&path))).collect();
-    json!({
-        "openapi": "3.0.0",
-        "info": info(),
-        "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": security_schemes(),
-        },
-    })
-}
-
-/// Returns the document of `/version`.
-pub(super) fn version_document() -> Value {
-    const NAME: &str = "io.k8s.apimachinery.pkg.version.Info";
-    let required =
-        ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
-    let optional = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
-    let fields = required.iter().chain(&optional);
-    let properties: Map<_, _> = fields.map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
-    let get = json!({
-        "operationId": "getCodeVersion",
-        "description": "get the version information for this server",
-        "tags": ["version"],
-        "responses": {"200": {"description": "OK", "content": content(NAME, &["application/json"])}},
-    });
-    json!({
-        "openapi": "3.0.0",
-        "info": info(),
-        "paths": {"/version/": {"get": get}},
-        "components": {
-            "schemas": {(NAME): {"type": "object", "required": required, "properties": properties}},
-            "securitySchemes": security_schemes(),
-        },
-    })
-}
-
-fn security_schemes() -> Value {
-    json!({"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization"}})
+/// Returns the document at a path, such as `apis/apps/v1`, which describes these entries.
+pub(super) fn document(path: &str, entries: &[Arc<Resource>]) -> Value {
+    let custom = are_custom(entries);
+    let mut paths = operations::paths(entries);
+    if let Some(operation) = operations::information(path).filter(|_| !custom) {
+        paths.insert(format!("/{path}/"), Path { operations: vec![operation] });
+    }
+    let schemas = schemas(entries, &paths, &dialect());
+    let items: Map<_, _> = paths.iter().map(|(name, path)| (name.clone(), path_item(path))).collect();
+    let mut components = Map::new();
+    if !schemas.is_empty() {
+        components.insert("schemas".into(), schemas.into());
+    }
+    if !custom {
+        components.insert("securitySchemes".into(), security_schemes());
+    }
+    let info = if custom { json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}) } else { info() };
+    json!({"openapi": "3.0.0", "info": info, "paths": items, "components": components})
 }
 
 fn dialect() -> Dialect {
@@ -66,46 +42,63 @@ fn dialect() -> Dialect {
     let int_or_string = Schema { format: Some("int-or-string".into()), ..either(Kind::Integer, Kind::String) };
     Dialect {
         special: vec![(QUANTITY, either(Kind::String, Kind::Number)), (INT_OR_STRING, int_or_string)],
-        defaults: true,
+        emit: emit::openapi_v3,
     }
 }
 
 fn path_item(path: &Path) -> Value {
-    let mut item: Map<_, _> = path.operations.iter().map(|it| (it.method.to_owned(), operation(it))).collect();
-    let mut parameters: Vec<_> = path
-        .parameters()
-        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
-        .collect();
-    parameters.push(query_parameter(PRETTY));
-    item.insert("parameters".into(), parameters.into());
+    let common = path.shared();
+    let mut item: Map<_, _> = path.operations.iter().map(|it| (it.method.to_owned(), operation(it, &common))).collect();
+    if !common.is_empty() {
+        item.insert("parameters".into(), common.iter().map(|it| parameter(it)).collect());
+    }
     item.into()
 }
 
-fn query_parameter(it: &Parameter) -> Value {
-    json!({"name": it.name, "in": "query", "description": it.description, "schema": {"type": it.kind, "uniqueItems": true}})
-}
-
-fn operation(operation: &Operation) -> Value {
-    let (group, version, kind) = &operation.kind;
-    let parameters: Vec<_> = operation.query.iter().map(|it| query_parameter(it)).collect();
-    let code = if operation.action == "post" { "201" } else { "200" };
-    let mut document = json!({
-        "operationId": operation.id,
-        "description": operation.description,
-        "parameters": parameters,
-        "responses": {(code): {"description": "OK", "content": content(&operation.answer, &["application/json"])}},
-        "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
-    });
-    if let Some((schema, types)) = &operation.body {
-        // Only deletions have an optional body.
-        let required = operation.method != "delete";
-        document["requestBody"] = json!({"required": required, "content": content(schema, types)});
+fn parameter(it: &Parameter) -> Value {
+    let place = if it.in_path { "path" } else { "query" };
+    let schema = json!({"type": it.kind, "uniqueItems": true});
+    let mut document = json!({"name": it.name, "in": place, "description": it.description, "schema": schema});
+    if it.in_path {
+        document["required"] = true.into();
     }
     document
 }
 
-fn content(schema: &str, types: &[&str]) -> Value {
-    let reference = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
-    types.iter().map(|name| ((*name).to_owned(), reference.clone())).collect::<Map<_, _>>().into()
+fn operation(operation: &Operation, common: &[&Parameter]) -> Value {
+    let mut responses: Map<_, _> = operation
+        .codes
+        .iter()
+        .map(|code| {
+            let content = content(operation.answer.as_deref(), &operation.produces);
+            (code.to_string(), json!({"description": response(*code), "content": content}))
+        })
+        .collect();
+    responses.insert("401".into(), json!({"description": "Unauthorized"}));
+    let mut document = json!({
+        "operationId": operation.id,
+        "description": operation.description,
+        "tags": [operation.tag],
+        "responses": responses,
+    });
+    let own: Vec<_> = operation.parameters.iter().filter(|it| !common.contains(it)).map(parameter).collect();
+    if !own.is_empty() {
+        document["parameters"] = own.into();
+    }
+    if let Some((schema, required)) = &operation.body {
+        document["requestBody"] = json!({"content": content(Some(schema), operation.consumes)});
+        if *required {
+            document["requestBody"]["required"] = true.into();
+        }
+    }
+    operation.mark(&mut document);
+    document
+}
+
+fn content(schema: Option<&str>, types: &[&str]) -> Value {
+    let schema = match schema {
+        Some(name) => json!({"$ref": format!("#/components/schemas/{name}")}),
+        None => json!({"type": "string"}),
+    };
+    types.iter().map(|name| ((*name).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
 }

@@ -11,7 +11,9 @@ use std::{
 
 use k8s_openapi::{
     api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
-    apimachinery::pkg::apis::meta::v1::{DeleteOptions, ListMeta, ObjectMeta, Status},
+    apimachinery::pkg::apis::meta::v1::{
+        APIGroupList, APIResourceList, APIVersions, DeleteOptions, ListMeta, ObjectMeta, Status,
+    },
     schemars::{SchemaGenerator, generate::SchemaSettings},
 };
 use kubewright_apimachinery::{
@@ -52,8 +54,11 @@ pub(crate) fn published(name: &str) -> Option<Schema> {
 /// Collects the descriptions of a type.
 type Collect = fn(&mut SchemaGenerator);
 
-/// Request bodies that aren't kinds of stored objects, and parts of all objects.
+/// Bodies that aren't kinds of stored objects, and parts of all objects.
 const BODIES: &[Collect] = &[
+    collect::<APIGroupList>,
+    collect::<APIResourceList>,
+    collect::<APIVersions>,
     collect::<Binding>,
     collect::<DeleteOptions>,
     collect::<Eviction>,
