@@ -44,11 +44,11 @@ fn parsed(document: &Document) -> Value {
 fn check_references(document: &Value, prefix: &str, names: &BTreeSet<&String>) {
     match document {
         Value::Object(fields) => {
-            if let Some(Value::String(target)) = fields.get("$ref") {
-                if !target.starts_with("#/parameters/") {
-                    let name = target.strip_prefix(prefix).unwrap();
-                    assert!(names.contains(&name.to_owned()), "{name}");
-                }
+            if let Some(Value::String(target)) = fields.get("$ref")
+                && !target.starts_with("#/parameters/")
+            {
+                let name = target.strip_prefix(prefix).unwrap();
+                assert!(names.contains(&name.to_owned()), "{name}");
             }
             fields.values().for_each(|value| check_references(value, prefix, names));
         }
