@@ -134,6 +134,12 @@ impl Status {
         Self::generic(405, "MethodNotAllowed", message)
     }
 
+    /// 405: the resource does not support the verb.
+    pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(resource, group));
+        Self::about(405, "MethodNotAllowed", group, resource, "", message)
+    }
+
     /// Creates an error that is not about an object. Its details are present but empty.
     pub fn generic(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { details: Some(Box::default()), ..Self::new(code, reason, message) }

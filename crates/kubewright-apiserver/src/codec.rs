@@ -58,13 +58,18 @@ pub(crate) async fn load(
     Ok(objects)
 }
 
-/// Converts a stored object to the version of the resource.
+/// Converts a stored object to the version of the resource. As in Kubernetes, each read of one object calls a conversion
+/// webhook, so that its failure is noticed.
 pub(crate) async fn load_one(
     client: &WebhookClient,
     resource: &Resource,
     object: Arc<Stored>,
 ) -> Result<Arc<Stored>, Status> {
-    let converted = load(client, resource, vec![object]).await?.pop();
+    let Some(versions) = resource.versions.as_ref().filter(|_| !is_served_form(resource, &object)) else {
+        return Ok(object);
+    };
+    let wanted = group_version(&resource.group, &resource.version);
+    let converted = Box::pin(versions.load_uncached(client, [&object].into_iter(), &wanted)).await?.pop();
     converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }
 

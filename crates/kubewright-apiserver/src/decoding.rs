@@ -4,13 +4,14 @@
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{object_meta, registry::Resource, schema_rules};
+use crate::{embedded, registry::Resource, schema_rules};
 
 /// Rewrites a sent object as its kind stores it, and returns the paths of the fields that it doesn't declare, which
 /// were removed. `text` is the JSON text of the object, if it was sent as such.
 ///
 /// # Errors
-/// Returns 400 for a value of a wrong type: anywhere in a built-in object, in the metadata of a custom one.
+/// Returns 400 for a value of a wrong type: anywhere in a built-in object, in the metadata of a custom one and of the
+/// resources embedded in it.
 pub(crate) fn decode(resource: &Resource, object: &mut Value, text: Option<&[u8]>) -> Result<Vec<String>, Status> {
     match resource.schema.served {
         Some(ty) => match ty.decode_text(object, text) {
@@ -18,8 +19,10 @@ pub(crate) fn decode(resource: &Resource, object: &mut Value, text: Option<&[u8]
             Err(why) => Err(schema_rules::unreadable(resource, &why)),
         },
         None => {
-            object_meta::check_types(resource, object)?;
-            Ok(schema_rules::prune(resource, object))
+            let decoded = embedded::decode(resource.schema.node(), object);
+            let mut unknown = decoded.map_err(|why| schema_rules::unreadable(resource, &why))?;
+            unknown.extend(schema_rules::prune(resource, object));
+            Ok(unknown)
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod cron;
 mod decoding;
 mod digest;
 mod discovery;
+mod embedded;
 mod feed;
 mod fields;
 mod flow_control;

@@ -1,28 +1,14 @@
 //! Validation of `metadata`, for all kinds.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, convert::Infallible};
 
-use kubewright_apimachinery::{
-    go_format, name,
-    status::{Cause, Status},
-};
+use kubewright_apimachinery::{go_format, name, schema, status::Cause};
 use serde_json::{Value, json};
 
-use crate::{meta, object_type::ObjectType, registry::Resource, schema_rules};
+use crate::{meta, registry::Resource};
 
 /// The finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-
-/// Checks the types of the fields of `ObjectMeta`, regardless of the kind's schema. Kubernetes decodes the metadata alone,
-/// so that errors begin with its fields (`GetObjectMeta` in `apiextensions-apiserver`).
-pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
-    let Some(metadata) = object.get("metadata").filter(|metadata| !metadata.is_null()) else { return Ok(()) };
-    let Some(ty) = ObjectType::of_metadata() else { return Ok(()) };
-    match ty.decode(&mut metadata.clone()) {
-        Ok(_) => Ok(()),
-        Err(why) => Err(schema_rules::unreadable(resource, &why)),
-    }
-}
 
 /// Removes empty fields, which are not stored in `ObjectMeta`. An empty list of managed fields is kept, since it resets
 /// them.
@@ -92,6 +78,35 @@ pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
     }
     let name = meta::text(object, "name");
     causes.extend(rule(name).iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)));
+    causes
+}
+
+/// Checks the metadata of the resources embedded in a custom object. They needn't have a name.
+pub(crate) fn check_embedded(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if !resource.schema.custom {
+        return causes;
+    }
+    let Ok(()) = schema::visit_embedded(resource.schema.node(), &mut object.clone(), &mut |fields, path| {
+        let embedded = json!({"metadata": fields.get("metadata")});
+        let text = |field: &str| meta::text(&embedded, field).to_owned();
+        let mut found = Vec::new();
+        let mut check = |field: &str, wrong: Vec<String>| {
+            let shown = json!(text(field));
+            found.extend(wrong.iter().map(|why| Cause::invalid(format!("metadata.{field}"), &shown, why)));
+        };
+        check("generateName", name::path_segment(&format!("{}x", text("generateName"))));
+        if !text("name").is_empty() {
+            check("name", name::path_segment(&text("name")));
+        }
+        if !text("namespace").is_empty() {
+            check("namespace", name::dns1123_label(&text("namespace")));
+        }
+        found.extend(check_syntax(resource, &embedded));
+        causes
+            .extend(found.into_iter().map(|cause| Cause { field: format!("{path}.{}", cause.field).into(), ..cause }));
+        Ok::<_, Infallible>(())
+    });
     causes
 }
 

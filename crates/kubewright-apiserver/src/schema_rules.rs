@@ -10,11 +10,18 @@ use serde_json::Value;
 use crate::registry::{Resource, Scale};
 
 /// The lists in the metadata that aren't checked by schema.
-const CHECKED_BY_RULE: [&str; 2] = ["metadata.managedFields[", "metadata.ownerReferences["];
+const CHECKED_BY_RULE: [&str; 3] = ["metadata.finalizers[", "metadata.managedFields[", "metadata.ownerReferences["];
 
 /// Prunes fields that are not in the schema, and returns their paths.
 pub(crate) fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
     schema::prune(resource.schema.node(), object)
+}
+
+/// Removes nulls that the schema of a custom kind doesn't allow. The types of built-in kinds have no nulls.
+pub(crate) fn drop_nulls(resource: &Resource, object: &mut Value) {
+    if resource.schema.custom {
+        schema::drop_nulls(resource.schema.node(), object);
+    }
 }
 
 /// Sets the defaults of a custom kind's schema. The strategies of built-in kinds set theirs.
@@ -25,7 +32,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
 }
 
 /// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Returns the errors of its
-/// fields. A built-in object, whose types
+/// fields. Unchanged values that violate rules in CEL are only warned about. A built-in object, whose types
 /// were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also checks
 /// the rest.
 pub(crate) async fn validate(
@@ -33,6 +40,7 @@ pub(crate) async fn validate(
     object: &Value,
     old: Option<&Value>,
     status_only: bool,
+    warnings: &mut Vec<String>,
 ) -> Vec<Cause> {
     // `object_meta` checks the metadata, by rules that the schema of the kind doesn't contain.
     let has_rule = |path: &str| CHECKED_BY_RULE.iter().any(|list| path.starts_with(list));
@@ -54,7 +62,9 @@ pub(crate) async fn validate(
         causes.extend(check_scale(scale, object, status_only));
     }
     if !causes.iter().any(|cause| BLOCKING.contains(&&*cause.reason)) {
-        causes.extend(schema::rules::validate(node, object, old).await);
+        let violations = schema::rules::validate(node, object, old).await;
+        causes.extend(violations.causes);
+        warnings.extend(violations.unchanged.iter().map(ToString::to_string));
     } else {
         causes.extend(unchecked(resource));
     }

@@ -15,8 +15,7 @@ use serde_json::{Map, Value};
 /// | `f:<name>` | a field of an object |
 /// | `k:<object of the keys>` | an item of a list map, keys sorted by name |
 /// | `v:<scalar>` | an item of a set |
-/// | `i:<index>`
-/// an item by its index; accepted when parsing, never written |
+/// | `i:<index>` | an item by its index; accepted when parsing, never written |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathElement(Box<str>);
 
@@ -47,6 +46,11 @@ impl PathElement {
         }
         text.push('}');
         Self(text.into())
+    }
+
+    /// Creates the step to an item by its index, which errors show.
+    pub(crate) fn index(index: usize) -> Self {
+        Self(format!("i:{index}").into())
     }
 
     /// Parses the wire format, and normalizes the JSON in it.
@@ -224,6 +228,12 @@ impl FieldSet {
         any
     }
 
+    /// Returns whether the set has all paths of `other`.
+    pub(crate) fn contains(&self, other: &FieldSet) -> bool {
+        (self.owned || !other.owned)
+            && other.children.iter().all(|(element, other)| self.child(element).is_some_and(|own| own.contains(other)))
+    }
+
     /// Keeps only the paths of `within` and the paths below them.
     pub fn restrict(&mut self, within: &FieldSet) {
         if within.owned {
@@ -250,17 +260,18 @@ impl FieldSet {
         stake
     }
 
-    /// Returns the paths of the set, sorted, as conflicts show them: `.spec.containers[name="web"].image`.
+    /// Returns the paths of the set as conflicts show them: `.spec.containers[name="web"].image`. As in Kubernetes, those of
+    /// each level are sorted and precede those below them.
     pub fn paths(&self) -> Vec<String> {
         fn collect(set: &FieldSet, path: &str, paths: &mut Vec<String>) {
-            if set.owned {
-                paths.push(path.to_owned());
-            }
+            let owned = set.children.iter().filter(|(_, child)| child.owned);
+            paths.extend(owned.map(|(element, _)| format!("{path}{element}")));
             for (element, child) in &set.children {
                 collect(child, &format!("{path}{element}"), paths);
             }
         }
         let mut paths = Vec::new();
+        paths.extend(self.owned.then(String::new));
         collect(self, "", &mut paths);
         paths
     }
@@ -362,9 +373,9 @@ mod tests {
             "f:finalizers": {r#"v:"a""#: {}},
             "f:spec": {".": {}, "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: {"f:name": {}}}},
         });
-        let expect = [r#".finalizers[="a"]"#, ".spec", r#".spec.ports[port=80,protocol="TCP"].name"#];
+        let expect = [".spec", r#".finalizers[="a"]"#, r#".spec.ports[port=80,protocol="TCP"].name"#];
         assert_eq!(set(fields).paths(), expect);
-        assert_eq!(FieldSet::of(["status", "metadata.labels"]).paths(), [".metadata.labels", ".status"]);
+        assert_eq!(FieldSet::of(["status", "metadata.labels"]).paths(), [".status", ".metadata.labels"]);
     }
 
     #[test]

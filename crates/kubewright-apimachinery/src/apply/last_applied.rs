@@ -30,7 +30,7 @@ pub(crate) fn unchanged(cursor: Cursor<'_>, live: &Value, group_version: &str) -
 }
 
 fn annotation(object: &Value) -> Option<&str> {
-    object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()
+    object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())
 }
 
 /// Sets the annotation of `object`, if it has one, to the configuration being applied.

@@ -132,18 +132,20 @@ fn seconds(time: Timestamp) -> Timestamp {
 pub(crate) struct Managers(pub(crate) Vec<Entry>);
 
 impl Managers {
-    /// Parses the list. An absent list counts as empty.
+    /// Parses the list. An absent list counts as empty. As in Kubernetes, the last of several entries of a manager counts.
     pub(crate) fn decode(managed: Option<&Value>) -> Result<Self, ManagedError> {
-        match managed {
-            None | Some(Value::Null) => Ok(Self::default()),
-            Some(Value::Array(entries)) => entries
-                .iter()
-                .enumerate()
-                .map(|(place, entry)| Entry::decode(place, entry))
-                .collect::<Result<_, _>>()
-                .map(Self),
-            Some(_) => Err(ManagedError::NotEntries),
+        let entries = match managed {
+            None | Some(Value::Null) => return Ok(Self::default()),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => return Err(ManagedError::NotEntries),
+        };
+        let mut managers = Self::default();
+        for (place, entry) in entries.iter().enumerate() {
+            let entry = Entry::decode(place, entry)?;
+            managers.take(&entry);
+            managers.0.push(entry);
         }
+        Ok(managers)
     }
 
     /// Returns the list in Kubernetes' order, or `None` if it is empty.

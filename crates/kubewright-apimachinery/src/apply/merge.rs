@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     fields::{FieldSet, PathElement},
     typed::{Cursor, Items},
 };
 
-/// Merges `config` into `live`: maps by field, lists by their type. All other values are replaced.
+/// Merges `config` into `live`: maps by field, lists by their type. All other values are replaced. Null has no fields and
+/// no items, so it leaves those of a map or list that is merged.
 pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !cursor.is_atomic_map() => {
@@ -24,6 +25,7 @@ pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
             Some(items) => *live = merge_items(items, std::mem::take(live), config),
             None => live.clone_from(config),
         },
+        (live, Value::Null) if cursor.is_merged(live) => {}
         (live, config) => live.clone_from(config),
     }
 }
@@ -104,17 +106,5 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
             });
         }
         _ => {}
-    }
-}
-
-/// Removes the fields of `gone` from an object. All of them are named fields.
-pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
-    for (element, below) in gone.children() {
-        let Some(name) = element.as_field() else { continue };
-        if below.is_owned() {
-            map.remove(name);
-        } else if let Some(Value::Object(map)) = map.get_mut(name) {
-            without(map, below);
-        }
     }
 }

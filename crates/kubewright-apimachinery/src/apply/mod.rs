@@ -15,6 +15,7 @@ mod fields;
 mod last_applied;
 mod managed;
 mod merge;
+mod scale;
 mod typed;
 mod versions;
 
@@ -29,6 +30,7 @@ use self::{
 };
 pub use self::{
     fields::{FieldSet, FieldsError, PathElement},
+    scale::{SCALE_VERSION, owners_after_scale, owners_in_scale},
     versions::{Converted, Versions},
 };
 use crate::{schema::Node, status::Status};
@@ -61,8 +63,8 @@ pub struct Context<'a> {
     pub versions: Option<&'a dyn Versions>,
 }
 
-/// The fields that a write to a resource or subresource can change. The server resets all other fields, so a write
-/// doesn't acquire them. The set consists of named fields, as [`FieldSet::of`] creates it.
+/// The fields that a write to a resource or subresource can change. The server resets all other fields afterwards, so a
+/// write doesn't acquire them. The set consists of named fields, as [`FieldSet::of`] creates it.
 #[derive(Clone, Copy, Debug)]
 pub enum Writable<'a> {
     /// All fields.
@@ -78,24 +80,7 @@ impl Writable<'_> {
             Self::Except(others) => drop(fields.subtract(others)),
         }
     }
-
-    /// Returns the writable part of an applied configuration, with the fields that identify the object.
-    fn part_of(self, config: &Map<String, Value>) -> Map<String, Value> {
-        let mut part = config.clone();
-        let Self::Except(others) = self else { return part };
-        merge::without(&mut part, others);
-        let Some(Value::Object(metadata)) = config.get("metadata") else { return part };
-        let identity = IDENTITY.iter().filter_map(|name| metadata.get_key_value(*name));
-        let rest = part.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(rest) = rest {
-            rest.extend(identity.map(|(name, value)| (name.clone(), value.clone())));
-        }
-        part
-    }
 }
-
-/// The metadata that identifies an object.
-const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 
 impl Context<'_> {
     fn entry(&self, operation: Operation, manager: &str, fields: FieldSet) -> Entry {
@@ -124,8 +109,7 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
     let root = Cursor::root(ctx.node);
-    let applied = Value::Object(ctx.writable.part_of(applied));
-    let fields = root.claimed(&applied).map_err(|error| {
+    let mut fields = root.claimed(config).map_err(|error| {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let version = text("/apiVersion");
         Status::unknown(format!(
@@ -136,14 +120,15 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
             text("/kind")
         ))
     })?;
+    ctx.writable.restrict(&mut fields);
     let entry = ctx.entry(Operation::Apply, ctx.manager, fields);
     let Some(live) = live else {
-        let mut object = applied;
+        let mut object = config.clone();
         set_managed(&mut object, Managers(vec![entry]).encode());
         return Ok(object);
     };
     let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
-    apply_to_live(root, live, config, applied, entry, managers, ctx)
+    apply_to_live(root, live, config, entry, managers, ctx)
 }
 
 fn check_config(config: &Map<String, Value>, ctx: &Context<'_>) -> Result<(), Status> {
@@ -163,7 +148,6 @@ fn apply_to_live(
     root: Cursor<'_>,
     live: &Value,
     config: &Value,
-    mut applied: Value,
     mut entry: Entry,
     mut managers: Managers,
     ctx: &Context<'_>,
@@ -173,7 +157,8 @@ fn apply_to_live(
         managers.0.push(ctx.entry(Operation::Update, BEFORE_FIRST_APPLY, fields));
     }
     let last = managers.take(&entry);
-    keep_servers_metadata(&mut applied);
+    let mut applied = config.clone();
+    let sends_metadata = take_servers_metadata(&mut applied, live);
 
     let mut object = live.clone();
     merge::merge(root, &mut object, &applied);
@@ -186,13 +171,13 @@ fn apply_to_live(
         refuse_conflicts(root, live, &managers, &changes, ctx)?;
     }
     let lost = changes.release(&mut managers);
+    // As in Kubernetes, an apply that only adds owners has no time, unless it sends metadata that isn't its own.
+    entry.time = if object == *live && !sends_metadata { last.as_ref().and_then(|last| last.time) } else { ctx.now };
     if ctx.manager == last_applied::MANAGER {
         last_applied::follow(&mut object, config);
     }
-    // As in Kubernetes, an apply that only adds owners has no time.
-    let unchanged = object == *live;
-    entry.time = if unchanged { last.as_ref().and_then(|last| last.time) } else { ctx.now };
-    if unchanged && !lost && last.as_ref() == Some(&entry) {
+    let is_known = last.is_some_and(|last| Entry { time: entry.time, ..last } == entry);
+    if object == *live && !lost && is_known {
         return Ok(object);
     }
     managers.0.push(entry);
@@ -200,13 +185,14 @@ fn apply_to_live(
     Ok(object)
 }
 
-/// Removes metadata that only the server sets. Clients often send it, mostly as null.
-fn keep_servers_metadata(applied: &mut Value) {
-    if let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) {
-        for name in ["creationTimestamp", "generation", "selfLink", "managedFields"] {
-            metadata.remove(name);
-        }
-    }
+/// Removes metadata that only the server sets. Clients often send it, mostly as null. Returns whether it differs from that of
+/// the live object.
+fn take_servers_metadata(applied: &mut Value, live: &Value) -> bool {
+    let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
+    let sent =
+        ["creationTimestamp", "generation", "selfLink", "managedFields"].map(|name| (name, metadata.remove(name)));
+    sent.iter()
+        .any(|(name, sent)| *name != "managedFields" && sent.is_some() && live["metadata"].get(name) != sent.as_ref())
 }
 
 fn refuse_conflicts(

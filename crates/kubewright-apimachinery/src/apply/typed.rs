@@ -1,5 +1,7 @@
 //! Ownership of values by schema: as a whole, by field, or by item.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, PathElement};
@@ -14,6 +16,9 @@ use crate::{
 pub(crate) struct Cursor<'a> {
     node: Node<'a>,
     place: Place,
+    /// True if a schema around this position preserves unknown fields. As in Kubernetes, an apply may then contain them here,
+    /// too, even if they are pruned afterwards.
+    preserves: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +78,15 @@ impl SchemaError {
 impl<'a> Cursor<'a> {
     /// Returns the root of an object.
     pub(crate) fn root(node: Node<'a>) -> Self {
-        Self { node, place: Place::Root }
+        Self { node, place: Place::Root, preserves: false }
     }
 
-    fn inside(node: Node<'a>) -> Self {
-        Self { node, place: Place::Inside }
+    fn inside(self, node: Node<'a>) -> Self {
+        Self { node, place: Place::Inside, preserves: self.preserves || self.node.schema().preserve_unknown }
+    }
+
+    fn anything(self) -> Self {
+        self.inside(Node::new(&ANYTHING, self.node.definitions()))
     }
 
     /// Returns whether the ownership of this field is tracked. It isn't for identifying fields and for fields that only
@@ -111,20 +120,21 @@ impl<'a> Cursor<'a> {
         let schema = self.node.schema();
         if self.place == Place::Inside && !schema.embedded_resource {
             if is_untyped(schema) {
-                return Some((Self::inside(Node::new(&ANYTHING, self.node.definitions())), false));
+                return Some((self.anything(), false));
             }
-            return self.node.field(name).map(|node| (Self::inside(node), schema.properties.contains_key(name)));
+            let declared = self.node.field(name).map(|node| (self.inside(node), schema.properties.contains_key(name)));
+            let is_preserved = self.preserves && schema.additional == Additional::Unspecified;
+            return declared.or_else(|| is_preserved.then(|| (self.anything(), false)));
         }
         let node = self.node.resource_field(name)?;
         let place = if self.place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
         let named = matches!(name, "apiVersion" | "kind" | "metadata") || schema.properties.contains_key(name);
-        Some((Self { node, place }, named))
+        Some((Self { place, ..self.inside(node) }, named))
     }
 
     /// Returns the position of a field. For an unknown field, the position allows any value.
     pub(crate) fn field(self, name: &str) -> Self {
-        let unknown = || Self::inside(Node::new(&ANYTHING, self.node.definitions()));
-        self.lookup(name).map_or_else(unknown, |(field, _)| field)
+        self.lookup(name).map_or_else(|| self.anything(), |(field, _)| field)
     }
 
     /// Returns the keys and schema of the list items at this position. `None` if the list is atomic.
@@ -134,7 +144,7 @@ impl<'a> Cursor<'a> {
             List::Set => None,
             List::Map(keys) => Some(keys.as_slice()),
         };
-        Some(Items { keys, item: Self::inside(self.node.items()) })
+        Some(Items { keys, item: self.inside(self.node.items()) })
     }
 
     /// Returns whether a map at this position is atomic.
@@ -170,6 +180,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Returns whether a value has fields or items that are merged one by one.
+    pub(crate) fn is_merged(self, value: &Value) -> bool {
+        match self.shape(value) {
+            Shape::Map(map) => !map.is_empty(),
+            Shape::Items(items, _) => !items.is_empty(),
+            Shape::Leaf => false,
+        }
+    }
+
     /// Returns the fields that a configuration applied at this position owns.
     ///
     /// # Errors
@@ -179,12 +198,25 @@ impl<'a> Cursor<'a> {
         if let Some(why) = wrong_type(self.node.schema(), config).filter(|_| self.place == Place::Inside) {
             return Err(SchemaError::new(why));
         }
-        match self.shape(config) {
-            Shape::Map(map) if !map.is_empty() => self.claimed_fields(map),
-            Shape::Items(items, kind) => kind.claimed(items),
-            _ if self.place == Place::Inside => Ok(FieldSet::leaf()),
-            _ => Ok(FieldSet::default()),
+        match (self.shape(config), config) {
+            (Shape::Map(map), _) if !map.is_empty() => return self.claimed_fields(map),
+            (Shape::Items(items, kind), _) => return kind.claimed(items),
+            // The schema applies inside of atomic values, too.
+            (Shape::Leaf, Value::Object(map)) => drop(self.claimed_fields(map)?),
+            (Shape::Leaf, Value::Array(items)) => self.check_items(items)?,
+            _ => {}
         }
+        Ok(if self.place == Place::Inside { FieldSet::leaf() } else { FieldSet::default() })
+    }
+
+    fn check_items(self, items: &[Value]) -> Result<(), SchemaError> {
+        let inner = self.inside(self.node.items());
+        let wrong = items.iter().enumerate().filter_map(|(index, item)| {
+            let error = inner.claimed(item).err()?;
+            Some(error.below(&PathElement::index(index)).errors)
+        });
+        let errors: Vec<_> = wrong.flatten().collect();
+        if errors.is_empty() { Ok(()) } else { Err(SchemaError { errors }) }
     }
 
     /// Returns the fields that an applied object owns. A declared field that has owned fields exists because of them, so
@@ -192,7 +224,7 @@ impl<'a> Cursor<'a> {
     fn claimed_fields(self, map: &Map<String, Value>) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
         let mut errors = Vec::new();
-        for (name, value) in map.iter().filter(|(name, _)| self.tracks(name)) {
+        for (name, value) in map {
             let element = PathElement::field(name);
             let Some((below, named)) = self.lookup(name) else {
                 // Kubernetes' library looks no further.
@@ -204,7 +236,9 @@ impl<'a> Cursor<'a> {
                     if !named {
                         child.set_owned(true);
                     }
-                    set.push(element, child);
+                    if self.tracks(name) {
+                        set.push(element, child);
+                    }
                 }
                 Err(error) => errors.extend(error.below(&element).errors),
             }
@@ -304,30 +338,49 @@ impl<'a> Items<'a> {
 
     /// Returns the items that an applied list owns. As in Kubernetes, the list itself isn't owned, even if it is empty.
     fn claimed(self, items: &[Value]) -> Result<FieldSet, SchemaError> {
-        let mut children = Vec::with_capacity(items.len());
+        let mut set = FieldSet::with_capacity(items.len());
+        let mut seen = BTreeSet::new();
+        let mut errors = Vec::new();
         for (place, item) in items.iter().enumerate() {
-            let element = self.element(item);
-            // The keys that an item has distinguish it from the others.
-            if let Some(keys) = self.keys.filter(|keys| keys.iter().all(|key| self.key(key, item).is_none())) {
-                let keys = keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(" ");
-                return Err(SchemaError::new(format!(
-                    "element {place}: associative list with keys has an element that omits all key fields [{keys}] (and \
-                     doesn't have default values for any key fields)"
-                )));
+            if let Some(why) = self.unidentified(item) {
+                // Kubernetes' library looks no further.
+                errors.extend(SchemaError::new(format!("element {place}: {why}")).errors);
+                break;
             }
-            let mut child = match self.keys {
-                Some(_) => self.item.claimed(item).map_err(|error| error.below(&element))?,
-                None => FieldSet::default(),
-            };
-            child.set_owned(true);
-            children.push((element, child));
+            let element = self.element(item);
+            if !seen.insert(element.clone()) {
+                errors.extend(SchemaError::new(format!("duplicate entries for key {element}")).errors);
+            }
+            match self.item.claimed(item) {
+                Ok(mut child) => {
+                    child.set_owned(true);
+                    set.push(element, child);
+                }
+                Err(error) => errors.extend(error.below(&element).errors),
+            }
         }
-        children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        if let Some([(element, _), _]) = children.array_windows().find(|[(a, _), (b, _)]| a == b) {
-            return Err(SchemaError::new(format!("duplicate entries for key {element}")));
-        }
-        let mut set = FieldSet::with_capacity(children.len());
-        children.into_iter().for_each(|(element, child)| set.push(element, child));
-        Ok(set)
+        if errors.is_empty() { Ok(set.sorted()) } else { Err(SchemaError { errors }) }
+    }
+
+    /// Returns why an item can't be identified, in the words of Kubernetes' library.
+    fn unidentified(self, item: &Value) -> Option<String> {
+        let why = match (self.keys, item) {
+            (None, Value::Object(_)) => "associative list without keys has an element that's a map type",
+            (None, Value::Array(_)) => "not supported: associative list with lists as elements",
+            (None, Value::Null) => "associative list without keys has an element that's an explicit null",
+            (None, _) => return None,
+            (Some(_), Value::Null) => "associative list with keys may not have a null element",
+            // The keys that an item has distinguish it from the others.
+            (Some(keys), Value::Object(_)) if keys.iter().any(|key| self.key(key, item).is_some()) => return None,
+            (Some(keys), Value::Object(_)) => {
+                let keys = keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(" ");
+                return Some(format!(
+                    "associative list with keys has an element that omits all key fields [{keys}] (and doesn't have \
+                     default values for any key fields)"
+                ));
+            }
+            (Some(_), _) => "associative list with keys may not have non-map elements",
+        };
+        Some(why.to_owned())
     }
 }

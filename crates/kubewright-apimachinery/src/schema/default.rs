@@ -7,8 +7,8 @@ use super::{Additional, Node, Schema};
 
 /// Sets absent fields to the default of their schema, at every depth.
 ///
-/// A null that is not allowed is replaced by the default, or dropped if there is none. A default beside a reference
-/// applies; a default inside the referenced definition does not.
+/// A null that is not allowed is replaced by the default, if there is one. A default beside a reference applies; a default
+/// inside the referenced definition does not.
 pub fn default(node: Node<'_>, object: &mut Value) {
     visit(true, node, object);
 }
@@ -25,19 +25,16 @@ fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
                     fields.insert(name.clone(), field.default.clone().unwrap_or_default());
                 }
             }
-            let is_resource = is_resource || schema.embedded_resource;
-            fields.retain(|name, value| {
-                let inner = if is_resource { node.resource_field(name) } else { node.field(name) };
-                let Some(inner) = inner.filter(|inner| !inner.is_anything()) else { return true };
-                if value.is_null() && !inner.schema().nullable {
-                    match additional_default(schema, name) {
-                        Some(default) => *value = default.clone(),
-                        None => return false,
-                    }
+            for (name, value) in fields {
+                let Some(inner) = inner_field(is_resource, node, name) else { continue };
+                if value.is_null()
+                    && !inner.schema().nullable
+                    && let Some(default) = additional_default(schema, name)
+                {
+                    *value = default.clone();
                 }
                 visit(false, inner, value);
-                true
-            });
+            }
         }
         Value::Array(items) => {
             let inner = node.items();
@@ -50,6 +47,44 @@ fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Removes fields that are null, where null isn't allowed and no default replaces it. Items of lists stay.
+///
+/// Kubernetes does so when it decodes an object, but not when it applies a configuration.
+pub fn drop_nulls(node: Node<'_>, object: &mut Value) {
+    drop_inner_nulls(true, node, object);
+}
+
+fn drop_inner_nulls(is_resource: bool, node: Node<'_>, value: &mut Value) {
+    match value {
+        _ if node.is_anything() => {}
+        Value::Object(fields) => fields.retain(|name, value| {
+            let Some(inner) = inner_field(is_resource, node, name) else { return true };
+            if value.is_null() {
+                return inner.schema().nullable || has_default(node, name);
+            }
+            drop_inner_nulls(false, inner, value);
+            true
+        }),
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_inner_nulls(false, node.items(), item)),
+        _ => {}
+    }
+}
+
+/// Returns the schema of a field, unless it allows any value.
+fn inner_field<'a>(is_resource: bool, node: Node<'a>, name: &str) -> Option<Node<'a>> {
+    let is_resource = is_resource || node.schema().embedded_resource;
+    let inner = if is_resource { node.resource_field(name) } else { node.field(name) };
+    inner.filter(|inner| !inner.is_anything())
+}
+
+fn has_default(node: Node<'_>, name: &str) -> bool {
+    let schema = node.schema();
+    match schema.properties.get(name) {
+        Some(field) => field.default.is_some(),
+        None => additional_default(schema, name).is_some(),
     }
 }
 
@@ -81,6 +116,7 @@ mod tests {
             (OBJECT_META, named(json!({"type": "object", "properties": {"creationTimestamp": {}}}))),
         ]);
         let node = Node::new(&schema, &definitions);
+        drop_nulls(node, &mut object);
         default(node, &mut object);
         assert_eq!(object, expect);
         default(node, &mut object);
@@ -122,6 +158,15 @@ mod tests {
             json!({"kept": null, "filled": "x", "null": null, "list": [null], "free": {"a": null}}),
         );
         check(json!({}), json!({"metadata": {"creationTimestamp": null}}), json!({"metadata": {}}));
+    }
+
+    #[test]
+    fn nulls_stay_until_they_are_dropped() {
+        let schema = from_openapi(&json!({"properties": {"a": {"type": "string"}, "b": {"default": "x"}}}));
+        let definitions = Definitions::default();
+        let mut object = json!({"a": null, "b": null});
+        default(Node::new(&schema, &definitions), &mut object);
+        assert_eq!(object, json!({"a": null, "b": "x"}));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod correlation;
 mod default;
 mod definitions;
+mod embedded;
 pub mod emit;
 pub mod parse;
 mod prune;
@@ -18,8 +19,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-pub use default::default;
+pub use default::{default, drop_nulls};
 pub use definitions::Definitions;
+pub use embedded::visit_embedded;
 pub use prune::{prune, unknown_fields};
 pub use validate::validate;
 

@@ -105,6 +105,7 @@ fn the_deepest_value_fits_the_stack() {
         let node = Node::new(&schema, &definitions);
         assert!(!validate(node, &value, None).is_empty());
         default(node, &mut value);
+        drop_nulls(node, &mut value);
         prune(node, &mut value);
         let mut copy = value.clone();
         crate::patch::merge::apply(&mut copy, &value);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::webhook::Webhook;
-use crate::{registry::schema::ResourceSchema, storage::Stored, webhook_client::WebhookClient};
+use crate::{embedded, registry::schema::ResourceSchema, storage::Stored, webhook_client::WebhookClient};
 
 /// The maximum number of converted objects that are cached for the watchers of one version.
 const CACHED: usize = 256;
@@ -65,8 +65,7 @@ impl Versions {
         stored.revision() > self.definition.revision || stored.revision() == 0
     }
 
-    /// Converts stored objects, each with its revision. As in Kubernetes, they are pruned and get the defaults of the version in
-    /// which they are stored.
+    /// Converts stored objects for lists and watches, which share the latest conversions, as they share Kubernetes' watch cache.
     pub(crate) async fn load(
         &self,
         client: &WebhookClient,
@@ -75,22 +74,34 @@ impl Versions {
     ) -> Result<Vec<Arc<Stored>>, Status> {
         let mut converted: Vec<_> = objects.iter().map(|stored| self.cached(stored, to)).collect();
         let unknown: Vec<_> = (0..objects.len()).filter(|&index| converted[index].is_none()).collect();
-        let mut values = Vec::with_capacity(unknown.len());
-        for &index in &unknown {
-            let mut value = Arc::unwrap_or_clone(objects[index].value());
-            if let Some(schema) = value["apiVersion"].as_str().and_then(|version| self.schema(version)) {
-                schema::prune(schema.node(), &mut value);
-                schema::default(schema.node(), &mut value);
-            }
-            values.push(value);
-        }
-        let values = self.convert(client, values, to).await?;
-        for (index, value) in unknown.into_iter().zip(values) {
-            let stored = Arc::new(objects[index].with_value(value));
+        let fresh = self.load_uncached(client, unknown.iter().map(|&index| &objects[index]), to).await?;
+        for (index, stored) in unknown.into_iter().zip(fresh) {
             self.cache(&stored, to);
             converted[index] = Some(stored);
         }
         Ok(converted.into_iter().flatten().collect())
+    }
+
+    /// Converts stored objects, each with its revision. As in Kubernetes, they are pruned and get the defaults of the version in
+    /// which they are stored.
+    pub(crate) async fn load_uncached(
+        &self,
+        client: &WebhookClient,
+        objects: impl Iterator<Item = &Arc<Stored>> + Clone,
+        to: &str,
+    ) -> Result<Vec<Arc<Stored>>, Status> {
+        let values = objects.clone().map(|stored| {
+            let mut value = Arc::unwrap_or_clone(stored.value());
+            if let Some(schema) = value["apiVersion"].as_str().and_then(|version| self.schema(version)) {
+                schema::prune(schema.node(), &mut value);
+                schema::drop_nulls(schema.node(), &mut value);
+                embedded::repair(schema.node(), &mut value);
+                schema::default(schema.node(), &mut value);
+            }
+            value
+        });
+        let values = self.convert(client, values.collect(), to).await?;
+        Ok(objects.zip(values).map(|(stored, value)| Arc::new(stored.with_value(value))).collect())
     }
 
     fn cached(&self, stored: &Stored, to: &str) -> Option<Arc<Stored>> {
@@ -144,6 +155,8 @@ impl Versions {
         };
         for (index, mut object) in others.into_iter().zip(converted) {
             schema::prune(schema.node(), &mut object);
+            schema::drop_nulls(schema.node(), &mut object);
+            embedded::decode(schema.node(), &mut object).map_err(failed)?;
             objects[index] = object;
         }
         Ok(objects)

@@ -55,7 +55,9 @@ pub(super) struct DecodedBody {
 impl Call {
     /// Decodes a body by the kind of the path, and checks its kind, name and namespace.
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<DecodedBody, Status> {
-        self.accept(self.read(decoded)?, validation)
+        let mut read = self.read(decoded)?;
+        schema_rules::drop_nulls(&self.resource, &mut read.object);
+        self.accept(read, validation)
     }
 
     /// Decodes a body by the kind of the path.
@@ -253,7 +255,8 @@ impl Call {
             }
         });
         let mut causes = object_meta::check_name(resource, &object);
-        causes.extend(schema_rules::validate(resource, &object, None, false).await);
+        causes.extend(object_meta::check_embedded(resource, &object));
+        causes.extend(schema_rules::validate(resource, &object, None, false, &mut Vec::new()).await);
         codec::to_stored(resource, &mut object);
         let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
@@ -335,7 +338,10 @@ impl Call {
         };
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, Some(old_served), part == Part::Status).await;
+        let mut causes = object_meta::check_embedded(resource, &object);
+        let mut warnings = Vec::new();
+        let status_only = part == Part::Status;
+        causes.extend(schema_rules::validate(resource, &object, Some(old_served), status_only, &mut warnings).await);
         codec::to_stored(resource, &mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
@@ -359,9 +365,9 @@ impl Call {
         });
         self.check_causes(&object, causes)?;
         if part == Part::Main {
-            self.advise(Vec::new(), Some(old), &object);
+            self.advise(warnings, Some(old), &object);
         } else {
-            self.advice.lock().clear();
+            *self.advice.lock() = warnings;
         }
         let requester = self.requester();
         match part {
@@ -503,7 +509,7 @@ fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
 /// Returns the old object with the sent status and managed fields.
 fn only_status(old: &Value, mut sent: Value) -> Value {
     let mut object = old.clone();
-    let status = sent.get_mut("status").map(Value::take);
+    let status = sent.get_mut("status").map(Value::take).filter(|status| !status.is_null());
     let managed = sent["metadata"].get_mut("managedFields").map(Value::take);
     if let Some(fields) = object.as_object_mut() {
         match status {

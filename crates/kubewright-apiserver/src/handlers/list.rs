@@ -69,7 +69,21 @@ pub(super) async fn select_page(call: &Call) -> Result<Listed, Status> {
     };
     let snapshot = convert_for_selection(call, snapshot, &selection).await?;
     let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
-    Ok(Listed::Items(codec::load(&call.state.webhook_client, &call.resource, items).await?, page))
+    Ok(Listed::Items(load_all(call, items).await?, page))
+}
+
+/// Converts objects to the version of the call. As Kubernetes' watch cache, a list isn't ready while that fails.
+async fn load_all(call: &Call, objects: Vec<Arc<Stored>>) -> Result<Vec<Arc<Stored>>, Status> {
+    let Resource { group, version, kind, .. } = &*call.resource;
+    codec::load(&call.state.webhook_client, &call.resource, objects).await.map_err(|status| {
+        let why = format!(
+            "storage is (re)initializing: failed to list {}, Kind={kind}: {}",
+            group_version(group, version),
+            status.message
+        );
+        let details = Details { retry_after_seconds: Some(1), ..Details::default() };
+        Status { details: Some(details.into()), ..Status::new(429, "TooManyRequests", why) }
+    })
 }
 
 /// Returns the selection of a request.
@@ -90,7 +104,7 @@ pub(super) async fn convert_for_selection(
     }
     let found = range(&snapshot.objects, selection.namespace(), None);
     let (keys, objects): (Vec<_>, Vec<_>) = found.map(|(key, stored)| (key.clone(), stored.clone())).unzip();
-    let objects = codec::load(&call.state.webhook_client, &call.resource, objects).await?;
+    let objects = load_all(call, objects).await?;
     Ok(Snapshot { objects: keys.into_iter().zip(objects).collect(), ..snapshot })
 }
 

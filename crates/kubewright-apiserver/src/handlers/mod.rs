@@ -55,6 +55,7 @@ use crate::{
     aggregation::ApiService,
     body::{self, BoxError},
     managed_fields::Conversions,
+    registry::Resource,
     response::{self, Accept, Response},
     state::State,
 };
@@ -136,9 +137,14 @@ where
     if is_custom && target.resource.namespaced && target.namespace.is_empty() && !is_read {
         return Ok(info::page_not_found());
     }
+    let custom = is_custom.then(|| target.resource.clone());
+    let refuse = |method: &Method, is_collection: bool| match &custom {
+        Some(resource) => refused_by_custom(resource, method, is_collection),
+        None => Status::method_not_allowed(),
+    };
     let proxied = target.subresource.as_deref().is_some_and(|path| path.split('/').next() == Some("proxy"));
     if matches!(parts.method, Method::HEAD | Method::OPTIONS | Method::TRACE) && !proxied && !head_is_get {
-        return Err(Status::method_not_allowed());
+        return Err(refuse(&parts.method, target.name.is_none()));
     }
     let body = read_body(body).await?;
     // Reviews aren't printed as tables.
@@ -175,9 +181,14 @@ where
         conversions: Conversions::default(),
     };
     let store = (!is_read).then(|| call.state.store.clone());
+    let (method, is_collection) = (call.parts.method.clone(), call.name.is_empty());
     let mut result = dispatch(call).await;
     // The router refuses these, which knows nothing of the kind.
-    let is_routed = !matches!(&result, Err(status) if *status == Status::method_not_allowed());
+    let is_routed = is_custom || !matches!(&result, Err(status) if *status == Status::method_not_allowed());
+    result = result.map_err(|status| match status == Status::method_not_allowed() {
+        true => refuse(&method, is_collection),
+        false => status,
+    });
     if let Some(store) = store.filter(|_| result.is_ok()) {
         // One place for all requests, since some write several objects.
         result = store.synced().await.map_err(Status::from).and(result);
@@ -237,10 +248,28 @@ where
     Ok(bytes.freeze())
 }
 
+/// Returns the error of the handler of custom resources for a method that a path doesn't have.
+fn refused_by_custom(resource: &Resource, method: &Method, is_collection: bool) -> Status {
+    let verb = match *method {
+        Method::PUT | Method::PATCH if is_collection => return Status::bad_request("name must be provided"),
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if is_collection => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "",
+    };
+    Status::method_not_supported(&resource.group, &resource.plural, verb)
+}
+
 /// Runs the handler of a call.
-async fn dispatch(call: Call) -> Result<Response, Status> {
+async fn dispatch(mut call: Call) -> Result<Response, Status> {
     if let Some(name) = call.subresource.clone() {
         return Box::pin(subresource::handle(call, &name)).await;
+    }
+    if call.resource.schema.custom && call.parts.method == Method::POST {
+        // As in Kubernetes, the name in the path doesn't matter.
+        call.name.clear();
     }
     let collection = call.name.is_empty();
     let verb = match (&call.parts.method, collection) {

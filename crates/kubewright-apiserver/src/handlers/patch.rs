@@ -152,12 +152,15 @@ impl Patch {
 
     /// Decodes and checks the result of the patch.
     fn receive(&self, call: &Call, value: Value) -> Result<DecodedBody, Status> {
-        let mut read = call.read(Decoded { value, duplicates: self.decoded.duplicates.clone() })?;
-        // An applied configuration with a field that the schema doesn't declare was refused before. What else is pruned isn't reported, as in
-        // Kubernetes.
-        if self.kind == PatchType::Apply {
-            read.unknown.clear();
+        let decoded = Decoded { value, duplicates: self.decoded.duplicates.clone() };
+        if self.kind != PatchType::Apply {
+            return call.receive(decoded, self.options.field_validation);
         }
+        // As in Kubernetes, what a configuration sets to null is validated, and fields that are pruned aren't reported:
+        // one with a field that the schema doesn't declare was refused before.
+        let config = &self.decoded.value;
+        let mut read = call.read(decoded).map_err(|status| unconvertible(call, config, status))?;
+        read.unknown.clear();
         call.accept(read, self.options.field_validation)
     }
 
@@ -202,6 +205,21 @@ impl Patch {
             conversions: &call.conversions,
         }
     }
+}
+
+/// Returns the error for a configuration whose result can't be read. Its types are correct as far as the schema describes
+/// them, but not the syntax of a time, say.
+fn unconvertible(call: &Call, config: &Value, status: Status) -> Status {
+    let Resource { group, version, kind, .. } = &*call.resource;
+    let Some(why) = schema_rules::unreadable_reason(kind, &status) else { return status };
+    let kind = format!("{group}/{version}, Kind={kind}");
+    let why =
+        if why.starts_with("illegal base64") { format!("error decoding from json: {why}") } else { why.to_owned() };
+    let [namespace, name] = ["namespace", "name"].map(|field| meta::text(config, field));
+    Status::unknown(format!(
+        "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \
+         object to {kind}: {why}"
+    ))
 }
 
 /// Patches an object. An apply creates it if it doesn't exist.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use kubewright_apimachinery::{
+    apply::{FieldSet, SCALE_VERSION, owners_after_scale, owners_in_scale},
     path::JsonPath,
     selector::LabelSelector,
     status::{Cause, Status},
@@ -34,12 +35,22 @@ use crate::{
 /// The group, version and kind of a scale.
 const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
 
+/// What the scale of a custom object without a number of replicas has in its place while it is changed.
+const UNSET: i32 = i32::MIN;
+
 /// Reads or changes the scale of an object.
 pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Response, Status> {
     let path = |text: &str| JsonPath::parse(text).map_err(Status::internal);
     let scaler = Scaler { call, paths, spec: path(&paths.spec_replicas)?, status: path(&paths.status_replicas)? };
     match call.parts.method {
-        Method::GET | Method::HEAD => scaler.respond(&call.load(call.present()?).await?.value()),
+        Method::GET | Method::HEAD => {
+            let stored = call.load(call.present()?).await?.value();
+            if call.resource.schema.custom && scaler.spec.first(&stored).is_none() {
+                let path = &paths.spec_replicas;
+                return Err(Status::internal(format!("the spec replicas field {path:?} does not exist")));
+            }
+            scaler.respond(&stored)
+        }
         Method::PUT => scaler.update().await,
         Method::PATCH => scaler.patch().await,
         _ => Err(Status::method_not_allowed()),
@@ -71,13 +82,17 @@ impl Scaler<'_> {
         let patch = Patch::parse(self.call)?;
         let manager = patch.manager(self.call, "scale");
         let edit = |scale: &Value| {
-            // A scale has no lists, so strategic merge patch and merge patch are equivalent. An apply owns the field of
-            // the object.
-            let kind = match patch.kind {
-                PatchType::Strategic | PatchType::Apply => PatchType::Merge,
-                kind => kind,
+            let value = match patch.kind {
+                // A scale has no lists, so strategic merge patch and merge patch are equivalent.
+                PatchType::Strategic => {
+                    PatchType::Merge.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?
+                }
+                PatchType::Apply if self.call.resource.schema.custom => {
+                    manager.apply_to_custom_scale(scale, &patch.decoded.value)?
+                }
+                PatchType::Apply => manager.apply_to_scale(scale, &patch.decoded.value)?,
+                kind => kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?,
             };
-            let value = kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?;
             let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
             let typed = self.call.typed(SCALE, decoded, patch.options.field_validation);
             typed.map_err(|status| patch.refused(&self.call.resource, &manager, scale, SCALE.2, status))
@@ -100,11 +115,7 @@ impl Scaler<'_> {
 
     fn respond(&self, stored: &Arc<Value>) -> Result<Response, Status> {
         let call = self.call;
-        let mut scale = self.view(&codec::to_served(&call.resource, stored))?;
-        if let Some(ty) = ObjectType::of_object(&scale) {
-            ty.decode(&mut scale).map_err(Status::internal)?;
-            ty.complete(&mut scale);
-        }
+        let scale = self.view(&codec::to_served(&call.resource, stored))?;
         let document = match call.accept.representation {
             Representation::Whole => scale,
             Representation::Metadata => present::metadata(call.accept.meta_version, &scale),
@@ -132,10 +143,15 @@ impl Scaler<'_> {
         if let Some(selector) = self.selector(object)? {
             status["selector"] = selector.into();
         }
-        Ok(json!({
-            "kind": "Scale", "apiVersion": group_version("autoscaling", "v1"), "metadata": kept,
-            "spec": {"replicas": number(&self.spec)}, "status": status,
-        }))
+        let mut scale = json!({
+            "kind": SCALE.2, "apiVersion": SCALE_VERSION, "metadata": kept, "spec": {"replicas": number(&self.spec)},
+            "status": status,
+        });
+        if let Some(ty) = ObjectType::of_object(&scale) {
+            ty.decode(&mut scale).map_err(Status::internal)?;
+            ty.complete(&mut scale);
+        }
+        Ok(scale)
     }
 
     /// Returns the selector as text, regardless of its form in the object.
@@ -165,35 +181,37 @@ struct ScaleEdit<'a, F> {
 
 impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_, F> {
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
+        let Scaler { call, paths, spec, .. } = self.scaler;
         let mut scale = self.scaler.view(served)?;
-        // Patches see who owns the number of replicas.
-        meta::set(&mut scale, "managedFields", owners(&self.scaler.paths.spec_replicas, served));
+        if call.resource.schema.custom && spec.first(served).is_none() {
+            scale["spec"]["replicas"] = UNSET.into();
+        }
+        let owners = owners_in_scale(served["metadata"].get("managedFields"), &field_of(paths));
+        meta::set(&mut scale, "managedFields", owners);
         let mut body = (self.desired)(&scale)?;
-        meta::set(&mut body.object, "managedFields", None);
         if let Some(ty) = ObjectType::of(SCALE.0, SCALE.1, SCALE.2) {
             ty.complete(&mut body.object);
         }
+        body.object = self.manager.track_scale(&scale, body.object);
         Ok(body)
     }
 
     async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
-        let Scaler { call, spec, .. } = self.scaler;
+        let Scaler { call, paths, spec, .. } = self.scaler;
         let replicas = replicas(&desired, call.resource.schema.custom)?;
-        let object = if self.manager.applies {
-            let mut config = json!({"metadata": {"name": call.name}});
-            codec::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
-            spec.set(&mut config, replicas).map_err(Status::internal)?;
-            self.manager.apply(&call.resource, Some(served), &config)?
-        } else {
-            let mut object = served.clone();
-            let version = meta::text(&desired, "resourceVersion");
-            if !version.is_empty() {
-                meta::set(&mut object, "resourceVersion", Some(version.into()));
-            }
-            spec.set(&mut object, replicas).map_err(Status::internal)?;
-            object
-        };
-        let object = call.complete(Some(served), object, self.manager);
+        if call.resource.schema.custom && replicas == json!(UNSET) {
+            let path = &paths.spec_replicas;
+            return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+        }
+        let mut object = served.clone();
+        let version = meta::text(&desired, "resourceVersion");
+        if !version.is_empty() {
+            meta::set(&mut object, "resourceVersion", Some(version.into()));
+        }
+        spec.set(&mut object, replicas).map_err(Status::internal)?;
+        let [before, scale] = [served, &desired].map(|object| object["metadata"].get("managedFields"));
+        let served_version = group_version(&call.resource.group, &call.resource.version);
+        meta::set(&mut object, "managedFields", owners_after_scale(before, scale, &field_of(paths), &served_version));
         call.prepare_update(Part::Main, old, served, object).await
     }
 
@@ -206,21 +224,9 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_,
     }
 }
 
-/// Returns the managed fields of a scale: the owners of the number of replicas of an object, at a path such as
-/// `.spec.replicas`.
-fn owners(path: &str, object: &Value) -> Option<Value> {
-    let pointer: String = path.trim_start_matches('.').split('.').map(|step| format!("/f:{step}")).collect();
-    let owners = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let owners: Vec<Value> = owners
-        .filter(|owner| owner["fieldsV1"].pointer(&pointer).is_some())
-        .map(|owner| {
-            let mut owner = owner.clone();
-            owner["apiVersion"] = group_version(SCALE.0, SCALE.1).into();
-            owner["fieldsV1"] = json!({"f:spec": {"f:replicas": {}}});
-            owner
-        })
-        .collect();
-    (!owners.is_empty()).then(|| owners.into())
+/// Returns the field of an object that contains its number of replicas.
+fn field_of(paths: &Scale) -> FieldSet {
+    FieldSet::of([paths.spec_replicas.trim_start_matches('.')])
 }
 
 /// Returns the number of replicas of a scale. That of a custom object is checked with the object.

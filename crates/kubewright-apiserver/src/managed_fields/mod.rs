@@ -2,6 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
 
 mod conversions;
+mod scale;
 
 use std::sync::LazyLock;
 
@@ -58,7 +59,7 @@ impl Manager<'_> {
             manager: self.name,
             subresource: Some(self.subresource).filter(|name| !name.is_empty()),
             force: self.force,
-            now: Some(self.now).filter(|_| self.subresource != "scale"),
+            now: Some(self.now),
             writable,
             versions: custom.or(builtin),
         })

@@ -173,7 +173,7 @@ async fn objects_are_stored_in_one_version_and_served_in_all() {
         (&listed["apiVersion"], sizes),
         (&json!("example.com/v1"), vec!["3x4".into(), "5x6".into(), "7x8".into()])
     );
-    assert_eq!(world.asked(), [to_v1(2)], "one request for all of a list that aren't remembered");
+    assert_eq!(world.asked(), [to_v1(3)], "one request for all of a list");
     let table =
         send(&world.api, &format!("GET {V1}"), &["Accept: application/json;as=Table;v=v1;g=meta.k8s.io"], "").await;
     assert_eq!(table.json()["rows"].as_array().unwrap().len(), 3);

@@ -11,6 +11,7 @@ mod conversion_lies;
 mod conversion_owners;
 mod corpus;
 mod custom;
+mod custom_answers;
 mod data_dir;
 mod default_objects;
 mod deletion;

@@ -153,15 +153,20 @@ impl Object {
             .map(|entry| {
                 let subresource = if entry.subresource.is_empty() { "" } else { "/" };
                 let who = format!("{}/{}{subresource}{}", entry.manager, entry.operation.as_str(), entry.subresource);
-                (who, entry.fields.paths())
+                (who, sorted(entry.fields.paths()))
             })
             .collect();
         let expect: Vec<_> = expect
             .iter()
-            .map(|(who, paths)| (who.to_string(), paths.iter().map(ToString::to_string).collect::<Vec<_>>()))
+            .map(|(who, paths)| (who.to_string(), sorted(paths.iter().map(ToString::to_string).collect())))
             .collect();
         assert_eq!(owners, expect);
     }
+}
+
+fn sorted(mut paths: Vec<String>) -> Vec<String> {
+    paths.sort();
+    paths
 }
 
 /// Adds the fields that identify the object.
@@ -608,8 +613,10 @@ fn writes_that_change_nothing_keep_the_object() {
 fn status_is_applied_by_its_own_managers() {
     let mut object = Object::new();
     object.apply("a", json!({"spec": {"replicas": 1}, "status": {"ready": 5}}));
-    object.check(json!({"spec": {"replicas": 1}}));
-    let config = named(json!({"spec": {"replicas": 7}, "status": {"ready": 1}, "metadata": {"labels": {"x": "y"}}}));
+    // The server resets the status afterwards.
+    object.check(json!({"spec": {"replicas": 1}, "status": {"ready": 5}}));
+    object.check_owners(&[("a/Apply", &[".spec.replicas"])]);
+    let config = named(json!({"spec": {"replicas": 1}, "status": {"ready": 1}, "metadata": {"labels": {"x": "y"}}}));
     object
         .write(|live, this| {
             let definitions = definitions();
@@ -618,11 +625,88 @@ fn status_is_applied_by_its_own_managers() {
             apply(live, &config, &Context { subresource: Some("status"), writable, ..this.ctx("a", &definitions) })
         })
         .unwrap();
-    object.check(json!({"spec": {"replicas": 1}, "status": {"ready": 1}}));
     object.check_owners(&[("a/Apply", &[".spec.replicas"]), ("a/Apply/status", &[".status.ready"])]);
     // The main resource has a separate entry, so applying to it removes nothing from the status.
     object.apply("a", json!({}));
-    object.check(json!({"status": {"ready": 1}}));
+    object.check(json!({"metadata": {"labels": {"x": "y"}}, "status": {"ready": 1}}));
+}
+
+#[test]
+fn null_leaves_what_others_own() {
+    let mut object = Object::new();
+    let strategy = json!({"type": "x", "surge": 1});
+    let spec = json!({"strategy": strategy, "topics": ["a"], "replicas": 1, "containers": [{"name": "web"}]});
+    object.apply("a", json!({"spec": spec, "data": {"x": "1"}}));
+    object.apply("b", json!({"spec": {"strategy": null, "topics": null, "containers": null}, "data": null}));
+    object.check(json!({"spec": spec, "data": {"x": "1"}}));
+    // A value that isn't merged is replaced.
+    object.try_apply("b", json!({"spec": {"replicas": null, "strategy": {"type": null}}}), true).unwrap();
+    object.check(json!({
+        "spec": {"strategy": {"type": null, "surge": 1}, "topics": ["a"], "replicas": null, "containers": [{"name": "web"}]},
+        "data": {"x": "1"},
+    }));
+    // Null has no items, so its manager no longer applies those that it applied before.
+    object.apply("a", json!({"spec": {"topics": null}}));
+    object.check(json!({"metadata": {}, "spec": {"strategy": {"type": null}, "topics": [], "replicas": null}}));
+}
+
+#[test]
+fn the_schema_applies_within_atomic_values() {
+    let port = json!({"type": "object", "properties": {"number": {"type": "integer"}}});
+    let list = json!({"type": "array", "items": port, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["number"]});
+    let entry = json!({"type": "object", "properties": {"ports": list, "names": {
+        "type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}}});
+    let schema = json!({"type": "object", "properties": {
+        "list": {"type": "array", "items": entry},
+        "map": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"entry": entry}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "inner": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+    }});
+    for (config, expect) in [
+        (json!({"free": {"b": 1, "inner": {"b": 1}}}), ""),
+        (json!({"list": [{}, {"ports": [{"number": 1}]}], "map": {"entry": {"names": ["a"]}}}), ""),
+        (
+            json!({"list": [{"ports": [{}]}]}),
+            ".list[0].ports: element 0: associative list with keys has an element that omits all key fields [\"number\"] \
+             (and doesn't have default values for any key fields)",
+        ),
+        (
+            json!({"list": [{"ports": [{"number": 1}, {"number": 1}]}]}),
+            ".list[0].ports: duplicate entries for key [number=1]",
+        ),
+        (
+            json!({"list": [{"ports": [null]}]}),
+            ".list[0].ports: element 0: associative list with keys may not have a null element",
+        ),
+        (
+            json!({"map": {"entry": {"names": ["a", null]}}}),
+            ".map.entry.names: element 1: associative list without keys has an element that's an explicit null",
+        ),
+        (json!({"map": {"other": 1}}), ".map.other: field not declared in schema"),
+        (json!({"map": {"entry": {"names": [1]}}}), ".map.entry.names[=1]: expected string"),
+    ] {
+        let definitions = definitions();
+        let object = Object { schema: from_openapi(&schema), ..Object::new() };
+        let result = apply(None, &named(config), &object.ctx("a", &definitions));
+        let message = result.err().map(|status| status.message).unwrap_or_default();
+        assert_eq!(message.is_empty(), expect.is_empty(), "{message}");
+        assert!(message.contains(expect), "{message}");
+    }
+}
+
+#[test]
+fn an_apply_that_only_adds_owners_has_a_time_if_it_sends_the_servers_metadata() {
+    for (metadata, expect) in
+        [(json!({}), Value::Null), (json!({"creationTimestamp": null}), json!("2026-01-02T03:04:07Z"))]
+    {
+        let mut object = Object::new();
+        object.apply("a", json!({"data": {"x": "1"}}));
+        object.live.as_mut().unwrap()["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        object.apply("b", json!({"metadata": metadata, "data": {"x": "1"}}));
+        let managed = managed_fields(object.live.as_ref().unwrap()).unwrap();
+        let entry = managed.as_array().unwrap().iter().find(|entry| entry["manager"] == "b").unwrap();
+        assert_eq!(entry["time"], expect);
+    }
 }
 
 #[test]

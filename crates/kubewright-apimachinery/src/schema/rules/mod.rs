@@ -27,19 +27,30 @@ const NO_FIELD: &str = "<nil>";
 /// The maximum size of a message that an expression computes, in bytes.
 const MESSAGE_LIMIT: usize = 5120;
 
-/// Returns the rules that `value` violates, with their messages.
+/// The rules that a value violates, with their messages.
+#[derive(Debug, Default)]
+pub struct Violations {
+    /// The errors.
+    pub causes: Vec<Cause>,
+    /// The violations by values that did not change. They are only warned about.
+    pub unchanged: Vec<Cause>,
+}
+
+/// Returns the rules that `value` violates.
 ///
 /// A rule that mentions `oldSelf` is a transition rule. It applies only if the value has a counterpart in `old`, the
 /// replaced value (the same field, or the item with the same keys), or if it sets `optionalOldSelf`. Violations of all
-/// other rules are ignored for values that did not change.
+/// other rules by values that did not change are no errors.
 ///
 /// The cost of evaluation is limited as in kube-apiserver. A rule that exceeds the limit counts as violated, and no
 /// further rule is evaluated. The function yields to other tasks between rules.
-pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Violations {
     let mut validator = Validator { violations: Vec::new(), budget: Budget::of_object(), pace: Pace::default() };
     let old = old.map(|old| Seen { value: old, cel: None });
     validator.visit(node, true, Seen { value, cel: None }, old, &FieldPath::Root).await;
-    validator.violations.into_iter().map(|violation| violation.cause).collect()
+    let (unchanged, errors): (Vec<_>, Vec<_>) = validator.violations.into_iter().partition(|one| one.unchanged);
+    let causes = |violations: Vec<Violation>| violations.into_iter().map(|violation| violation.cause).collect();
+    Violations { causes: causes(errors), unchanged: causes(unchanged) }
 }
 
 impl Rule {
@@ -84,6 +95,8 @@ struct Violation {
     cause: Cause,
     /// True for a transition rule.
     transition: bool,
+    /// True if the value, or one around it, did not change.
+    unchanged: bool,
 }
 
 struct Validator {
@@ -140,11 +153,9 @@ impl Validator {
             _ => {}
         }
         if self.violations.len() > before && old.is_some_and(|old| old.value == value.value) {
-            let mut place = 0;
-            self.violations.retain(|violation| {
-                place += 1;
-                place <= before || violation.transition
-            });
+            for violation in &mut self.violations[before..] {
+                violation.unchanged = !violation.transition;
+            }
         }
     }
 
@@ -158,7 +169,7 @@ impl Validator {
     ) {
         let kind =
             Value::from(if node.schema().int_or_string { "" } else { node.schema().kind.map_or("", Kind::as_str) });
-        let mut fail = |transition, cause| self.violations.push(Violation { cause, transition });
+        let mut fail = |transition, cause| self.violations.push(Violation { cause, transition, unchanged: false });
         let program = match rule.program() {
             Ok(program) => program,
             Err(why) => {

@@ -13,7 +13,7 @@ fn causes(spec: Value, value: Value, old: Option<Value>) -> Vec<String> {
     let definitions = Definitions::default();
     let old = old.map(whole);
     let value = whole(value);
-    let causes = finish(validate(Node::new(&schema, &definitions), &value, old.as_ref()));
+    let causes = finish(validate(Node::new(&schema, &definitions), &value, old.as_ref())).causes;
     causes.iter().map(ToString::to_string).collect()
 }
 
@@ -123,8 +123,8 @@ fn rules_of_the_root_see_its_type_and_names() {
     let definitions = Definitions::default();
     let object = |name: &str| json!({"kind": "K", "metadata": {"name": name, "labels": {}}, "spec": {"name": "it"}});
     let node = Node::new(&schema, &definitions);
-    assert_eq!(finish(validate(node, &object("it"), None)), []);
-    assert_eq!(finish(validate(node, &object("other"), None))[0].field, "<nil>");
+    assert_eq!(finish(validate(node, &object("it"), None)).causes, []);
+    assert_eq!(finish(validate(node, &object("other"), None)).causes[0].field, "<nil>");
 }
 
 #[test]
@@ -232,7 +232,8 @@ fn validation_yields_between_costly_rules() {
     let definitions = Definitions::default();
     let yielded = |items: usize| {
         let value = json!(vec![0; items]);
-        let (causes, yielded) = finish_counting(validate(Node::new(&schema, &definitions), &value, None));
+        let (violations, yielded) = finish_counting(validate(Node::new(&schema, &definitions), &value, None));
+        let causes = violations.causes;
         assert_eq!(causes, []);
         yielded
     };

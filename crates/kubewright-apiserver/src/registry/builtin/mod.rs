@@ -38,7 +38,7 @@ mod review;
 mod review_selectors;
 mod roles;
 mod runtime_class;
-mod schemas;
+pub(crate) mod schemas;
 mod service;
 mod service_account;
 mod storage;

@@ -22,11 +22,24 @@ pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
     fill(spec, "schedulerName", "default-scheduler");
     fill(spec, "securityContext", Map::new());
     mirror_service_account(spec);
-    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for field in ["containers", "initContainers", "ephemeralContainers"] {
-        each(spec, field).for_each(|one| container(one, host_network));
+        each(spec, field).for_each(container);
     }
     each(spec, "volumes").for_each(volume);
+}
+
+/// Gives the containers of a pod in the host's network the host's ports. Those of a template get none.
+pub(super) fn host_ports(spec: &mut Value) {
+    if spec.get("hostNetwork") != Some(&Value::Bool(true)) {
+        return;
+    }
+    for field in ["containers", "initContainers"] {
+        for port in each(spec, field).flat_map(|container| each(container, "ports")) {
+            if let Some(number) = port.get("containerPort").cloned() {
+                fill(port, "hostPort", number);
+            }
+        }
+    }
 }
 
 /// Sets the service account's name and its deprecated alias to the same value.
@@ -143,7 +156,7 @@ fn request_limits(container: &mut Value) {
     });
 }
 
-fn container(container: &mut Value, host_network: bool) {
+fn container(container: &mut Value) {
     let policy = pull_policy(text(container, "/image"));
     fill(container, "imagePullPolicy", policy);
     fill(container, "terminationMessagePath", "/dev/termination-log");
@@ -151,9 +164,6 @@ fn container(container: &mut Value, host_network: bool) {
     fill(container, "resources", Map::new());
     for port in each(container, "ports") {
         fill(port, "protocol", "TCP");
-        if let Some(number) = port.get("containerPort").filter(|_| host_network).cloned() {
-            fill(port, "hostPort", number);
-        }
     }
     for variable in each(container, "env") {
         present(variable, "valueFrom", |source| present(source, "fieldRef", |field| fill(field, "apiVersion", "v1")));

@@ -74,6 +74,7 @@ impl Strategy for PodStrategy {
                 set(spec, "terminationGracePeriodSeconds", 1);
             }
             defaults::requests(spec);
+            defaults::host_ports(spec);
         });
         present(object, "status", defaults::addresses);
     }
