@@ -103,8 +103,7 @@ pub(crate) fn check_embedded(resource: &Resource, object: &Value) -> Vec<Cause> 
             check("namespace", name::dns1123_label(&text("namespace")));
         }
         found.extend(check_syntax(resource, &embedded));
-        causes
-            .extend(found.into_iter().map(|cause| Cause { field: format!("{path}.{}", cause.field).into(), ..cause }));
+        causes.extend(found.into_iter().map(|cause| Cause { field: format!("{path}.{}", cause.field), ..cause }));
         Ok::<_, Infallible>(())
     });
     causes

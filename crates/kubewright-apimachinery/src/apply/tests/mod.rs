@@ -404,7 +404,7 @@ fn atomic_values_have_one_owner() {
     );
     assert_eq!(
         conflict.message,
-        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.containers[name=\"web\"].args\n- .spec.selector"
+        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.selector\n- .spec.containers[name=\"web\"].args"
     );
     object.try_apply("b", json!({"spec": {"selector": {"matchLabels": {"tier": "b"}}}}), true).unwrap();
     object.check(json!({"spec": {
