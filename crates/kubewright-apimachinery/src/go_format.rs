@@ -24,6 +24,48 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// Returns a text in quotes, as Go's `%q` does: with escapes for quotes, backslashes and what isn't printable.
+///
+/// ```
+/// use kubewright_apimachinery::go_format::quoted;
+///
+/// assert_eq!(quoted("a\"é\n\u{1}\u{200b}"), r#""a\"é\n\x01\u200b""#);
+/// ```
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted += "\\n",
+            '\r' => quoted += "\\r",
+            '\t' => quoted += "\\t",
+            '\u{7}' => quoted += "\\a",
+            '\u{8}' => quoted += "\\b",
+            '\u{b}' => quoted += "\\v",
+            '\u{c}' => quoted += "\\f",
+            c if is_printable(c) => quoted.push(c),
+            c => {
+                quoted += &match u32::from(c) {
+                    code @ ..0x80 => format!("\\x{code:02x}"),
+                    code @ ..0x1_0000 => format!("\\u{code:04x}"),
+                    code => format!("\\U{code:08x}"),
+                }
+            }
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn is_printable(c: char) -> bool {
+    // After another character, combining ones are printable too.
+    c.is_ascii_graphic()
+        || c == ' '
+        || !c.is_ascii() && !['a', c].iter().collect::<String>().escape_debug().any(|c| c == '\\')
+}
+
 /// Returns the type of a decoded value in Go: `string`, `map[string]interface {}`.
 #[must_use]
 pub fn type_name(value: &Value) -> &'static str {

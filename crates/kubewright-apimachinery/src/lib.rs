@@ -11,6 +11,7 @@
 //! * [`document_order`]: the order in which a JSON document has its fields
 //! * [`depth`]: the limit of a document's nesting depth
 //! * [`go_format`]: the notation of values in messages of Go programs
+//! * [`duration`]: durations as Go writes them
 //! * [`cidr`]: address ranges
 //! * [`certificate`]: the fields of X.509 certificates
 //! * [`name`]: the syntax of names, labels and annotations
@@ -33,6 +34,7 @@ pub mod decode;
 pub mod depth;
 pub mod description;
 pub mod document_order;
+pub mod duration;
 mod field_path;
 pub mod go_format;
 pub mod name;

@@ -2,8 +2,7 @@
 //! (<https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#schedule-syntax>).
 
 use jiff::{Timestamp, ToSpan, Zoned, civil, tz::TimeZone};
-
-use crate::strconv::parse_duration;
+use kubewright_apimachinery::duration;
 
 /// The number of years that are searched for the next time.
 const YEARS: i16 = 5;
@@ -175,7 +174,7 @@ fn descriptor(text: &str) -> Result<Rule, String> {
                 return Err(format!("unrecognized descriptor: {text}"));
             };
             let nanoseconds =
-                parse_duration(duration).map_err(|why| format!("failed to parse duration {text}: {why}"))?;
+                duration::parse(duration).map_err(|why| format!("failed to parse duration {text}: {why}"))?;
             // Shorter intervals are rounded up to a second, the others down.
             let seconds = nanoseconds.div_euclid(NANOSECONDS).max(1);
             return Ok(Rule::Every(i64::try_from(seconds).unwrap_or(i64::MAX)));

@@ -5,6 +5,8 @@
 
 use kube_cel::cel::{Value, objects::Key};
 
+use super::associative::{Associative, items};
+
 /// The cost limit of a single evaluation.
 const PER_CALL: u64 = 1_000_000;
 
@@ -137,10 +139,6 @@ impl Meter {
         match value {
             Value::String(text) => self.charge(tenth(text.len()).max(1)),
             Value::Bytes(bytes) => self.charge(tenth(bytes.len()).max(1)),
-            Value::List(items) => {
-                self.charge(1)?;
-                items.iter().try_for_each(|item| self.charge_traversal(item))
-            }
             Value::Map(map) => {
                 self.charge(1)?;
                 map.map.iter().try_for_each(|(key, value)| {
@@ -150,7 +148,10 @@ impl Meter {
                     self.charge_traversal(value)
                 })
             }
-            _ => self.charge(1),
+            value => {
+                self.charge(1)?;
+                items(value).into_iter().flat_map(|items| items.iter()).try_for_each(|item| self.charge_traversal(item))
+            }
         }
     }
 
@@ -171,17 +172,6 @@ impl Meter {
             _ => 1,
         })?;
         match (left, right) {
-            (Value::List(left), Value::List(right)) => {
-                if left.len() != right.len() {
-                    return Ok(false);
-                }
-                for (left, right) in left.iter().zip(right.iter()) {
-                    if !self.compare(left, right)? {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            }
             (Value::Map(left), Value::Map(right)) => {
                 if left.map.len() != right.map.len() {
                     return Ok(false);
@@ -192,8 +182,33 @@ impl Meter {
                     None => Ok(false),
                 })
             }
-            _ => Ok(left == right),
+            _ => match (items(left), items(right)) {
+                (Some(of_left), Some(of_right)) => self.compare_lists(left, of_left, of_right),
+                _ => Ok(left == right),
+            },
         }
+    }
+
+    /// Compares two lists. The left one decides whether their order matters.
+    fn compare_lists(&mut self, list: &Value, left: &[Value], right: &[Value]) -> Result<bool, Exceeded> {
+        if left.len() != right.len() {
+            return Ok(false);
+        }
+        let Some(list) = Associative::of(list) else { return self.compare_pairs(left.iter().zip(right)) };
+        self.charge_tenths(right.len())?;
+        match list.pairs(right) {
+            Some(pairs) => self.compare_pairs(pairs.into_iter()),
+            None => Ok(false),
+        }
+    }
+
+    fn compare_pairs<'v>(&mut self, pairs: impl Iterator<Item = (&'v Value, &'v Value)>) -> Result<bool, Exceeded> {
+        for (left, right) in pairs {
+            if !self.compare(left, right)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn charge_tenths(&mut self, tenths: usize) -> Result<(), Exceeded> {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    check::{Environment, Expected, Fields, REQUEST, Type},
+    check::{Environment, Expected, Fields, NAMESPACE, REQUEST, Type},
     program::{self, Typed},
 };
 
@@ -22,7 +22,7 @@ impl PolicyDeclarations {
         let environment = Environment::default()
             .with("object", Type::Dyn)
             .with("oldObject", Type::Dyn)
-            .with("namespaceObject", Type::Unknown)
+            .with("namespaceObject", NAMESPACE.clone())
             .with("request", REQUEST.clone())
             .with("authorizer", Type::Unknown);
         Self { environment, variables: BTreeMap::new() }
@@ -103,14 +103,14 @@ impl PolicyDeclarations {
 pub enum Refusal {
     /// The expression can't be parsed, or has a wrong type or parts with wrong types.
     Expression(String),
-    /// No program can be made of the expression, because a literal in it isn't a pattern. Kubernetes calls this an internal error.
+    /// No program can be made of the expression, because a literal in it can't be converted or isn't a pattern. Kubernetes calls this an internal error.
     Program(String),
 }
 
 impl Typed {
     /// Returns an error if no program can be made of the expression.
     fn finished(self) -> Result<(), Refusal> {
-        match self.malformed_pattern {
+        match self.invalid_literal {
             Some(why) => Err(Refusal::Program(format!("program instantiation failed: {why}"))),
             None => Ok(()),
         }

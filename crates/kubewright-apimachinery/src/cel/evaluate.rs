@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use chrono::TimeDelta;
 use kube_cel::cel::{
     ExecutionError, Value,
     objects::{Key, KeyRef, Map, OptionalValue},
@@ -17,11 +18,16 @@ use kube_cel::cel::{
 use regex::Regex;
 
 use super::{
+    arithmetic,
+    associative::{self, Associative, items},
     authorizer::authorizer_value,
+    conversion,
     cost::{Exceeded, Meter},
     expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
+    kind,
     message::{Message, message},
     policy::Composed,
+    time,
 };
 
 /// The cost of creating a list, in addition to its elements.
@@ -30,6 +36,9 @@ pub(super) const LIST: u64 = 10;
 const MAP: u64 = 30;
 /// The cost of creating a message.
 const MESSAGE: u64 = 40;
+
+/// The error about a malformed quantity.
+const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// The reason why a step has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +73,10 @@ impl From<ExecutionError> for Failure {
             ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
             ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
             ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+            ExecutionError::FunctionError { function, .. } if function == "quantity" => QUANTITY.to_owned(),
+            ExecutionError::FunctionError { function, .. } if function == "asInteger" => {
+                "cannot convert value to integer".to_owned()
+            }
             ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
             // Other errors print the operands, which may be large.
             _ => "no such overload".to_owned(),
@@ -184,8 +197,7 @@ impl<'e> Evaluation<'e> {
         match value {
             Value::Int(value) => value.checked_neg().map(Value::Int).ok_or_else(|| Failure::error("integer overflow")),
             Value::Float(value) => Ok(Value::Float(-value)),
-            #[allow(clippy::arithmetic_side_effects, reason = "the range of durations is symmetric")]
-            Value::Duration(value) => Ok(Value::Duration(-value)),
+            Value::Duration(value) => time::checked_duration(TimeDelta::zero().checked_sub(&value)),
             _ => Err(Failure::no_such_overload()),
         }
     }
@@ -252,16 +264,11 @@ impl<'e> Evaluation<'e> {
             Operator::Greater => self.compare(&left, &right).map(|order| Value::Bool(order.is_gt())),
             Operator::GreaterOrEqual => self.compare(&left, &right).map(|order| Value::Bool(order.is_ge())),
             Operator::Add => self.add(left, right),
-            Operator::Subtract => self.arithmetic(|| left - right),
-            Operator::Multiply => self.arithmetic(|| left * right),
-            Operator::Divide => self.arithmetic(|| left / right),
-            Operator::Remainder => self.arithmetic(|| left % right),
+            operator => {
+                self.meter.charge(1)?;
+                arithmetic::calculate(operator, &left, &right)
+            }
         }
-    }
-
-    fn arithmetic(&mut self, operation: impl FnOnce() -> Result<Value, ExecutionError>) -> Evaluated {
-        self.meter.charge(1)?;
-        Ok(operation()?)
     }
 
     /// Adds numbers and times, and concatenates strings and lists. Concatenation is charged by size.
@@ -274,29 +281,32 @@ impl<'e> Evaluation<'e> {
                 self.meter.charge_bytes(left.len().saturating_add(right.len()))?;
                 return Ok(Value::Bytes(Arc::new([left.as_slice(), right.as_slice()].concat())));
             }
-            (Value::List(left), Value::List(right)) => {
-                self.meter.charge((left.len() as u64).saturating_add(right.len() as u64).max(1))?;
+            (left, right) if let (Some(items), Some(more)) = (items(left), items(right)) => {
+                self.meter.charge((items.len() as u64).saturating_add(more.len() as u64).max(1))?;
+                if let Some(list) = Associative::of(left) {
+                    return Ok(list.with(more));
+                }
             }
-            _ => self.meter.charge(1)?,
+            (left, right) => {
+                self.meter.charge(1)?;
+                return arithmetic::calculate(Operator::Add, left, right);
+            }
         }
-        Ok((left + right)?)
+        Ok((left + associative::plain(right))?)
     }
 
     fn compare(&mut self, left: &Value, right: &Value) -> Result<Ordering, Failure> {
         match (left, right) {
             (Value::String(left), Value::String(right)) => self.meter.charge_bytes(left.len().min(right.len()))?,
-            (Value::Bytes(left), Value::Bytes(right)) => {
-                self.meter.charge_bytes(left.len().min(right.len()))?;
-                return Ok(left.cmp(right));
-            }
+            (Value::Bytes(left), Value::Bytes(right)) => self.meter.charge_bytes(left.len().min(right.len()))?,
             _ => self.meter.charge(1)?,
         }
-        left.partial_cmp(right).ok_or_else(Failure::no_such_overload)
+        ordering(left, right)
     }
 
     fn contains(&mut self, container: &Value, wanted: &Value) -> Result<bool, Failure> {
         match container {
-            Value::List(items) => {
+            container if let Some(items) = items(container) => {
                 self.meter.charge(items.len() as u64)?;
                 for item in items.iter() {
                     if self.meter.equal(item, wanted)? {
@@ -307,7 +317,7 @@ impl<'e> Evaluation<'e> {
             }
             Value::Map(map) => {
                 self.meter.charge(1)?;
-                Ok(KeyRef::try_from(wanted).is_ok_and(|key| map.get(&key).is_some()))
+                Ok(lookup(map, wanted).is_some())
             }
             _ => Err(Failure::no_such_overload()),
         }
@@ -398,7 +408,7 @@ impl<'e> Evaluation<'e> {
             _ => None,
         };
         let items = match &range {
-            Value::List(items) => items.clone(),
+            range if let Some(items) = items(range) => items.clone(),
             Value::Map(map) => {
                 // Iterates in order, so that the same object always has the same result.
                 self.meter.charge(map.map.len() as u64)?;
@@ -406,7 +416,9 @@ impl<'e> Evaluation<'e> {
                 keys.sort_unstable();
                 Arc::new(keys.into_iter().map(Value::from).collect())
             }
-            _ => return Err(Failure::no_such_overload()),
+            other => {
+                return Err(Failure::error(format!("got 'types.{}', expected iterable type", kind::go_name(other))));
+            }
         };
         let initial = self.evaluate(&parts.initial)?;
         let outer = self.locals.len();
@@ -465,9 +477,9 @@ fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
         (_, Key::String(name)) => {
             let authorizer = authorizer_value(map).map(|authorizer| authorizer.field(name));
             let field = || message(map).map(|message| message.fields.get(name.as_str()).cloned());
-            authorizer.or_else(field).ok_or_else(Failure::no_such_overload)
+            Ok(authorizer.or_else(field).flatten())
         }
-        _ => Err(Failure::no_such_overload()),
+        _ => Ok(None),
     }
 }
 
@@ -475,34 +487,64 @@ fn key_of(value: &Value) -> Result<Key, Failure> {
     value.clone().try_into().map_err(|_| Failure::error("unsupported key type"))
 }
 
-/// Returns a list's item or a map's entry, which must exist.
-fn element(container: &Value, key: &Value) -> Evaluated {
-    match (container, key) {
-        (Value::List(items), Value::Int(_) | Value::UInt(_)) => {
-            let place = match key {
-                Value::Int(place) => usize::try_from(*place).ok(),
-                Value::UInt(place) => usize::try_from(*place).ok(),
-                _ => None,
-            };
-            let item = place.and_then(|place| items.get(place)).cloned();
-            item.ok_or_else(|| match key {
-                Value::Int(place) => Failure::error(format!("index out of bounds: {place}")),
-                _ => Failure::error("index out of bounds"),
-            })
-        }
-        (Value::Map(map), key) => {
-            let key = KeyRef::try_from(key).map_err(|_| Failure::no_such_overload())?;
-            map.get(&key).cloned().ok_or_else(|| Failure::error(format!("no such key: {}", shown(key))))
-        }
-        _ => Err(Failure::no_such_overload()),
+/// Returns the order of two values that can be compared.
+pub(super) fn ordering(left: &Value, right: &Value) -> Result<Ordering, Failure> {
+    let is_nan = |value: &Value| matches!(value, Value::Float(number) if number.is_nan());
+    match (left, right) {
+        (Value::Bytes(left), Value::Bytes(right)) => Ok(left.cmp(right)),
+        _ => left.partial_cmp(right).ok_or_else(|| {
+            if is_nan(left) || is_nan(right) {
+                Failure::error("NaN values cannot be ordered")
+            } else {
+                Failure::no_such_overload()
+            }
+        }),
     }
 }
 
-fn shown(key: KeyRef<'_>) -> String {
-    match key {
-        KeyRef::Int(key) => key.to_string(),
-        KeyRef::Uint(key) => key.to_string(),
-        KeyRef::Bool(key) => key.to_string(),
-        KeyRef::String(key) => key.to_owned(),
+/// Returns the integer that a number is, whatever its type.
+fn integer(value: &Value) -> Option<Key> {
+    match value {
+        Value::Int(number) => Some(Key::Int(*number)),
+        Value::UInt(number) => Some(Key::Uint(*number)),
+        Value::Float(number) if number.fract() == 0.0 => match conversion::convert("int", value)?.ok()? {
+            Value::Int(number) => Some(Key::Int(number)),
+            _ => None,
+        },
+        _ => None,
     }
+}
+
+/// Returns a map's entry. A number finds the key of its value, whatever their types.
+fn lookup<'m>(map: &'m Map, key: &Value) -> Option<&'m Value> {
+    match key {
+        Value::Float(_) => map.get(&integer(key)?),
+        _ => map.get(&KeyRef::try_from(key).ok()?),
+    }
+}
+
+/// Returns a list's item or a map's entry, which must exist.
+fn element(container: &Value, key: &Value) -> Evaluated {
+    let shown = |key: &Value| match conversion::string(key) {
+        Some(Ok(Value::String(text))) => text.as_str().to_owned(),
+        _ => kind::name(key),
+    };
+    if let Some(items) = items(container) {
+        let place = integer(key).ok_or_else(|| match key {
+            Value::Float(_) => Failure::error(format!("unsupported index value {} in list", shown(key))),
+            key => Failure::error(format!("unsupported index type '{}' in list", kind::name(key))),
+        })?;
+        let index = match place {
+            Key::Int(place) => usize::try_from(place).ok(),
+            Key::Uint(place) => usize::try_from(place).ok(),
+            _ => None,
+        };
+        let item = index.and_then(|index| items.get(index)).cloned();
+        return item.ok_or_else(|| Failure::error(format!("index out of bounds: {place}")));
+    }
+    let found = match container {
+        Value::Map(map) => lookup(map, key),
+        _ => None,
+    };
+    found.cloned().ok_or_else(|| Failure::error(format!("no such key: {}", shown(key))))
 }

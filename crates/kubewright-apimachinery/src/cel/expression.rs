@@ -11,15 +11,12 @@ use kube_cel::cel::{
 };
 use regex::Regex;
 
-use super::{macros::INSERT, message};
+use super::{conversion, kind, macros::INSERT, message};
 use crate::pattern;
 
 /// The first segments of the library's qualified names, such as `math` in `math.abs`.
 pub(super) const NAMESPACES: [&str; 9] =
     ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
-
-/// The names of types, which evaluate to themselves. The language compares them, as in `type(self) == string`.
-pub(super) const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
 
 /// The variable in which the parser's macros accumulate their result.
 pub(super) const ACCUMULATOR: &str = "@result";
@@ -139,14 +136,14 @@ impl Expression {
     /// Compiles the parser's tree. Messages (`Type{field: value}`) exist only where `messages` is set, in mutating
     /// admission policies.
     pub(super) fn compile(tree: &IdedExpr, messages: bool) -> Result<Self, String> {
-        Compiler { locals: Vec::new(), messages, malformed: None }.expression(tree)
+        Compiler { locals: Vec::new(), messages, invalid: None }.expression(tree)
     }
 
-    /// Returns Go's error about the first literal in a tree that is used as a pattern and isn't one.
-    pub(super) fn malformed_pattern(tree: &IdedExpr, messages: bool) -> Result<Option<String>, String> {
-        let mut compiler = Compiler { locals: Vec::new(), messages, malformed: None };
+    /// Returns the error about the first literal in a tree that can't be converted, or that is used as a pattern and isn't one.
+    pub(super) fn invalid_literal(tree: &IdedExpr, messages: bool) -> Result<Option<String>, String> {
+        let mut compiler = Compiler { locals: Vec::new(), messages, invalid: None };
         compiler.expression(tree)?;
-        Ok(compiler.malformed)
+        Ok(compiler.invalid)
     }
 
     fn constant(&self) -> Option<&Value> {
@@ -161,8 +158,8 @@ impl Expression {
 struct Compiler<'t> {
     locals: Vec<&'t str>,
     messages: bool,
-    /// The error about the first malformed pattern.
-    malformed: Option<String>,
+    /// The error about the first invalid literal.
+    invalid: Option<String>,
 }
 
 impl<'t> Compiler<'t> {
@@ -170,11 +167,14 @@ impl<'t> Compiler<'t> {
         Ok(match &tree.expr {
             Expr::Literal(literal) => Expression::Constant(constant(literal)),
             Expr::Ident(name) => self.variable(name),
-            Expr::Select(select) => Expression::Select(Box::new(Select {
-                operand: self.expression(&select.operand)?,
-                field: Key::from(select.field.as_str()),
-                test: select.test,
-            })),
+            Expr::Select(select) => match self.qualified_type(tree) {
+                Some(name) => Expression::Constant(kind::named(&name)),
+                None => Expression::Select(Box::new(Select {
+                    operand: self.expression(&select.operand)?,
+                    field: Key::from(select.field.as_str()),
+                    test: select.test,
+                })),
+            },
             Expr::List(list) => self.list(list)?,
             Expr::Map(map) => self.map(map)?,
             Expr::Call(call) => self.call(call)?,
@@ -190,10 +190,17 @@ impl<'t> Compiler<'t> {
     }
 
     fn variable(&self, name: &str) -> Expression {
-        if TYPES.contains(&name) && !self.locals.contains(&name) {
-            return Expression::Constant(name.into());
+        if kind::TYPES.contains(&name) && !self.locals.contains(&name) {
+            return Expression::Constant(kind::named(name));
         }
         Expression::Variable(name.to_owned())
+    }
+
+    /// Returns the type that a selection such as `google.protobuf.Duration` names.
+    fn qualified_type(&self, tree: &IdedExpr) -> Option<String> {
+        let name = kind::qualified(tree)?;
+        let first = name.split('.').next().unwrap_or_default();
+        (!self.locals.contains(&first)).then_some(name)
     }
 
     fn list(&mut self, list: &'t ListExpr) -> Result<Expression, String> {
@@ -322,7 +329,15 @@ impl<'t> Compiler<'t> {
         if let ("matches" | "find" | "findAll", Some(Expression::Constant(Value::String(pattern)))) =
             (&*function, arguments.get(1))
         {
-            self.malformed = self.malformed.take().or_else(|| pattern::check(pattern).err());
+            self.invalid = self.invalid.take().or_else(|| pattern::check(pattern).err());
+        }
+        if let ([Expression::Constant(value)], false) = (arguments.as_slice(), method)
+            && let Some(converted) = conversion::of_literal(&function, value)
+        {
+            match converted {
+                Ok(value) => return Ok(Expression::Constant(value)),
+                Err(why) => self.invalid = self.invalid.take().or(Some(why)),
+            }
         }
         Ok(Expression::Call(Box::new(Call { function, method, arguments, pattern: OnceLock::new() })))
     }

@@ -1,22 +1,24 @@
 //! Function calls. Functions on whole values and strings are evaluated here, without copies. All other library
 //! functions are those of [`library`].
 
-use std::{cmp::Ordering, sync::Arc};
+use std::sync::Arc;
 
 use kube_cel::cel::{
     Value,
-    objects::{Key, Map, Opaque, ValueType},
+    objects::{Key, Map, Opaque},
 };
 use regex::Regex;
 
 use super::{
+    associative,
     authorizer::authorizer_value,
     conversion,
     cost::{Exceeded, Meter, of_match, tenth},
     evaluate::{Evaluated, Evaluation, Failure, LIST, optional, optional_of},
     expression::{Call, Expression},
-    library,
+    kind, library, list,
     macros::SORT,
+    named_format, string, time,
 };
 use crate::{pattern, url::Url};
 
@@ -45,7 +47,9 @@ impl<'e> Evaluation<'e> {
                 let keep = if call.function == "or" { values[0].clone() } else { present.clone() };
                 return Ok(keep);
             }
-            values.push(self.evaluate(argument)?);
+            let value = self.evaluate(argument)?;
+            // Only functions that return an argument as it is keep its kind of list.
+            values.push(if is_transparent(&call.function) { value } else { associative::plain(value) });
         }
         if call.method
             && let Some((authorizer, arguments)) =
@@ -57,8 +61,7 @@ impl<'e> Evaluation<'e> {
         charge(self.meter, &call.function, &values)?;
         match (call.function.as_str(), values.as_slice()) {
             ("size", [value]) => size(value),
-            ("string", [Value::Bool(value)]) if !call.method => Ok(value.to_string().into()),
-            ("type", [value]) => Ok(type_name(value).into()),
+            ("type", [value]) => Ok(kind::named(&kind::name(value))),
             ("startsWith", [Value::String(text), Value::String(start)]) => Ok(text.starts_with(&**start).into()),
             ("endsWith", [Value::String(text), Value::String(end)]) => Ok(text.ends_with(&**end).into()),
             ("contains", [Value::String(text), Value::String(part)]) => Ok(text.contains(&**part).into()),
@@ -101,11 +104,11 @@ impl<'e> Evaluation<'e> {
             {
                 of_url(name, url)
             }
-            (SORT, [Value::List(items), Value::List(keys)]) => sorted(items, keys),
+            (SORT, [Value::List(items), Value::List(keys)]) => list::sorted(items, keys),
             ("or" | "orValue", [value, other]) if optional(value).is_some() => Ok(other.clone()),
-            (name, known) => match conversion::call(name, call.method, known) {
+            (name, known) => match own(name, call.method, known) {
                 Some(result) => result,
-                None => Ok(library::call(name, call.method, values)?),
+                None => call_library(name, call.method, values),
             },
         }
     }
@@ -128,6 +131,40 @@ impl<'e> Evaluation<'e> {
             _ => Failure::Error(format!("Illegal regex: {why}")),
         })
     }
+}
+
+/// Returns whether a function returns its argument, perhaps as an optional.
+fn is_transparent(function: &str) -> bool {
+    matches!(function, "dyn" | "optional.of" | "or" | "orValue")
+}
+
+/// Calls a function that `kube-cel` lacks, or that has another result there. `None` if it is another one, or has no overload for these values.
+fn own(name: &str, method: bool, values: &[Value]) -> Option<Evaluated> {
+    match values {
+        // It is a function, and a method in the library.
+        [quantity @ Value::Opaque(_)] if !method && name == "sign" => {
+            Some(library::call(name, true, vec![quantity.clone()]).map_err(Failure::from))
+        }
+        [value] if !method => conversion::convert(name, value)
+            .or_else(|| list::call(name, method, values))
+            .or_else(|| named_format::call(name, values)),
+        _ if !method => list::call(name, method, values).or_else(|| named_format::call(name, values)),
+        _ => string::call(name, values)
+            .or_else(|| named_format::call(name, values))
+            .or_else(|| list::call(name, method, values))
+            .or_else(|| time::part(name, values)),
+    }
+}
+
+/// Calls a function of the library. Its error about the types of the arguments names them.
+fn call_library(name: &str, method: bool, values: Vec<Value>) -> Evaluated {
+    let names: Vec<_> = values.iter().map(kind::name).collect();
+    library::call(name, method, values).map_err(|error| match Failure::from(error) {
+        failure if failure == Failure::no_such_overload() => {
+            Failure::error(format!("no such overload: {name}({})", names.join(", ")))
+        }
+        failure => failure,
+    })
 }
 
 /// Charges for a call by the sizes of its arguments and of its result.
@@ -212,14 +249,6 @@ fn size(value: &Value) -> Evaluated {
     Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
 }
 
-fn type_name(value: &Value) -> String {
-    match value.type_of() {
-        ValueType::Float => "double".to_owned(),
-        ValueType::Null => "null_type".to_owned(),
-        other => other.to_string(),
-    }
-}
-
 fn join(items: &[Value], rest: &[Value]) -> Evaluated {
     let separator = match rest {
         [] => "",
@@ -255,16 +284,4 @@ impl Opaque for Url {
     fn runtime_type_name(&self) -> &str {
         "kubernetes.URL"
     }
-}
-
-/// Sorts items by their keys, which must be comparable.
-fn sorted(items: &[Value], keys: &[Value]) -> Evaluated {
-    let of_first = keys.first().map(type_name);
-    let is_comparable = |key: &Value| of_first == Some(type_name(key)) && key.partial_cmp(key).is_some();
-    if !keys.iter().all(is_comparable) {
-        return Err(Failure::error("list elements must have the same type"));
-    }
-    let mut pairs: Vec<_> = keys.iter().zip(items).collect();
-    pairs.sort_by(|(left, _), (right, _)| left.partial_cmp(right).unwrap_or(Ordering::Equal));
-    Ok(Value::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }

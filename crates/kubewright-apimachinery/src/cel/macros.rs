@@ -99,9 +99,10 @@ pub(super) fn without_parsers_own(text: &str) -> Cow<'_, str> {
     (renamed + rest).into()
 }
 
-/// Returns a message about such an expression with the names of the original one.
+/// Returns a message of the parser as cel-go has it, with the names of the original expression.
 pub(super) fn with_parsers_own(message: &str) -> String {
-    message.replace(UNKNOWN_EXISTS_ONE, EXISTS_ONE)
+    let message = message.replace(UNKNOWN_EXISTS_ONE, EXISTS_ONE).replace("\n| ", "\n | ");
+    message.replace("argument must be a simple name", "argument is not an identifier")
 }
 
 /// Returns the name of a function in the text of an expression.

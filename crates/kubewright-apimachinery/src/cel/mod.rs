@@ -6,8 +6,9 @@
 //! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
 //! would build a result larger than that cost covers is charged for the result before it runs.
 
+mod arithmetic;
+mod associative;
 mod authorizer;
-mod calendar;
 mod check;
 mod conversion;
 mod cost;
@@ -15,32 +16,41 @@ mod declarations;
 mod estimate;
 mod evaluate;
 mod expression;
+mod format;
 mod function;
+mod kind;
 mod library;
+mod list;
+mod literal;
 mod macros;
 mod malformed;
 mod match_conditions;
 mod message;
+mod named_format;
 mod negation;
 mod nesting;
 mod policy;
 mod positions;
 mod program;
+mod string;
 #[cfg(test)]
 mod tests;
+mod time;
 pub(crate) mod value;
 
+pub(crate) use self::{
+    associative::{Associative, items},
+    check::{Environment, Fields, Type},
+    cost::{Budget, Pace},
+    estimate::SizeLimits,
+    library::convert,
+    program::{Checked, Error, LazyProgram, Program, Typed, check_rule, type_of},
+    time::{duration, timestamp},
+};
 pub use self::{
     authorizer::{AccessCheck, AccessDecision, Authorize},
     check::Expected,
     declarations::{PolicyDeclarations, Refusal},
     match_conditions::MatchConditions,
     policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
-};
-pub(crate) use self::{
-    check::{Environment, Fields, Type},
-    cost::{Budget, Pace},
-    estimate::SizeLimits,
-    library::convert,
-    program::{Checked, Error, LazyProgram, Program, Typed, check_rule, type_of},
 };

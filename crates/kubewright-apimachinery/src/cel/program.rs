@@ -14,7 +14,7 @@ use super::{
     estimate::{self, SizeLimits},
     evaluate::{Evaluated, Evaluation, Failure},
     expression::Expression,
-    macros, malformed, negation, nesting,
+    literal, macros, malformed, negation, nesting,
     policy::Composed,
 };
 
@@ -31,9 +31,9 @@ const UNPARSABLE: &str = "the expression cannot be parsed";
 #[derive(Debug)]
 pub(crate) struct Typed {
     pub(crate) of: Type,
-    /// The error of Go about a literal that isn't a pattern, although it is used as one. Kubernetes makes a program of an expression after
-    /// it has checked its type, and only finds these errors then.
-    pub(crate) malformed_pattern: Option<String>,
+    /// The error about a literal that can't be converted, or that isn't a pattern although it is used as one. Kubernetes makes a program of
+    /// an expression after it has checked its type, and only finds these errors then.
+    pub(crate) invalid_literal: Option<String>,
 }
 
 /// Checks an expression, and returns its type.
@@ -41,8 +41,8 @@ pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Typed, St
     with_tree(text, |mut tree| {
         let of = check::check(&tree, text, environment)?;
         macros::expand(&mut tree)?;
-        let malformed_pattern = Expression::malformed_pattern(&tree, environment.has_messages())?;
-        Ok(Typed { of, malformed_pattern })
+        let invalid_literal = Expression::invalid_literal(&tree, environment.has_messages())?;
+        Ok(Typed { of, invalid_literal })
     })
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn type_of(text: &str, environment: &Environment) -> Result<Typed, St
 pub(crate) struct Checked {
     pub(crate) of: Type,
     /// That of [`Typed`].
-    pub(crate) malformed_pattern: Option<String>,
+    pub(crate) invalid_literal: Option<String>,
     /// The greatest cost of an evaluation, in units.
     pub(crate) cost: u64,
     /// True if the rule mentions `oldSelf`.
@@ -63,9 +63,9 @@ pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLim
     with_tree(text, |mut tree| {
         let of = check::check(&tree, text, environment)?;
         macros::expand(&mut tree)?;
-        let malformed_pattern = Expression::malformed_pattern(&tree, environment.has_messages())?;
+        let invalid_literal = Expression::invalid_literal(&tree, environment.has_messages())?;
         let mentions_old = tree.references().has_variable("oldSelf");
-        Ok(Checked { of, malformed_pattern, cost: estimate::greatest_cost(&tree, environment, limits), mentions_old })
+        Ok(Checked { of, invalid_literal, cost: estimate::greatest_cost(&tree, environment, limits), mentions_old })
     })
 }
 
@@ -75,6 +75,7 @@ fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + 
         // The parser is third-party code and the text is untrusted, so a panic is caught.
         let text = macros::without_parsers_own(text);
         let text = negation::simplify(&text);
+        let text = literal::simplify(&text);
         let tree = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(&text))
             .map_err(|_| UNPARSABLE.to_owned())?
             .map_err(|errors| macros::with_parsers_own(errors.to_string().trim()))?;

@@ -75,7 +75,8 @@ fn negations_and_conversions_are_those_of_cel_go() {
         "int(timestamp('2020-01-01T00:00:00Z')) == 1577836800 && timestamp(1577836800) == timestamp('2020-01-01T00:00:00Z')",
         "int(duration('1s')) == 1000000000 && timestamp(timestamp('2020-01-01T00:00:00Z')) == timestamp(1577836800)",
         "string(duration('90s')) == '90s' && string(duration('1ms')) == '0.001s' && string(-duration('1500ms')) == '-1.5s'",
-        "string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'",
+        "string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T01:00:00+01:00'",
+        "timestamp('2020-01-01T01:00:00+01:00').getHours() == 0",
         "string(1e10) == '1e+10' && string(1.0) == '1' && string(123456789.0) == '1.23456789e+08' && string(-0.0) == '-0'",
         "string(0.00001) == '1e-05' && string(0.0001) == '0.0001' && string(100000.0) == '100000' && string(1.5) == '1.5'",
         "'abc'.split('') == ['a', 'b', 'c'] && 'abc'.split('', 2) == ['a', 'bc'] && 'ab'.split('', 5) == ['a', 'b']",
@@ -98,11 +99,64 @@ fn negations_and_conversions_are_those_of_cel_go() {
 }
 
 #[test]
+fn types_are_values() {
+    for text in [
+        "type(1) == int && type(1u) == uint && type(1.0) == double && type('') == string && type(null) == null_type",
+        "type([]) == list && type({}) == map && type(type(1)) == type && type(int) == type(string)",
+        "type(timestamp(0)) == google.protobuf.Timestamp && type(duration('1s')) == google.protobuf.Duration",
+        "type(optional.none()) == optional_type && type(ip('::1')) == net.IP && type(1) != string",
+        "[1, 'a'].map(x, type(x)) == [int, string] && '%s'.format([[type(self)]]) == '[map]'",
+    ] {
+        check(text, true);
+    }
+}
+
+#[test]
+fn functions_have_the_results_of_kubernetes() {
+    for text in [
+        "lists.range(-1) == [] && [b'b', b'a'].sort() == [b'a', b'b'] && [2, 1].min() == 1 && ['a', 'b'].max() == 'b'",
+        "[[1], [2]].flatten() == [1, 2] && [[1, [2, [3]]]].flatten(2) == [1, 2, [3]] && [1, 2, 3].slice(1, 2) == [2]",
+        "{1: 'a'}[dyn(1.0)] == 'a' && dyn(1.0) in {1: 2} && [5][dyn(0.0)] == 5 && [5][dyn(0u)] == 5",
+        "'abab'.replace('a', 'x', -1) == 'xbxb' && 'abc'.charAt(3) == '' && 'aé€'.substring(1, 2) == 'é'",
+        "'abcabc'.lastIndexOf('a', 9) == -1 && 'abcabc'.lastIndexOf('a', 5) == 3 && 'a'.lastIndexOf('', 9) == 9",
+        "sign(quantity('-1')) == -1 && sign(quantity('1')) == 1",
+        "!format.named('nope').hasValue() && format.named('uri').value() == format.uri()",
+        "format.uri().validate('http://a b').hasValue() && !format.uri().validate('/a').hasValue()",
+        "format.byte().validate('!').value() == ['invalid base64'] && !format.dns1123LabelPrefix().validate('a-').hasValue()",
+    ] {
+        check(text, true);
+    }
+    for (text, expect) in [
+        ("[].min()", "min called on empty list"),
+        ("[1].slice(2, 1)", "cannot slice(2, 1), start index must be less than or equal to end index"),
+        ("[1].slice(0, 5)", "cannot slice(0, 5), list is length 1"),
+        ("[1].slice(-1, 1)", "cannot slice(-1, 1), negative indexes not supported"),
+        ("[[1]].flatten(-1)", "level must be non-negative"),
+        ("'abc'.substring(5)", "invalid substring range. start: 5, end: 3"),
+        ("'abc'.substring(0, 5)", "index out of range: 5"),
+        ("'abc'.charAt(-1)", "index out of range: -1"),
+        ("'abc'.indexOf('c', -1)", "index out of range: -1"),
+        ("[1][dyn('a')]", "unsupported index type 'string' in list"),
+        ("[1][dyn(0.5)]", "unsupported index value 0.5 in list"),
+        ("0u - 1u", "unsigned integer overflow"),
+        ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "timestamp overflow"),
+        ("duration('2562047h') + duration('2562047h')", "integer overflow"),
+        ("0.0 / 0.0 < 1.0", "NaN values cannot be ordered"),
+        ("string(self.labels)", "no such overload: string(map)"),
+        ("['a'].join(dyn(1))", "no such overload"),
+        ("quantity('x')", "quantities must match the regular expression"),
+        ("quantity('1.5').asInteger()", "cannot convert value to integer"),
+    ] {
+        check_error(text, expect);
+    }
+}
+
+#[test]
 fn errors() {
     for (text, expect) in [
         ("self.absent", "no such key: absent"),
         ("self['absent']", "no such key: absent"),
-        ("self.name.x", "no such overload"),
+        ("self.name.x", "no such key: x"),
         ("self.ports[2]", "index out of bounds: 2"),
         ("self.ports[-1]", "index out of bounds: -1"),
         ("1 / 0", "division by zero"),
@@ -114,7 +168,7 @@ fn errors() {
         ("1 in 2", "no such overload"),
         ("!1", "no such overload"),
         ("1 ? 2 : 3", "no such overload"),
-        ("1.all(x, true)", "no such overload"),
+        ("1.all(x, true)", "got 'types.Int', expected iterable type"),
         ("absent", "undeclared reference to 'absent'"),
         ("absent()", "undeclared reference to 'absent'"),
         ("sets.absent([])", "undeclared reference"),
@@ -179,7 +233,7 @@ fn macros_with_two_variables() {
         ("[1].transformMapEntry(k, v, v)", "no such overload"),
         ("[1].all(i, i, true)", "duplicate variable name: i"),
         ("[1].all(i + 1, v, true)", "argument must be a simple name"),
-        ("1.all(i, v, true)", "no such overload"),
+        ("1.all(i, v, true)", "got 'types.Int', expected iterable type"),
         ("[0, 1].all(i, x, 1 / x == 1)", "division by zero"),
         ("[1].transformList(1, 2)", "undeclared reference to 'transformList'"),
     ] {
@@ -201,7 +255,7 @@ fn macros_of_optionals_and_lists() {
         check(text, true);
     }
     check_error("['a', 1].sortBy(x, x)", "list elements must have the same type");
-    check_error("1.sortBy(x, x)", "no such overload");
+    check_error("1.sortBy(x, x)", "got 'types.Int', expected iterable type");
     check_error("self.name.optMap(x, x)", "no such overload");
     check_error("optional.of(1).optMap(1, 2)", "optMap() variable name must be a simple identifier");
 }

@@ -23,6 +23,7 @@ pub use default::{default, drop_nulls};
 pub use definitions::Definitions;
 pub use embedded::visit_embedded;
 pub use prune::{prune, unknown_fields};
+pub(crate) use validate::format::is_format;
 pub use validate::validate;
 
 use crate::cel::LazyProgram;

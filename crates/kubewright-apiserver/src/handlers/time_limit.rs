@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header, request::Parts};
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{duration, status::Status};
 
 use super::{exchange, query::Query, route::Route};
-use crate::{
-    response::{self, Response},
-    strconv,
-};
+use crate::response::{self, Response};
 
 /// The longest time of a request. Longer ones that clients give have no effect.
 const MAX: Duration = Duration::from_secs(60);
@@ -23,7 +20,7 @@ pub(super) fn of(parts: &Parts, route: &Route) -> Result<Option<Duration>, Statu
     let Some(text) = parts.uri.query().filter(|query| query.contains("timeout=")) else { return Ok(None) };
     let query = Query::parse(Some(text));
     let Some(text) = query.get("timeout").filter(|_| !exchange::lasts(parts, route)) else { return Ok(None) };
-    let nanoseconds = strconv::parse_duration(text)
+    let nanoseconds = duration::parse(text)
         .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
     let limit = u64::try_from(nanoseconds).map(Duration::from_nanos).unwrap_or_default();
     Ok(Some(limit).filter(|limit| !limit.is_zero() && *limit < MAX))

@@ -64,21 +64,56 @@ impl Expected {
             (Self::StringOrNull, _) => "one of [string null_type]",
         };
         let found = match found {
-            Type::Null => "null_type".to_owned(),
-            Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
-            Type::Duration => "google.protobuf.Duration".to_owned(),
+            Type::Null | Type::Timestamp | Type::Duration => found.name(),
             other => other.to_string(),
         };
         Err(format!("must evaluate to {wanted} but got {found}"))
     }
 }
 
+fn object(name: &'static str, fields: &[(&str, Type)]) -> Type {
+    let fields = fields.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
+    Type::Object(Arc::new(Fields { name, fields }))
+}
+
+/// The type of `namespaceObject`.
+pub(in crate::cel) static NAMESPACE: LazyLock<Type> = LazyLock::new(|| {
+    let text = Type::String;
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", text.clone()),
+            ("type", text.clone()),
+            ("lastTransitionTime", Type::Timestamp),
+            ("message", text.clone()),
+            ("reason", text.clone()),
+        ],
+    );
+    let texts = Type::map(text.clone(), text.clone());
+    let metadata = object(
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", text.clone()),
+            ("generateName", text.clone()),
+            ("namespace", text.clone()),
+            ("labels", texts.clone()),
+            ("annotations", texts),
+            ("UID", text.clone()),
+            ("creationTimestamp", Type::Timestamp),
+            ("deletionGracePeriodSeconds", Type::Int),
+            ("deletionTimestamp", Type::Timestamp),
+            ("generation", Type::Int),
+            ("resourceVersion", text.clone()),
+            ("finalizers", Type::list(text.clone())),
+        ],
+    );
+    let spec = object("kubernetes.NamespaceSpec", &[("finalizers", Type::list(text.clone()))]);
+    let status = object("kubernetes.NamespaceStatus", &[("conditions", Type::list(condition)), ("phase", text)]);
+    object("kubernetes.Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
+});
+
 /// The type of `request`.
 pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
-    let object = |name: &'static str, fields: &[(&str, Type)]| {
-        let fields = fields.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
-        Type::Object(Arc::new(Fields { name, fields }))
-    };
     let text = Type::String;
     let triple = |name: &'static str, last: &str| {
         object(name, &[("group", text.clone()), ("version", text.clone()), (last, text.clone())])

@@ -8,6 +8,8 @@ mod environment;
 mod overloads;
 mod types;
 
+use std::sync::Arc;
+
 use kube_cel::cel::{
     IdedExpr,
     common::ast::{
@@ -21,14 +23,18 @@ pub(crate) use self::{
     environment::Environment,
     types::{Fields, Type},
 };
-pub(in crate::cel) use self::{environment::REQUEST, overloads::resolve};
+pub(in crate::cel) use self::{
+    environment::{NAMESPACE, REQUEST},
+    overloads::resolve,
+};
 use self::{overloads::NoOverload, types::Bindings};
 use super::{
-    expression::{ACCUMULATOR, NAMESPACES, TYPES},
-    library::convert,
+    expression::{ACCUMULATOR, NAMESPACES},
+    format, kind,
     macros::{INSERT, Macro, SORT, name_in_text},
     message::{JSON_PATCH, OBJECT},
     positions::Tokens,
+    time,
 };
 use crate::pattern;
 
@@ -53,6 +59,7 @@ pub(super) fn check(tree: &IdedExpr, text: &str, environment: &Environment) -> R
         syntax: Vec::new(),
         errors: Vec::new(),
         literals: Vec::new(),
+        templates: 0,
     };
     let (found, _) = checker.expression(tree);
     if checker.errors.is_empty() {
@@ -81,6 +88,8 @@ struct Checker<'e, 't> {
     /// Literals that are invalid as arguments, or whose elements have several types. They are only reported if nothing else is
     /// wrong, as in cel-go.
     literals: Vec<(usize, String)>,
+    /// How many calls of `format` enclose the current part. The elements of literals in them may have several types.
+    templates: usize,
 }
 
 /// The type of a part, and where it is in the text.
@@ -96,7 +105,7 @@ impl<'e> Checker<'e, '_> {
         match &tree.expr {
             Expr::Literal(literal) => self.literal(literal),
             Expr::Ident(name) => self.variable(name),
-            Expr::Select(select) => self.select(select),
+            Expr::Select(select) => self.select(tree, select),
             Expr::List(list) => self.list(list),
             Expr::Map(map) => self.map(map),
             Expr::Call(call) => self.call(call),
@@ -130,8 +139,8 @@ impl<'e> Checker<'e, '_> {
         if let Some(found) = self.declared(name) {
             return (found, at);
         }
-        if TYPES.contains(&name) {
-            return (Type::Meta, at);
+        if let Some(of) = Type::named(name) {
+            return (Type::Meta(Arc::new(of)), at);
         }
         if PACKAGES.contains(&name) || name.contains(['.', '@']) {
             return (Type::Unknown, at);
@@ -139,7 +148,13 @@ impl<'e> Checker<'e, '_> {
         (self.error(at, format!("undeclared reference to '{name}' (in container '')")), at)
     }
 
-    fn select(&mut self, select: &'e SelectExpr) -> Found {
+    fn select(&mut self, tree: &'e IdedExpr, select: &'e SelectExpr) -> Found {
+        if let Some(of) = kind::qualified(tree).and_then(|name| Type::named(&name)) {
+            let (_, at) = self.expression(&select.operand);
+            self.tokens.after(".");
+            self.tokens.after(&select.field);
+            return (Type::Meta(Arc::new(of)), at);
+        }
         let test = select.test.then(|| {
             self.tokens.after("has");
             self.tokens.after("(")
@@ -192,19 +207,37 @@ impl<'e> Checker<'e, '_> {
         if first.is_exactly(&found) {
             return;
         }
-        if !Bindings::default().accept(first, &found) && !Bindings::default().accept(&found, first) {
+        let types_differ = matches!((first, &found), (Type::Meta(_), Type::Meta(_)));
+        let fits = |wanted: &Type, given: &Type| Bindings::default().accept(wanted, given);
+        if self.templates == 0 && (types_differ || !fits(first, &found) && !fits(&found, first)) {
             self.literals.push((at, format!("expected type '{first}' but found '{found}'")));
         }
         elements.0 = Some(Type::Unknown);
     }
 
-    /// Visits the arguments of a template, which may have several types.
-    fn template(&mut self, arguments: &'e ListExpr) -> Type {
+    /// Checks the arguments of a template. If it is a literal, each has to fit its place.
+    fn template(&mut self, template: Option<&str>, arguments: &'e ListExpr, at: usize) -> Type {
         self.tokens.after("[");
-        for argument in &arguments.elements {
-            self.expression(argument);
-        }
+        let found: Vec<_> = arguments.elements.iter().map(|argument| self.expression(argument)).collect();
         self.tokens.after("]");
+        if let Some(template) = template {
+            let mut place_of_error = at;
+            let filled = format::fill(template, found.len(), |verb, place| {
+                let (of, at) = &found[place];
+                place_of_error = *at;
+                verb.check(unshowable(&arguments.elements[place], of).unwrap_or(of)).map(|()| String::new())
+            });
+            match filled {
+                Ok((_, places)) if places < found.len() => {
+                    let given = found.len();
+                    let why = format!("too many arguments supplied to string.format (expected {places}, got {given})");
+                    self.literals.push((at, why));
+                }
+                Ok(_) => {}
+                Err(why) if why.starts_with("error during formatting") => self.literals.push((place_of_error, why)),
+                Err(why) => self.literals.push((at, why)),
+            }
+        }
         Type::list(Type::Unknown)
     }
 
@@ -343,10 +376,18 @@ impl<'e> Checker<'e, '_> {
         }
         self.tokens.after(name_in_text(&call.func_name));
         let at = self.tokens.after("(");
+        let is_format = method && name == "format";
+        self.templates += usize::from(is_format);
         for (place, argument) in call.args.iter().enumerate() {
             arguments.push(match &argument.expr {
-                Expr::List(list) if name == "format" => self.template(list),
-                Expr::Literal(LiteralValue::String(text)) if place == 0 && !is_valid(&name, text.inner()) => {
+                Expr::List(list) if is_format => {
+                    let template = call.target.as_ref().and_then(|target| match &target.expr {
+                        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+                        _ => None,
+                    });
+                    self.template(template, list, at)
+                }
+                Expr::Literal(literal) if place == 0 && !is_valid(&name, literal) => {
                     let (found, at) = self.expression(argument);
                     self.literals.push((at, format!("invalid {name} argument")));
                     found
@@ -354,6 +395,7 @@ impl<'e> Checker<'e, '_> {
                 _ => self.expression(argument).0,
             });
         }
+        self.templates -= usize::from(is_format);
         (self.overload(&name, method, &arguments, at), at)
     }
 
@@ -539,11 +581,26 @@ impl<'e> Checker<'e, '_> {
 
 /// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression. As in cel-go, the first
 /// argument of `matches` has to be a regular expression even if `matches` isn't called as a method, although it is the text then.
-fn is_valid(function: &str, text: &str) -> bool {
-    match function {
-        "duration" | "timestamp" => convert(function, text).is_some(),
-        "matches" => pattern::compile(text, None).is_ok(),
+fn is_valid(function: &str, literal: &LiteralValue) -> bool {
+    match (function, literal) {
+        ("duration", LiteralValue::String(text)) => time::duration(text.inner()).is_some(),
+        ("duration", LiteralValue::Int(_)) => false,
+        ("timestamp", LiteralValue::String(text)) => time::timestamp(text.inner()).is_some(),
+        ("timestamp", LiteralValue::Int(seconds)) => time::from_seconds(*seconds.inner()).is_some(),
+        ("matches", LiteralValue::String(text)) => pattern::compile(text.inner(), None).is_ok(),
         _ => true,
+    }
+}
+
+/// Returns the first type in a literal that has no text.
+fn unshowable<'p>(tree: &IdedExpr, of: &'p Type) -> Option<&'p Type> {
+    match (&tree.expr, of) {
+        (Expr::List(list), Type::List(items)) => list.elements.iter().find_map(|item| unshowable(item, items)),
+        (Expr::Map(map), Type::Map(entry)) => map.entries.iter().find_map(|found| match &found.expr {
+            EntryExpr::MapEntry(found) => unshowable(&found.value, &entry[1]),
+            EntryExpr::StructField(_) => None,
+        }),
+        (_, of) => format::Verb::Text.check(of).is_err().then_some(of),
     }
 }
 

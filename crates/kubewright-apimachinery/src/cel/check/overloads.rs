@@ -1,7 +1,10 @@
 //! The signatures of operators and functions: those of the language and of Kubernetes' library
 //! (<https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries>).
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use super::types::{Bindings, Type};
 
@@ -50,7 +53,7 @@ bool: f bool -> bool | f string -> bool
 timestamp: f timestamp -> timestamp | f string -> timestamp | f int -> timestamp
 duration: f duration -> duration | f string -> duration | f int -> duration
 dyn: f A -> dyn
-type: f A -> type
+type: f A -> type(A)
 contains startsWith endsWith: m string string -> bool
 matches: m string string -> bool | f string string -> bool
 getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear: m timestamp -> int | m timestamp string -> int
@@ -75,7 +78,7 @@ optional.of: f A -> optional(A)
 optional.ofNonZeroValue: f A -> optional(A)
 optional.none: f -> optional(_)
 hasValue: m optional(A) -> bool
-value: m optional(A) -> A | m kubernetes.NamedFormat -> _
+value: m optional(A) -> A
 or: m optional(A) optional(A) -> optional(A)
 orValue: m optional(A) A -> A
 url: f string -> kubernetes.URL
@@ -93,7 +96,7 @@ containsCIDR: m net.CIDR net.CIDR -> bool | m net.CIDR string -> bool
 prefixLength: m net.CIDR -> int
 masked: m net.CIDR -> net.CIDR
 quantity: f string -> kubernetes.Quantity
-sign: m kubernetes.Quantity -> int
+sign: f kubernetes.Quantity -> int
 isInteger: m kubernetes.Quantity -> bool
 asInteger: m kubernetes.Quantity -> int
 asApproximateFloat: m kubernetes.Quantity -> double
@@ -107,7 +110,10 @@ patch: m kubernetes.Semver -> int
 jsonpatch.escapeKey: f string -> string
 allowed errored: m _ -> bool
 reason error: m _ -> string
-distinct sort reverse: m list(A) -> list(A)
+distinct reverse: m list(A) -> list(A)
+sort: m list(int) -> list(int) | m list(uint) -> list(uint) | m list(double) -> list(double) | m list(bool) -> list(bool) \
+ | m list(duration) -> list(duration) | m list(timestamp) -> list(timestamp) | m list(string) -> list(string) \
+ | m list(bytes) -> list(bytes)
 flatten: m list(list(A)) -> list(A) | m list(list(A)) int -> list(_)
 slice: m list(A) int int -> list(A)
 first last: m list(A) -> optional(A)
@@ -117,11 +123,11 @@ cel.@mapInsert: f map(A,B) A B -> map(A,B) | f map(A,B) map(A,B) -> map(A,B)
  | m list(A) list(bool) -> list(A) | m list(A) list(duration) -> list(A) | m list(A) list(timestamp) -> list(A) \
  | m list(A) list(string) -> list(A) | m list(A) list(bytes) -> list(A)
 path serviceAccount group resource subresource namespace name check fieldSelector labelSelector: m * -> _
-validate: m * -> _
-format.named: f * -> _
-format.byte format.date format.datetime format.dns1035Label format.dns1035LabelPrefix format.dns1123Label: f -> _
-format.dns1123LabelPrefix format.dns1123Subdomain format.dns1123SubdomainPrefix format.labelValue format.qualifiedName: f -> _
-format.uri format.uuid format.labelKey: f -> _
+validate: m kubernetes.NamedFormat string -> optional(list(string))
+format.named: f string -> optional(kubernetes.NamedFormat)
+format.byte format.date format.datetime format.dns1035Label format.dns1035LabelPrefix: f -> kubernetes.NamedFormat
+format.dns1123Label format.dns1123LabelPrefix format.dns1123Subdomain: f -> kubernetes.NamedFormat
+format.dns1123SubdomainPrefix format.labelValue format.qualifiedName format.uri format.uuid: f -> kubernetes.NamedFormat
 not_strictly_false: f * -> _";
 
 /// The signatures, by whether they are methods and by name.
@@ -151,6 +157,9 @@ fn parse(text: &str) -> Type {
     if let Some(items) = inner("list(") {
         return Type::list(parse(items));
     }
+    if let Some(of) = inner("type(") {
+        return Type::Meta(Arc::new(parse(of)));
+    }
     if let Some(value) = inner("optional(") {
         return Type::optional(parse(value));
     }
@@ -168,7 +177,6 @@ fn parse(text: &str) -> Type {
         "bytes" => Type::Bytes,
         "timestamp" => Type::Timestamp,
         "duration" => Type::Duration,
-        "type" => Type::Meta,
         "A" => Type::Parameter('A'),
         "B" => Type::Parameter('B'),
         "net.IP" => Type::Opaque("net.IP"),

@@ -209,7 +209,7 @@ fn literals_are_checked_last() {
 #[test]
 fn literals_that_are_no_patterns_are_found() {
     let check = |text: &str, expect: Option<&str>| {
-        let found = program::type_of(text, &environment()).expect("a type").malformed_pattern;
+        let found = program::type_of(text, &environment()).expect("a type").invalid_literal;
         assert_eq!(found, expect.map(|why| format!("error parsing regexp: {why}")), "{text}");
     };
     check("self.name.find('[') == ''", Some("missing closing ]: `[`"));
@@ -223,6 +223,77 @@ fn literals_that_are_no_patterns_are_found() {
     assert_eq!(policy.check("'a'.find('[') == ''", Expected::Bool), Err(Refusal::Program(why.to_owned())));
     let why = "must evaluate to bool but got string";
     assert_eq!(policy.check("'a'.find('[')", Expected::Bool), Err(Refusal::Expression(why.to_owned())));
+}
+
+/// The errors are those of 1.36.3.
+#[test]
+fn literals_that_cannot_be_converted_are_found() {
+    for (text, expect) in [
+        ("int('x') == 1", "type conversion error from 'string' to 'int'"),
+        ("false && uint(-1) == 1u", "unsigned integer overflow"),
+        ("int(1e19) == 1 || bool('yes')", "integer overflow"),
+        ("double('1e400') == 1.0", "type conversion error from 'string' to 'double'"),
+        ("string(b'\\xff') == ''", "invalid UTF-8 in bytes, cannot convert to string"),
+        ("int(dyn([1])) == 1", "no such overload: int(list)"),
+        ("timestamp(dyn('x')) == timestamp(0)", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
+    ] {
+        let found = program::type_of(text, &environment()).expect("a type").invalid_literal;
+        assert_eq!(found.as_deref(), Some(expect), "{text}");
+    }
+    for text in [
+        "int('5') == int(self.name)",
+        "['1', 'x'].map(x, int(x)) == [1]",
+        "int('1' + 'x') == 1",
+        "string(ip('::1')) == ''",
+    ] {
+        assert_eq!(program::type_of(text, &environment()).expect("a type").invalid_literal, None, "{text}");
+    }
+    refuses("duration(5) == duration('1s')", "1:10: invalid duration argument");
+    refuses("timestamp(253402300800) == self.since", "1:11: invalid timestamp argument");
+    refuses("timestamp('2020-01-01 00:00:00Z') == self.since", "1:11: invalid timestamp argument");
+    refuses("duration('1h 1m') == duration('9999999h')", "1:10: invalid duration argument");
+}
+
+#[test]
+fn literal_templates_are_checked() {
+    accepts("'%s %d %f %e %b %x %o %%'.format([[1, 'a'], 1u, 'NaN', 1.0, true, b'', self.any])", "string");
+    accepts("self.name.format([1]) + '%d'.format(dyn(['a']))", "string");
+    for (text, expect) in [
+        ("'%t'.format([true])", r#"1:12: could not parse formatting clause: unrecognized formatting clause "t""#),
+        (
+            "'%d'.format(['a'])",
+            "1:14: error during formatting: decimal clause can only be used on integers, was given string",
+        ),
+        (
+            "'%.3f'.format([1])",
+            "1:16: error during formatting: fixed-point clause can only be used on doubles, was given int",
+        ),
+        ("'%s %s'.format(['a'])", "1:15: index 1 out of range"),
+        ("'%s'.format(['a', 1])", "1:12: too many arguments supplied to string.format (expected 1, got 2)"),
+        (
+            "'%s'.format([optional.of(1)])",
+            "1:25: error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, \
+             types, durations, and timestamps, was given optional_type",
+        ),
+        ("[int, string].size() == 1", "1:7: expected type 'type(int)' but found 'type(string)'"),
+        (
+            "quantity('1').sign() == 1",
+            "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'",
+        ),
+        ("[[1]].sort() == []", "1:11: found no matching overload for 'sort' applied to 'list(list(int)).()'"),
+    ] {
+        refuses(text, expect);
+    }
+    let policy = PolicyDeclarations::of_policy(false);
+    assert!(
+        policy
+            .check("namespaceObject.metadata.name == 'a' && namespaceObject.status.phase == 'b'", Expected::Bool)
+            .is_ok()
+    );
+    let Err(Refusal::Expression(why)) = policy.check("namespaceObject.kind == 'Namespace'", Expected::Bool) else {
+        panic!("the field is declared");
+    };
+    assert!(why.contains("undefined field 'kind'"), "{why}");
 }
 
 #[test]

@@ -18,8 +18,8 @@ pub(crate) enum Type {
     Bytes,
     Timestamp,
     Duration,
-    /// The type of types.
-    Meta,
+    /// The type of a type.
+    Meta(Arc<Type>),
     List(Arc<Type>),
     Map(Arc<[Type; 2]>),
     Optional(Arc<Type>),
@@ -52,6 +52,42 @@ impl Type {
         Self::Optional(Arc::new(value))
     }
 
+    /// Returns the type of this name.
+    pub(super) fn named(name: &str) -> Option<Type> {
+        Some(match name {
+            "bool" => Self::Bool,
+            "bytes" => Self::Bytes,
+            "double" => Self::Double,
+            "int" => Self::Int,
+            "list" => Self::list(Self::Dyn),
+            "map" => Self::map(Self::Dyn, Self::Dyn),
+            "null_type" => Self::Null,
+            "string" => Self::String,
+            "type" => Self::Meta(Arc::new(Self::Dyn)),
+            "uint" => Self::Uint,
+            "optional_type" => Self::optional(Self::Dyn),
+            "net.IP" => Self::Opaque("net.IP"),
+            "net.CIDR" => Self::Opaque("net.CIDR"),
+            "google.protobuf.Duration" => Self::Duration,
+            "google.protobuf.Timestamp" => Self::Timestamp,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name of the type without its parameters.
+    pub(in crate::cel) fn name(&self) -> String {
+        match self {
+            Self::List(_) => "list".to_owned(),
+            Self::Map(_) => "map".to_owned(),
+            Self::Optional(_) => "optional_type".to_owned(),
+            Self::Meta(_) => "type".to_owned(),
+            Self::Null => "null_type".to_owned(),
+            Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Self::Duration => "google.protobuf.Duration".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// Returns whether the type isn't known before evaluation.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Unknown | Self::Dyn)
@@ -74,6 +110,7 @@ impl Type {
             (Self::Map(left), Type::Map(right)) => left[0].is_exactly(&right[0]) && left[1].is_exactly(&right[1]),
             (Self::Object(left), Type::Object(right)) => left.name == right.name,
             (Self::Opaque(left), Type::Opaque(right)) => left == right,
+            (Self::Meta(left), Type::Meta(right)) => left.is_exactly(right),
             (Self::Parameter(left), Type::Parameter(right)) => left == right,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -94,7 +131,7 @@ impl fmt::Display for Type {
             Self::Bytes => "bytes",
             Self::Timestamp => "timestamp",
             Self::Duration => "duration",
-            Self::Meta => "type",
+            Self::Meta(of) => return write!(f, "type({of})"),
             Self::List(items) => return write!(f, "list({items})"),
             Self::Map(entry) => return write!(f, "map({}, {})", entry[0], entry[1]),
             Self::Optional(value) => return write!(f, "optional_type({value})"),
@@ -134,7 +171,7 @@ impl Bindings {
             (Type::Map(wanted), Type::Map(given)) => {
                 self.accept(&wanted[0], &given[0]) && self.accept(&wanted[1], &given[1])
             }
-            (Type::Object(_), Type::Object(_)) => true,
+            (Type::Object(_), Type::Object(_)) | (Type::Meta(_), Type::Meta(_)) => true,
             (wanted, given) => wanted.is_exactly(given),
         }
     }
@@ -149,6 +186,7 @@ impl Bindings {
             Type::List(items) => Type::list(self.apply(items)),
             Type::Optional(value) => Type::optional(self.apply(value)),
             Type::Map(entry) => Type::map(self.apply(&entry[0]), self.apply(&entry[1])),
+            Type::Meta(of) => Type::Meta(Arc::new(self.apply(of))),
             other => other.clone(),
         }
     }

@@ -174,7 +174,8 @@ fn lists(name: &str, target: Option<&Part<'_>>, arguments: &[Part<'_>]) -> Optio
         "lists.range" => (1.0, Span::exactly(number(0).unwrap_or(u64::MAX))),
         "slice" => {
             let end = number(1).unwrap_or(size.max);
-            (1.0, Span::exactly(end.saturating_sub(number(0).unwrap_or_default())))
+            // As in cel-go, the size wraps if the end is before the start.
+            (1.0, Span::exactly(end.wrapping_sub(number(0).unwrap_or_default())))
         }
         "reverse" => (1.0, size),
         "flatten" => (if arguments.is_empty() { 1.0 } else { depth(number(0)) }, size),

@@ -19,7 +19,7 @@ use self::span::Span;
 use super::{
     check::{Environment, Type, resolve},
     expression::NAMESPACES,
-    macros,
+    kind, macros,
 };
 
 /// The units for a list, a map, or a message that an expression creates.
@@ -125,6 +125,10 @@ impl<'t, 'l> Estimator<'t, 'l> {
         match &tree.expr {
             Expr::Literal(literal) => of_literal(literal),
             Expr::Ident(name) => self.variable(name),
+            // A type is compared by its name alone.
+            Expr::Select(_) if kind::qualified(tree).is_some() => {
+                Part { size: Some(Span::ONE), ..Part::new(Span::ONE, Type::Unknown) }
+            }
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
             Expr::List(list) => self.list(list),

@@ -105,8 +105,8 @@ impl Check {
             }
             let wrong = match &checked {
                 Err(why) => Some(format!("compilation failed: {why}")),
-                Ok(Checked { of: Type::Bool | Type::Unknown, malformed_pattern, .. }) => {
-                    malformed_pattern.as_ref().map(|why| format!("program instantiation failed: {why}"))
+                Ok(Checked { of: Type::Bool | Type::Unknown, invalid_literal, .. }) => {
+                    invalid_literal.as_ref().map(|why| format!("program instantiation failed: {why}"))
                 }
                 Ok(_) => Some("cel expression must evaluate to a bool".to_owned()),
             };
@@ -132,7 +132,7 @@ impl Check {
         let Some(text) = &rule.message_expression else { return };
         match type_of(text, environment) {
             Err(why) => self.refuse(rule, field, &format!("messageExpression compilation failed: {why}")),
-            Ok(Typed { malformed_pattern: Some(why), of: Type::String | Type::Unknown }) => {
+            Ok(Typed { invalid_literal: Some(why), of: Type::String | Type::Unknown }) => {
                 self.refuse(rule, field, &format!("messageExpression instantiation failed: {why}"));
             }
             Ok(Typed { of: Type::String | Type::Unknown, .. }) => {

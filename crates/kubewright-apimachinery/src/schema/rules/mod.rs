@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use self::{check::check, declare::declare_object};
 use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
 use crate::{
-    cel::{Budget, Error, Pace, Program},
+    cel::{Budget, Error, Pace, Program, items},
     field_path::FieldPath,
     status::Cause,
 };
@@ -82,10 +82,7 @@ impl<'v> Seen<'v> {
     }
 
     fn item(&self, index: usize, item: &'v Value) -> Seen<'v> {
-        let cel = match &self.cel {
-            Some(cel::Value::List(items)) => items.get(index).cloned(),
-            _ => None,
-        };
+        let cel = self.cel.as_ref().and_then(items).and_then(|items| items.get(index).cloned());
         Seen { value: item, cel }
     }
 }

@@ -42,6 +42,53 @@ fn numbers() -> Value {
 }
 
 #[test]
+fn sets_and_maps_are_equal_regardless_of_order() {
+    let list = |kind: &str, items: Value| json!({"type": "array", "x-kubernetes-list-type": kind, "items": items});
+    let mut pairs = list(
+        "map",
+        json!({"type": "object", "properties": {
+            "x-y": {"type": "string"},
+            "n": {"type": "integer"},
+        }}),
+    );
+    pairs["x-kubernetes-list-map-keys"] = json!(["x-y"]);
+    let strings = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {
+        "set": list("set", strings.clone()),
+        "same": list("set", strings.clone()),
+        "pairs": pairs.clone(),
+        "changed": pairs,
+        "atomic": list("atomic", strings),
+        "none": {"type": "string", "nullable": true},
+    }});
+    let value = json!({
+        "set": ["a", "b"],
+        "same": ["b", "a"],
+        "pairs": [{"x-y": "a", "n": 1}, {"x-y": "b", "n": 2}],
+        "changed": [{"x-y": "b", "n": 2}, {"x-y": "a", "n": 1}],
+        "atomic": ["a", "b"],
+        "none": null,
+    });
+    for (rule, holds) in [
+        ("self.set == ['b', 'a'] && self.set == self.same && self.pairs == self.changed", true),
+        ("self.set != ['b', 'c'] && self.set != ['a']", true),
+        ("self.atomic == ['b', 'a'] || self.atomic == self.same || ['b', 'a'] == self.set", false),
+        ("self.set + ['c', 'a', 'c'] == ['a', 'b', 'c'] && (self.set + ['a']).size() == 2", true),
+        ("(self.pairs + self.changed).size() == 2 && (self.pairs + self.changed)[0].n == 1", true),
+        ("self.set[0] == 'a' && 'b' in self.set && self.set.all(x, x != 'c') && self.set.join('-') == 'a-b'", true),
+        (
+            "[self.set] == [self.same] && optional.of(self.set).value() == self.same && '%s'.format([self.set]) == '[\"a\", \"b\"]'",
+            true,
+        ),
+        ("[self.set, self.same].flatten() == ['a', 'b', 'b', 'a'] && self.atomic + ['a'] == ['a', 'b', 'a']", true),
+        ("has(self.none)", false),
+    ] {
+        let expect: &[&str] = if holds { &[] } else { &["spec: Invalid value: no"] };
+        check(ruled(schema.clone(), json!([{"rule": rule, "message": "no"}])), value.clone(), expect);
+    }
+}
+
+#[test]
 fn rules_hold_or_fail() {
     let rule = |rule: &str| ruled(numbers(), json!([{"rule": rule, "message": "no"}]));
     let no: &[&str] = &["spec: Invalid value: no"];

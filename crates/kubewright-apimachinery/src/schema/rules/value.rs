@@ -9,8 +9,8 @@ use kube_cel::cel::{
 use serde_json::{Map, Number, Value};
 
 use crate::{
-    cel::{convert, value::key},
-    schema::{Additional, Kind, Node},
+    cel::{Associative, convert, duration, timestamp, value::key},
+    schema::{Additional, Kind, List, Node},
 };
 
 /// Reserved words of the language, which can't be identifiers.
@@ -45,10 +45,20 @@ pub(super) fn to_cel(node: Node<'_>, resource: bool, value: &Value) -> cel::Valu
         Value::Bool(value) => cel::Value::Bool(*value),
         Value::Number(number) => to_number(node, number),
         Value::String(text) => to_text(node, text),
-        Value::Array(items) => {
-            cel::Value::List(Arc::new(items.iter().map(|item| to_cel(node.items(), false, item)).collect()))
-        }
+        Value::Array(items) => to_list(node, items),
         Value::Object(map) => to_map(node, resource || node.schema().embedded_resource, map),
+    }
+}
+
+fn to_list(node: Node<'_>, items: &[Value]) -> cel::Value {
+    let items = items.iter().map(|item| to_cel(node.items(), false, item)).collect();
+    match &node.schema().list {
+        List::Unspecified | List::Atomic => cel::Value::List(Arc::new(items)),
+        List::Set => Associative::value(items, None),
+        List::Map(keys) => {
+            let keys = keys.iter().map(|name| key(&escape(name).unwrap_or(Cow::Borrowed(name))));
+            Associative::value(items, Some(keys.collect()))
+        }
     }
 }
 
@@ -64,9 +74,9 @@ fn to_number(node: Node<'_>, number: &Number) -> cel::Value {
 fn to_text(node: Node<'_>, text: &str) -> cel::Value {
     let format = node.schema().format.as_deref().filter(|_| !node.schema().int_or_string);
     let meant = match format {
-        Some("date-time" | "datetime") => convert("timestamp", text),
-        Some("date") => convert("timestamp", &format!("{text}T00:00:00Z")),
-        Some("duration") => convert("duration", text),
+        Some("date-time" | "datetime") => timestamp(&text.to_ascii_uppercase()),
+        Some("date") => timestamp(&format!("{text}T00:00:00Z")),
+        Some("duration") => duration(text),
         Some("byte") => convert("base64.decode", text),
         _ => None,
     };
@@ -85,7 +95,8 @@ fn to_map(node: Node<'_>, resource: bool, map: &Map<String, Value>) -> cel::Valu
         } else if resource && matches!(name.as_str(), "apiVersion" | "kind") {
             seen.insert(key(name), to_cel(node, false, value));
         } else if let Some(property) = schema.properties.get(name) {
-            if let Some(escaped) = escape(name) {
+            // A declared field that is null counts as absent.
+            if let Some(escaped) = escape(name).filter(|_| !value.is_null()) {
                 let value = to_cel(Node::new(property, node.definitions()), false, value);
                 if is_alias(name) {
                     seen.insert(key(name), value.clone());

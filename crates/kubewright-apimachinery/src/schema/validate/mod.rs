@@ -3,7 +3,7 @@
 //! CEL rules, unknown fields and metadata are validated elsewhere.
 
 mod embedded;
-mod format;
+pub(super) mod format;
 mod limit;
 mod list;
 
