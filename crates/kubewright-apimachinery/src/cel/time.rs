@@ -26,7 +26,7 @@ pub(crate) fn timestamp(text: &str) -> Option<Value> {
         *text = rest;
         if number.bytes().all(|byte| byte.is_ascii_digit()) { number.parse().ok() } else { None }
     }
-    fn after<'t>(text: &'t str, separator: char) -> Option<&'t str> {
+    fn after(text: &str, separator: char) -> Option<&str> {
         text.strip_prefix(separator)
     }
     let mut rest = text;
