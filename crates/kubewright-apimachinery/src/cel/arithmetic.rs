@@ -3,8 +3,8 @@
 use kube_cel::cel::Value;
 
 use super::{
-    evaluate::{Evaluated, Failure},
     expression::Operator,
+    failure::{Evaluated, Failure},
     time,
 };
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use kube_cel::cel::{Value, objects::Opaque};
 
-use super::evaluate::{Evaluated, Failure};
+use super::failure::{Evaluated, Failure};
 use crate::name;
 
 /// Answers the permission checks of expressions.

@@ -6,14 +6,13 @@
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, hash_map::Entry},
-    fmt,
     sync::Arc,
 };
 
 use chrono::TimeDelta;
 use kube_cel::cel::{
-    ExecutionError, Value,
-    objects::{Key, KeyRef, Map, OptionalValue},
+    Value,
+    objects::{Key, KeyRef, Map},
 };
 use regex::Regex;
 
@@ -22,12 +21,14 @@ use super::{
     associative::{self, Associative, items},
     authorizer::authorizer_value,
     conversion,
-    cost::{Exceeded, Meter},
+    cost::Meter,
     expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
+    failure::{Evaluated, Failure, undeclared},
     kind,
     message::{Message, message},
     policy::Composed,
     time,
+    value::{optional, optional_of},
 };
 
 /// The cost of creating a list, in addition to its elements.
@@ -36,68 +37,6 @@ pub(super) const LIST: u64 = 10;
 const MAP: u64 = 30;
 /// The cost of creating a message.
 const MESSAGE: u64 = 40;
-
-/// The error about a malformed quantity.
-const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-
-/// The reason why a step has no value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// An error, in Kubernetes' wording where that exists.
-    Error(String),
-    /// A cost limit is exceeded.
-    Exceeded,
-}
-
-impl Failure {
-    pub(super) fn error(why: impl Into<String>) -> Self {
-        Self::Error(why.into())
-    }
-
-    pub(super) fn no_such_overload() -> Self {
-        Self::error("no such overload")
-    }
-}
-
-impl From<Exceeded> for Failure {
-    fn from(_: Exceeded) -> Self {
-        Self::Exceeded
-    }
-}
-
-impl From<ExecutionError> for Failure {
-    fn from(error: ExecutionError) -> Self {
-        Self::Error(match error {
-            ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-            ExecutionError::UndeclaredReference(name) => undeclared(&name),
-            ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
-            ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
-            ExecutionError::Overflow(..) => "integer overflow".to_owned(),
-            ExecutionError::FunctionError { function, .. } if function == "quantity" => QUANTITY.to_owned(),
-            ExecutionError::FunctionError { function, .. } if function == "asInteger" => {
-                "cannot convert value to integer".to_owned()
-            }
-            ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
-            // Other errors print the operands, which may be large.
-            _ => "no such overload".to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Error(why) => f.write_str(why),
-            Self::Exceeded => f.write_str("operation cancelled: actual cost limit exceeded"),
-        }
-    }
-}
-
-fn undeclared(name: &str) -> String {
-    format!("rule compile error: undeclared reference to '{name}' (in container '')")
-}
-
-pub(super) type Evaluated = Result<Value, Failure>;
 
 /// The evaluation of one expression.
 pub(super) struct Evaluation<'e> {
@@ -459,15 +398,6 @@ impl<'e> Evaluation<'e> {
         }
         self.evaluate(&parts.result)
     }
-}
-
-/// Returns the content of an optional. `None` if `value` is not an optional.
-pub(super) fn optional(value: &Value) -> Option<Option<&Value>> {
-    <&OptionalValue>::try_from(value).ok().map(OptionalValue::value)
-}
-
-pub(super) fn optional_of(value: Option<Value>) -> Value {
-    Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
 /// Returns an entry of a map.

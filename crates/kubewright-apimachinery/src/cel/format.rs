@@ -2,7 +2,7 @@
 
 use kube_cel::cel::{Value, objects::Key};
 
-use super::{associative::items, check::Type, conversion, kind};
+use super::{associative::items, conversion, kind};
 use crate::go_format;
 
 /// The number of digits after the point unless the template gives another one.
@@ -94,7 +94,7 @@ impl Verb {
     }
 
     /// Returns the error about a value of a type that can't be shown so.
-    fn mismatch(self, of: &str) -> String {
+    pub(super) fn mismatch(self, of: &str) -> String {
         let fitting = match self {
             Self::Text => {
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and \
@@ -108,19 +108,6 @@ impl Verb {
             Self::Octal => "octal clause can only be used on integers",
         };
         format!("{fitting}, was given {of}")
-    }
-
-    /// Checks the type of a value.
-    pub(super) fn check(self, of: &Type) -> Result<(), String> {
-        let fits = match (self, of) {
-            (_, Type::Dyn | Type::Unknown | Type::Parameter(_)) => true,
-            (Self::Text, of) => !matches!(of, Type::Optional(_) | Type::Opaque(_) | Type::Object(_)),
-            (Self::Decimal | Self::Octal, of) => matches!(of, Type::Int | Type::Uint),
-            (Self::Fixed(_) | Self::Scientific(_), of) => matches!(of, Type::Double | Type::String),
-            (Self::Binary, of) => matches!(of, Type::Int | Type::Uint | Type::Bool),
-            (Self::Hexadecimal { .. }, of) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
-        };
-        if fits { Ok(()) } else { Err(self.mismatch(&of.name())) }
     }
 
     fn show(self, value: &Value) -> Result<String, String> {

@@ -14,11 +14,13 @@ use super::{
     authorizer::authorizer_value,
     conversion,
     cost::{Exceeded, Meter, of_match, tenth},
-    evaluate::{Evaluated, Evaluation, Failure, LIST, optional, optional_of},
+    evaluate::{Evaluation, LIST},
     expression::{Call, Expression},
+    failure::{Evaluated, Failure},
     kind, library, list,
     macros::SORT,
     named_format, string, time,
+    value::{optional, optional_of},
 };
 use crate::{pattern, url::Url};
 

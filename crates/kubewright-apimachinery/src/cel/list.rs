@@ -6,7 +6,8 @@ use kube_cel::cel::Value;
 
 use super::{
     associative::items,
-    evaluate::{Evaluated, Failure, ordering},
+    evaluate::ordering,
+    failure::{Evaluated, Failure},
     kind, time,
 };
 

@@ -16,6 +16,7 @@ mod declarations;
 mod estimate;
 mod evaluate;
 mod expression;
+mod failure;
 mod format;
 mod function;
 mod kind;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use kube_cel::cel::{Value, objects::Opaque};
 
-use super::evaluate::{Evaluated, Failure, optional_of};
+use super::{
+    failure::{Evaluated, Failure},
+    value::optional_of,
+};
 use crate::{name, schema::is_format, url::Url};
 
 /// A named format.

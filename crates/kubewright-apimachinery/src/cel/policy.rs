@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     authorizer::{AccessCheck, Authorize, AuthorizerValue},
     cost::{Budget, Meter, Pace},
-    evaluate::{Evaluated, Failure},
+    failure::{Evaluated, Failure},
     message,
     program::Program,
     value,

@@ -12,8 +12,9 @@ use super::{
     check::{self, Environment, Type},
     cost::{Budget, Meter},
     estimate::{self, SizeLimits},
-    evaluate::{Evaluated, Evaluation, Failure},
+    evaluate::Evaluation,
     expression::Expression,
+    failure::{Evaluated, Failure},
     literal, macros, malformed, negation, nesting,
     policy::Composed,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 
 use super::{
-    evaluate::{Evaluated, Failure},
+    failure::{Evaluated, Failure},
     format,
 };
 

@@ -3,11 +3,7 @@ use serde_json::json;
 
 use super::{
     AccessCheck, AccessDecision, Authorize, Composition, PolicyEnvironment, PolicyExpression, PolicyInput,
-    PolicyOutput,
-    cost::Meter,
-    evaluate::{Evaluation, Failure},
-    expression::Expression,
-    *,
+    PolicyOutput, cost::Meter, evaluate::Evaluation, expression::Expression, failure::Failure, *,
 };
 use crate::testing::{finish, finish_counting};
 

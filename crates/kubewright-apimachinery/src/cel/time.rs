@@ -7,7 +7,7 @@ use jiff::{
 };
 use kube_cel::cel::Value;
 
-use super::evaluate::{Evaluated, Failure};
+use super::failure::{Evaluated, Failure};
 use crate::duration;
 
 /// The seconds of the first and of the last timestamp: the years 1 to 9999.

@@ -1,10 +1,10 @@
-//! Conversion of JSON values to CEL.
+//! Values of CEL: conversion of JSON values, and optionals.
 
 use std::sync::Arc;
 
 use kube_cel::cel::{
     self,
-    objects::{Key, Map},
+    objects::{Key, Map, OptionalValue},
 };
 use serde_json::Value;
 
@@ -30,4 +30,14 @@ pub(crate) fn from_json(value: &Value) -> cel::Value {
 /// Returns a field's name as a map key.
 pub(crate) fn key(name: &str) -> Key {
     Key::String(Arc::new(name.to_owned()))
+}
+
+/// Returns the content of an optional. `None` if `value` is not an optional.
+pub(super) fn optional(value: &cel::Value) -> Option<Option<&cel::Value>> {
+    <&OptionalValue>::try_from(value).ok().map(OptionalValue::value)
+}
+
+/// Returns an optional with this content.
+pub(super) fn optional_of(value: Option<cel::Value>) -> cel::Value {
+    cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     object_type::types,
-    registry::{Operation as Served, Resource, Subresource},
+    registry::{Resource, Subresource},
 };
 
 /// The operations at a path.
@@ -203,7 +203,7 @@ impl Builder<'_> {
         }
         for subresource in &resource.subresources {
             let target = on_part(subresource.name, subresource.kind);
-            match methods(resource, subresource) {
+            match methods(subresource) {
                 Some(methods) => self.connect(target, methods),
                 None => self.add_allowed(target, &[&CREATE, &READ, &REPLACE, &PATCH], &subresource.verbs),
             }
@@ -277,7 +277,7 @@ impl Builder<'_> {
             id: self.id(target, action.prefix, suffix),
             tag: tag(&resource.group, &resource.version),
             description: self.description(target, action),
-            parameters: self.parameters(target, queries(action, custom, self.resource, target)),
+            parameters: self.parameters(target, queries(action, custom, target)),
             body,
             consumes: match (action.name, custom) {
                 ("patch", true) => CUSTOM_PATCHES,
@@ -295,7 +295,7 @@ impl Builder<'_> {
     fn connection(&self, target: Target<'_>, method: &'static str) -> Operation {
         let resource = self.resource;
         let name = target.subresource.map_or("", |(name, _)| name);
-        let queries = parameters::of_subresource(&resource.plural, name);
+        let queries = of_subresource(target);
         Operation {
             method,
             action: Some(("connect", self.kind(target))),
@@ -375,17 +375,18 @@ impl Builder<'_> {
 }
 
 /// Returns the methods of a subresource that is a connection.
-fn methods(resource: &Resource, subresource: &Subresource) -> Option<&'static [&'static str]> {
-    let is_proxy =
-        subresource.operation == Some(Served::Proxy) || (&*resource.plural, subresource.name) == ("nodes", "proxy");
-    match subresource.name {
-        _ if is_proxy => Some(PROXY_METHODS),
-        _ if subresource.connection.is_some() => Some(CONNECT_METHODS),
-        _ => None,
+fn methods(subresource: &Subresource) -> Option<&'static [&'static str]> {
+    if subresource.kind.2.ends_with("ProxyOptions") {
+        return Some(PROXY_METHODS);
     }
+    subresource.connection.is_some().then_some(CONNECT_METHODS)
 }
 
-fn queries(action: &Action, custom: bool, resource: &Resource, target: Target<'_>) -> Vec<&'static Query> {
+fn of_subresource(target: Target<'_>) -> &'static [&'static Query] {
+    target.subresource.map_or(&[], |(name, (_, _, options))| parameters::of_subresource(name, options))
+}
+
+fn queries(action: &Action, custom: bool, target: Target<'_>) -> Vec<&'static Query> {
     let own: &[&[&Query]] = match action.name {
         "post" | "put" => &[parameters::WRITE],
         "patch" => &[parameters::PATCH],
@@ -394,7 +395,7 @@ fn queries(action: &Action, custom: bool, resource: &Resource, target: Target<'_
         "deletecollection" => &[parameters::DELETE, parameters::LIST],
         "list" | "watch" | "watchlist" => &[parameters::LIST, parameters::WATCHES],
         _ if custom => &[parameters::READ],
-        _ => &[target.subresource.map_or(&[][..], |(name, _)| parameters::of_subresource(&resource.plural, name))],
+        _ => &[of_subresource(target)],
     };
     own.iter().chain([&parameters::PRINT]).flat_map(|list| list.iter().copied()).collect()
 }

@@ -41,17 +41,16 @@ pub(super) const DELETE: &[&Query] =
 /// The parameter of all operations but connections.
 pub(super) const PRINT: &[&Query] = &[&PRETTY];
 
-/// Returns the parameters of reads of a subresource, or of connections to it.
-pub(super) fn of_subresource(plural: &str, name: &str) -> &'static [&'static Query] {
-    SUBRESOURCES.iter().find(|(of, known, _)| (*of, *known) == (plural, name)).map_or(&[], |(_, _, queries)| queries)
+/// Returns the parameters of reads of a subresource, or of connections to it, given its name and the kind of its options.
+pub(super) fn of_subresource(name: &str, options: &str) -> &'static [&'static Query] {
+    SUBRESOURCES.iter().find(|(known, _)| [name, options].contains(known)).map_or(&[], |(_, queries)| queries)
 }
 
-/// The subresources whose reads or connections have options of their own.
-const SUBRESOURCES: &[(&str, &str, &[&Query])] = &[
-    ("pods", "attach", &[&ATTACH_CONTAINER, &ATTACH_STDERR, &ATTACH_STDIN, &ATTACH_STDOUT, &ATTACH_TTY]),
-    ("pods", "exec", &[&COMMAND, &EXEC_CONTAINER, &EXEC_STDERR, &EXEC_STDIN, &EXEC_STDOUT, &EXEC_TTY]),
+/// The options of connections by their kinds, and the subresource whose reads have options of their own.
+const SUBRESOURCES: &[(&str, &[&Query])] = &[
+    ("PodAttachOptions", &[&ATTACH_CONTAINER, &ATTACH_STDERR, &ATTACH_STDIN, &ATTACH_STDOUT, &ATTACH_TTY]),
+    ("PodExecOptions", &[&COMMAND, &EXEC_CONTAINER, &EXEC_STDERR, &EXEC_STDIN, &EXEC_STDOUT, &EXEC_TTY]),
     (
-        "pods",
         "log",
         &[
             &LOG_CONTAINER,
@@ -65,10 +64,10 @@ const SUBRESOURCES: &[(&str, &str, &[&Query])] = &[
             &TIMESTAMPS,
         ],
     ),
-    ("pods", "portforward", &[&PORTS]),
-    ("pods", "proxy", &[&POD_PATH]),
-    ("services", "proxy", &[&SERVICE_PATH]),
-    ("nodes", "proxy", &[&NODE_PATH]),
+    ("PodPortForwardOptions", &[&PORTS]),
+    ("PodProxyOptions", &[&POD_PATH]),
+    ("ServiceProxyOptions", &[&SERVICE_PATH]),
+    ("NodeProxyOptions", &[&NODE_PATH]),
 ];
 
 parameters! {

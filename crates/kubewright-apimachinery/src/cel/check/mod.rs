@@ -30,7 +30,8 @@ pub(in crate::cel) use self::{
 use self::{overloads::NoOverload, types::Bindings};
 use super::{
     expression::{ACCUMULATOR, NAMESPACES},
-    format, kind,
+    format::{self, Verb},
+    kind,
     macros::{INSERT, Macro, SORT, name_in_text},
     message::{JSON_PATCH, OBJECT},
     positions::Tokens,
@@ -225,7 +226,7 @@ impl<'e> Checker<'e, '_> {
             let filled = format::fill(template, found.len(), |verb, place| {
                 let (of, at) = &found[place];
                 place_of_error = *at;
-                verb.check(unshowable(&arguments.elements[place], of).unwrap_or(of)).map(|()| String::new())
+                fits(verb, unshowable(&arguments.elements[place], of).unwrap_or(of)).map(|()| String::new())
             });
             match filled {
                 Ok((_, places)) if places < found.len() => {
@@ -592,6 +593,19 @@ fn is_valid(function: &str, literal: &LiteralValue) -> bool {
     }
 }
 
+/// Checks that a verb of a template can show the values of a type.
+fn fits(verb: Verb, of: &Type) -> Result<(), String> {
+    let fits = match (verb, of) {
+        (_, Type::Dyn | Type::Unknown | Type::Parameter(_)) => true,
+        (Verb::Text, of) => !matches!(of, Type::Optional(_) | Type::Opaque(_) | Type::Object(_)),
+        (Verb::Decimal | Verb::Octal, of) => matches!(of, Type::Int | Type::Uint),
+        (Verb::Fixed(_) | Verb::Scientific(_), of) => matches!(of, Type::Double | Type::String),
+        (Verb::Binary, of) => matches!(of, Type::Int | Type::Uint | Type::Bool),
+        (Verb::Hexadecimal { .. }, of) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
+    };
+    if fits { Ok(()) } else { Err(verb.mismatch(&of.name())) }
+}
+
 /// Returns the first type in a literal that has no text.
 fn unshowable<'p>(tree: &IdedExpr, of: &'p Type) -> Option<&'p Type> {
     match (&tree.expr, of) {
@@ -600,7 +614,7 @@ fn unshowable<'p>(tree: &IdedExpr, of: &'p Type) -> Option<&'p Type> {
             EntryExpr::MapEntry(found) => unshowable(&found.value, &entry[1]),
             EntryExpr::StructField(_) => None,
         }),
-        (_, of) => format::Verb::Text.check(of).is_err().then_some(of),
+        (_, of) => fits(Verb::Text, of).is_err().then_some(of),
     }
 }
 
