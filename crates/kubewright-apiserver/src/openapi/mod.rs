@@ -5,7 +5,7 @@
 //! * v2: one document for all, as JSON, or in protobuf for kubectl before 1.27
 //!
 //! A document is built at the first request, and rebuilt only after a change of the entries that it describes. All are
-//! made from the same operations ([`operations`]) and schemas ([`schemas`]), which are those of Kubernetes' installer of
+//! made from the same operations (`operations`) and schemas (`schemas`), which are those of Kubernetes' installer of
 //! resources and of its generator for custom kinds.
 
 mod operations;
