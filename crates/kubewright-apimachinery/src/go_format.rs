@@ -1,4 +1,4 @@
-//! The notations of values in Go's `%v`, `%#v` and `%T`, which some messages of kube-apiserver contain.
+//! The notations of values in Go: `%v`, `%#v`, `%T` and `%q`, which some messages of kube-apiserver contain, and those of booleans.
 
 use serde_json::Value;
 
@@ -21,6 +21,22 @@ pub fn plain(value: &Value) -> String {
             format!("map[{}]", fields.join(" "))
         }
         scalar => scalar.to_string(),
+    }
+}
+
+/// Returns the value of a boolean as Go's `strconv.ParseBool` reads it, or `None` for other texts.
+///
+/// ```
+/// use kubewright_apimachinery::go_format::parse_bool;
+///
+/// assert_eq!((parse_bool("T"), parse_bool("0"), parse_bool("yes")), (Some(true), Some(false), None));
+/// ```
+#[must_use]
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 

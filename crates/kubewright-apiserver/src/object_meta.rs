@@ -84,10 +84,11 @@ pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
 /// Checks the metadata of the resources embedded in a custom object. They needn't have a name.
 pub(crate) fn check_embedded(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if !resource.schema.custom {
+    let node = resource.schema.node();
+    if !resource.schema.custom || !schema::has_embedded(node.schema()) {
         return causes;
     }
-    let Ok(()) = schema::visit_embedded(resource.schema.node(), &mut object.clone(), &mut |fields, path| {
+    let Ok(()) = schema::visit_embedded(node, &mut object.clone(), &mut |fields, path| {
         let embedded = json!({"metadata": fields.get("metadata")});
         let text = |field: &str| meta::text(&embedded, field).to_owned();
         let mut found = Vec::new();

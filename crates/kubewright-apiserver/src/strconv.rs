@@ -5,15 +5,6 @@ pub(crate) fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
-/// Returns the value of a boolean as Go's `strconv.ParseBool` reads it. Returns `None` for other texts.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 /// Returns the error of parsing a text that isn't an unsigned integer of 64 bits.
 pub(crate) fn parse_uint(text: &str) -> String {
     error("ParseUint", text, text)

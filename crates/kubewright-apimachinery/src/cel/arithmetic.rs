@@ -8,34 +8,29 @@ use super::{
     time,
 };
 
+/// Calculates the result of an arithmetic operator on integers of one type.
+macro_rules! integer {
+    ($operator:expr, $left:expr, $right:expr, $value:path, $overflow:literal) => {{
+        let result = match $operator {
+            Operator::Add => $left.checked_add(*$right),
+            Operator::Subtract => $left.checked_sub(*$right),
+            Operator::Multiply => $left.checked_mul(*$right),
+            Operator::Divide if *$right == 0 => return Err(Failure::error("division by zero")),
+            Operator::Divide => $left.checked_div(*$right),
+            Operator::Remainder if *$right == 0 => return Err(Failure::error("modulus by zero")),
+            Operator::Remainder => $left.checked_rem(*$right),
+            _ => return Err(Failure::no_such_overload()),
+        };
+        result.map($value).ok_or_else(|| Failure::error($overflow))
+    }};
+}
+
 /// Calculates the result of an arithmetic operator.
 pub(super) fn calculate(operator: Operator, left: &Value, right: &Value) -> Evaluated {
     match (left, right) {
-        (Value::Int(left), Value::Int(right)) => {
-            let result = match operator {
-                Operator::Add => left.checked_add(*right),
-                Operator::Subtract => left.checked_sub(*right),
-                Operator::Multiply => left.checked_mul(*right),
-                Operator::Divide if *right == 0 => return Err(Failure::error("division by zero")),
-                Operator::Divide => left.checked_div(*right),
-                Operator::Remainder if *right == 0 => return Err(Failure::error("modulus by zero")),
-                Operator::Remainder => left.checked_rem(*right),
-                _ => return Err(Failure::no_such_overload()),
-            };
-            result.map(Value::Int).ok_or_else(|| Failure::error("integer overflow"))
-        }
+        (Value::Int(left), Value::Int(right)) => integer!(operator, left, right, Value::Int, "integer overflow"),
         (Value::UInt(left), Value::UInt(right)) => {
-            let result = match operator {
-                Operator::Add => left.checked_add(*right),
-                Operator::Subtract => left.checked_sub(*right),
-                Operator::Multiply => left.checked_mul(*right),
-                Operator::Divide if *right == 0 => return Err(Failure::error("division by zero")),
-                Operator::Divide => left.checked_div(*right),
-                Operator::Remainder if *right == 0 => return Err(Failure::error("modulus by zero")),
-                Operator::Remainder => left.checked_rem(*right),
-                _ => return Err(Failure::no_such_overload()),
-            };
-            result.map(Value::UInt).ok_or_else(|| Failure::error("unsigned integer overflow"))
+            integer!(operator, left, right, Value::UInt, "unsigned integer overflow")
         }
         (Value::Float(left), Value::Float(right)) => match operator {
             Operator::Add => Ok(Value::Float(left + right)),

@@ -8,6 +8,7 @@ use super::{
     failure::{Evaluated, Failure},
     kind, time,
 };
+use crate::go_format;
 
 /// The functions that convert a value, by the names of the types to which they do.
 const CONVERSIONS: [(&str, &str); 9] = [
@@ -44,7 +45,7 @@ pub(super) fn convert(function: &str, value: &Value) -> Option<Evaluated> {
         | ("string", value @ Value::String(_))
         | ("timestamp", value @ Value::Timestamp(_))
         | ("uint", value @ Value::UInt(_)) => Ok(value.clone()),
-        ("bool", Value::String(text)) => boolean(text).map(Value::Bool).ok_or_else(error),
+        ("bool", Value::String(text)) => go_format::parse_bool(text).map(Value::Bool).ok_or_else(error),
         ("bytes", Value::String(text)) => Ok(Value::Bytes(Arc::new(text.as_bytes().to_vec()))),
         ("double" | "duration" | "int" | "timestamp" | "uint", value) => match number(function, value) {
             None => unsupported(),
@@ -113,14 +114,6 @@ pub(super) fn string(value: &Value) -> Option<Result<Value, String>> {
 }
 
 /// Returns the boolean of a text, as Go's `strconv.ParseBool` does.
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 /// Returns the number of a text, as Go's `strconv.ParseFloat` does. Hexadecimal numbers aren't supported.
 fn double(text: &str) -> Option<f64> {
     let digits = text.bytes().any(|byte| byte.is_ascii_digit());

@@ -132,7 +132,11 @@ impl Verb {
                 if upper { digits.to_uppercase() } else { digits }
             }
             (Self::Fixed(precision), value) => fixed(self.double(value)?, precision),
-            (Self::Scientific(width), value) => format!("{:>width$}", scientific(self.double(value)?)),
+            (Self::Scientific(width), value) => {
+                let shown = scientific(self.double(value)?);
+                // The width of Rust's formats is limited. The meter has charged for this one.
+                " ".repeat(width.saturating_sub(shown.chars().count())) + &shown
+            }
             (_, other) => return Err(self.mismatch(&kind::name(other))),
         })
     }
@@ -275,6 +279,9 @@ mod tests {
         ] {
             check(template, &[value], Ok(expect));
         }
+        // Wider than Rust's formats can be.
+        let wide = format("%.70000e", &[Value::Float(1.0)]).unwrap();
+        assert_eq!((wide.chars().count(), wide.trim_start()), (70_000, "1.000000×10⁰⁰"));
     }
 
     #[test]

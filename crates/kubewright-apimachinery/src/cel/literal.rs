@@ -42,8 +42,10 @@ pub(super) fn simplify(text: &str) -> Cow<'_, str> {
             }
         };
         if let Some(replacement) = replacement {
+            let missing = text[start..at].chars().count().saturating_sub(replacement.chars().count());
             simplified += &text[copied..start];
-            simplified += &format!("{replacement:<width$}", width = text[start..at].chars().count());
+            simplified += &replacement;
+            simplified.extend(std::iter::repeat_n(' ', missing));
             copied = at;
         }
     }
@@ -108,5 +110,8 @@ mod tests {
         ] {
             assert_eq!(simplify(text), expect, "{text}");
         }
+        // The padding of a long number.
+        let zeros = "0".repeat(70_000);
+        assert_eq!(simplify(&format!("-0x{zeros}1")), format!("-1{}", " ".repeat(70_002)));
     }
 }

@@ -88,6 +88,8 @@ fn negations_and_conversions_are_those_of_cel_go() {
         check(text, true);
     }
     check_error("timestamp('2020-01-01T00:00:00Z').getHours('Nope/Zone')", "unknown time zone Nope/Zone");
+    let far = "timestamp('2020-01-01T00:00:00Z').getHours('99999999:0')";
+    check_error(far, "unknown time zone 99999999:0");
     check_error("bool('yes')", "type conversion error from 'string' to 'bool'");
     // Each `!!` alone would double the work of the parser.
     let deep = "!!(".repeat(12) + "true" + &")".repeat(12);

@@ -145,7 +145,8 @@ fn time_zone(text: &str) -> Option<TimeZone> {
         return if matches!(text, "" | "UTC") { Some(TimeZone::UTC) } else { TimeZone::get(text).ok() };
     };
     let (hours, minutes): (i32, i32) = (hours.parse().ok()?, minutes.parse().ok()?);
-    let minutes = if hours < 0 { hours * 60 - minutes } else { hours * 60 + minutes };
+    let whole = hours.checked_mul(60)?;
+    let minutes = if hours < 0 { whole.checked_sub(minutes)? } else { whole.checked_add(minutes)? };
     Some(TimeZone::fixed(Offset::from_seconds(minutes.checked_mul(60)?).ok()?))
 }
 

@@ -22,7 +22,8 @@ pub fn visit_embedded<E>(
     descend(node, object, &FieldPath::Root, visit)
 }
 
-fn has_embedded(schema: &Schema) -> bool {
+/// Returns whether objects of a schema may contain embedded resources. Takes a step for each part of the schema.
+pub fn has_embedded(schema: &Schema) -> bool {
     let additional = match &schema.additional {
         Additional::Schema(values) => Some(&**values),
         Additional::Unspecified | Additional::Allowed(_) => None,

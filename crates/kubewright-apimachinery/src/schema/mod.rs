@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub use default::{default, drop_nulls};
 pub use definitions::Definitions;
-pub use embedded::visit_embedded;
+pub use embedded::{has_embedded, visit_embedded};
 pub use prune::{prune, unknown_fields};
 pub(crate) use validate::format::is_format;
 pub use validate::validate;

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, header, request::Parts};
+use kubewright_apimachinery::go_format;
 
 use super::query::Query;
-use crate::{response::Response, strconv};
+use crate::response::Response;
 
 /// The prefixes of the user agents of interactive clients, as in kube-apiserver.
 const AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
@@ -18,7 +19,7 @@ pub(super) fn is_requested(parts: &Parts) -> bool {
     if let Some(text) = parts.uri.query().filter(|query| query.contains("pretty")) {
         let query = Query::parse(Some(text));
         if let Some(value) = query.get("pretty") {
-            return strconv::parse_bool(value) == Some(true);
+            return go_format::parse_bool(value) == Some(true);
         }
     }
     AGENTS.iter().any(|known| text(header::USER_AGENT).starts_with(known))

@@ -47,7 +47,7 @@ pub(super) struct Operation {
     pub(super) consumes: &'static [&'static str],
     /// The content types of responses.
     pub(super) produces: Vec<&'static str>,
-    /// The schema of responses; text if there is none.
+    /// The schema of responses. `None` if responses are plain text, or have no schema.
     pub(super) answer: Option<String>,
     /// The status codes of successful responses.
     pub(super) codes: &'static [u16],
@@ -347,11 +347,8 @@ impl Builder<'_> {
             Article::Indefinite => " a",
         };
         let deprecated = match action.name {
-            "watch" => {
-                ". deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with the \
-                 'fieldSelector' parameter."
-            }
-            "watchlist" => ". deprecated: use the 'watch' parameter with a list operation instead.",
+            "watch" => ". Deprecated: use a list with the parameters `watch` and `fieldSelector`.",
+            "watchlist" => ". Deprecated: use a list with the parameter `watch`.",
             _ => "",
         };
         format!("{does}{subresource}{article} {kind}{deprecated}")
@@ -360,14 +357,14 @@ impl Builder<'_> {
     fn parameters(&self, target: Target<'_>, queries: Vec<&'static Query>) -> Vec<Parameter> {
         let mut all: Vec<Parameter> = queries.iter().map(Parameter::from).collect();
         if self.resource.namespaced && !target.everywhere {
-            all.push(path_parameter("namespace", "object name and auth scope, such as for teams and projects"));
+            all.push(path_parameter("namespace", "namespace of the object"));
         }
         if target.named {
             let (_, _, kind) = self.kind(target);
             all.push(path_parameter("name", format!("name of the {kind}")));
         }
         if target.with_path {
-            all.push(path_parameter("path", "path to the resource"));
+            all.push(path_parameter("path", "path of the request"));
         }
         all.sort_by_key(|it| (it.name, !it.in_path));
         all
@@ -406,13 +403,13 @@ pub(super) fn information(path: &str) -> Option<Operation> {
     let in_group = |group: &str, version: &str, noun: &str| {
         format!("get{}{}{noun}", identifier(group_name(group), true), identifier(version, true))
     };
-    const VERSIONS: &str = "get available API versions";
+    const VERSIONS: &str = "get the versions of the API";
     let (id, tag, description, answer) = match *segments.as_slice() {
         ["api"] => ("getCoreAPIVersions".into(), "core".into(), VERSIONS, "APIVersions"),
         ["apis"] => ("getAPIVersions".into(), "apis".into(), VERSIONS, "APIGroupList"),
         ["apis", group] => {
             let tag = identifier(group_name(group), false);
-            (in_group(group, "", "APIGroup"), tag, "get information of a group", "APIGroup")
+            (in_group(group, "", "APIGroup"), tag, "get the versions of the group", "APIGroup")
         }
         ["api", version] => resource_list("", version, in_group("", version, "APIResources")),
         ["apis", group, version] => resource_list(group, version, in_group(group, version, "APIResources")),
@@ -422,7 +419,7 @@ pub(super) fn information(path: &str) -> Option<Operation> {
 }
 
 fn resource_list(group: &str, version: &str, id: String) -> (String, String, &'static str, &'static str) {
-    (id, tag(group, version), "get available resources", "APIResourceList")
+    (id, tag(group, version), "get the resources of the version", "APIResourceList")
 }
 
 /// The schema of `/version`.
@@ -438,7 +435,7 @@ fn other(path: &str) -> Option<Operation> {
             ..get(
                 "getServiceAccountIssuerOpenIDConfiguration".into(),
                 "WellKnown".into(),
-                "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
+                "get the OpenID configuration of the issuer of service account tokens",
                 None,
             )
         },
@@ -447,19 +444,14 @@ fn other(path: &str) -> Option<Operation> {
             ..get(
                 "getServiceAccountIssuerOpenIDKeyset".into(),
                 "openid".into(),
-                "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
+                "get the public keys that verify service account tokens",
                 None,
             )
         },
         "version" => Operation {
             consumes: JSON,
             produces: JSON.to_vec(),
-            ..get(
-                "getCodeVersion".into(),
-                "version".into(),
-                "get the version information for this server",
-                Some(VERSION_INFO.into()),
-            )
+            ..get("getCodeVersion".into(), "version".into(), "get the version of the server", Some(VERSION_INFO.into()))
         },
         _ => return None,
     })
@@ -495,8 +487,8 @@ fn group_name(group: &str) -> &str {
     }
 }
 
-/// Returns the letters and digits of a name, each part capitalized: `RbacAuthorization`. `first` tells whether the first
-/// part is, too.
+/// Returns the letters and digits of a name, each part capitalized: `RbacAuthorization`. `first` says whether the first
+/// part is capitalized.
 fn identifier(name: &str, first: bool) -> String {
     let parts = name.split(|letter: char| !letter.is_ascii_alphanumeric());
     parts.enumerate().map(|(at, part)| if at > 0 || first { capitalized(part) } else { part.to_owned() }).collect()

@@ -34,7 +34,7 @@ pub(super) const READ: &[&Query] = &[&RESOURCE_VERSION];
 /// The parameters of `CreateOptions` and `UpdateOptions`.
 pub(super) const WRITE: &[&Query] = &[&DRY_RUN, &FIELD_MANAGER, &FIELD_VALIDATION];
 /// The parameters of `PatchOptions`.
-pub(super) const PATCH: &[&Query] = &[&DRY_RUN, &PATCH_MANAGER, &FIELD_VALIDATION, &FORCE];
+pub(super) const PATCH: &[&Query] = &[&DRY_RUN, &FIELD_MANAGER, &FIELD_VALIDATION, &FORCE];
 /// The parameters of `DeleteOptions`.
 pub(super) const DELETE: &[&Query] =
     &[&DRY_RUN, &GRACE_PERIOD_SECONDS, &IGNORE_READ_ERROR, &ORPHAN_DEPENDENTS, &PROPAGATION_POLICY];
@@ -48,12 +48,12 @@ pub(super) fn of_subresource(name: &str, options: &str) -> &'static [&'static Qu
 
 /// The options of connections by their kinds, and the subresource whose reads have options of their own.
 const SUBRESOURCES: &[(&str, &[&Query])] = &[
-    ("PodAttachOptions", &[&ATTACH_CONTAINER, &ATTACH_STDERR, &ATTACH_STDIN, &ATTACH_STDOUT, &ATTACH_TTY]),
-    ("PodExecOptions", &[&COMMAND, &EXEC_CONTAINER, &EXEC_STDERR, &EXEC_STDIN, &EXEC_STDOUT, &EXEC_TTY]),
+    ("PodAttachOptions", &[&CONTAINER, &STDERR, &STDIN, &STDOUT, &TTY]),
+    ("PodExecOptions", &[&COMMAND, &CONTAINER, &STDERR, &STDIN, &STDOUT, &TTY]),
     (
         "log",
         &[
-            &LOG_CONTAINER,
+            &CONTAINER,
             &FOLLOW,
             &INSECURE_BACKEND,
             &LIMIT_BYTES,
@@ -65,214 +65,70 @@ const SUBRESOURCES: &[(&str, &[&Query])] = &[
         ],
     ),
     ("PodPortForwardOptions", &[&PORTS]),
-    ("PodProxyOptions", &[&POD_PATH]),
-    ("ServiceProxyOptions", &[&SERVICE_PATH]),
-    ("NodeProxyOptions", &[&NODE_PATH]),
+    ("PodProxyOptions", &[&PROXY_PATH]),
+    ("ServiceProxyOptions", &[&PROXY_PATH]),
+    ("NodeProxyOptions", &[&PROXY_PATH]),
 ];
 
 parameters! {
     ALLOW_WATCH_BOOKMARKS = "allowWatchBookmarks" "boolean"
-        "allowWatchBookmarks requests watch events with type \"BOOKMARK\". Servers that do not implement bookmarks \
-         may ignore this flag and bookmarks are sent at the server's discretion. Clients should not assume bookmarks \
-         are returned at any specific interval, nor may they assume the server will send any BOOKMARK event during a \
-         session. If this is not a watch, this field is ignored.";
-    ATTACH_CONTAINER = "container" "string"
-        "The container in which to execute the command. Defaults to only container if there is only one container in \
-         the pod.";
-    ATTACH_STDERR = "stderr" "boolean"
-        "Stderr if true indicates that stderr is to be redirected for the attach call. Defaults to true.";
-    ATTACH_STDIN = "stdin" "boolean"
-        "Stdin if true, redirects the standard input stream of the pod for this call. Defaults to false.";
-    ATTACH_STDOUT = "stdout" "boolean"
-        "Stdout if true indicates that stdout is to be redirected for the attach call. Defaults to true.";
-    ATTACH_TTY = "tty" "boolean"
-        "TTY if true indicates that a tty will be allocated for the attach call. This is passed through the \
-         container runtime so the tty is allocated on the worker node by the container runtime. Defaults to false.";
-    COMMAND = "command" "string"
-        "Command is the remote command to execute. argv array. Not executed within a shell.";
+        "Whether a watch may have events of the type BOOKMARK, which contain a resource version only.";
+    COMMAND = "command" "string" "The program and its arguments, one in each parameter of this name. No shell is used.";
+    CONTAINER = "container" "string" "The name of the container. It may be omitted if the pod has only one.";
     CONTINUE = "continue" "string"
-        "The continue option should be set when retrieving more results from the server. Since this value is server \
-         defined, clients may only use the continue value from a previous query result with identical query \
-         parameters (except for the value of continue) and the server may reject a continue value it does not \
-         recognize. If the specified continue value is no longer valid whether due to expiration (generally five to \
-         fifteen minutes) or a configuration change on the server, the server will respond with a 410 \
-         ResourceExpired error together with a continue token. If the client needs a consistent list, it must \
-         restart their list without the continue field. Otherwise, the client may send another list request with the \
-         token received with the 410 error, the server will respond with a list starting from the next key, but from \
-         the latest snapshot, which is inconsistent from the previous list results - objects that are created, \
-         modified, or deleted after the first list request will be included in the response, as long as their keys \
-         are after the \"next key\".\n\nThis field is not supported when watch is true. Clients may start a watch \
-         from the last resourceVersion value returned by the server and not miss any modifications.";
-    DRY_RUN = "dryRun" "string"
-        "When present, indicates that modifications should not be persisted. An invalid or unrecognized dryRun \
-         directive will result in an error response and no further processing of the request. Valid values are: - \
-         All: all dry run stages will be processed";
-    EXEC_CONTAINER = "container" "string"
-        "Container in which to execute the command. Defaults to only container if there is only one container in the \
-         pod.";
-    EXEC_STDERR = "stderr" "boolean"
-        "Redirect the standard error stream of the pod for this call.";
-    EXEC_STDIN = "stdin" "boolean"
-        "Redirect the standard input stream of the pod for this call. Defaults to false.";
-    EXEC_STDOUT = "stdout" "boolean"
-        "Redirect the standard output stream of the pod for this call.";
-    EXEC_TTY = "tty" "boolean"
-        "TTY if true indicates that a tty will be allocated for the exec call. Defaults to false.";
+        "The token in `metadata.continue` of the previous page of a list with the same parameters. An expired token is \
+         answered with 410 and a token that continues with the latest state.";
+    DRY_RUN = "dryRun" "string" "`All`: the request is checked and answered, but nothing is stored.";
     FIELD_MANAGER = "fieldManager" "string"
-        "fieldManager is a name associated with the actor or entity that is making these changes. The value must be \
-         less than or 128 characters long, and only contain printable characters, as defined by \
-         https://golang.org/pkg/unicode/#IsPrint.";
-    FIELD_SELECTOR = "fieldSelector" "string"
-        "A selector to restrict the list of returned objects by their fields. Defaults to everything.";
+        "The name of the manager that owns the changed fields: up to 128 printable characters. An apply requires it.";
+    FIELD_SELECTOR = "fieldSelector" "string" "Selects objects by their fields.";
     FIELD_VALIDATION = "fieldValidation" "string"
-        "fieldValidation instructs the server on how to handle objects in the request (POST/PUT/PATCH) containing \
-         unknown or duplicate fields. Valid values are: - Ignore: This will ignore any unknown fields that are \
-         silently dropped from the object, and will ignore all but the last duplicate field that the decoder \
-         encounters. This is the default behavior prior to v1.23. - Warn: This will send a warning via the standard \
-         warning response header for each unknown field that is dropped from the object, and for each duplicate \
-         field that is encountered. The request will still succeed if there are no other errors, and will only \
-         persist the last of any duplicate fields. This is the default in v1.23+ - Strict: This will fail the \
-         request with a BadRequest error if any unknown fields would be dropped from the object, or if any duplicate \
-         fields are present. The error returned from the server will contain all unknown and duplicate fields \
-         encountered.";
-    FOLLOW = "follow" "boolean"
-        "Follow the log stream of the pod. Defaults to false.";
-    FORCE = "force" "boolean"
-        "Force is going to \"force\" Apply requests. It means user will re-acquire conflicting fields owned by other \
-         people. Force flag must be unset for non-apply patch requests.";
+        "What happens with unknown and duplicate fields: `Ignore` drops them, `Warn` (the default) drops them with a \
+         warning for each, and `Strict` refuses the request.";
+    FOLLOW = "follow" "boolean" "Whether the log is sent as it grows.";
+    FORCE = "force" "boolean" "Whether an apply takes over fields that other managers own. Other patches can't have it.";
     GRACE_PERIOD_SECONDS = "gracePeriodSeconds" "integer"
-        "The duration in seconds before the object should be deleted. Value must be non-negative integer. The value \
-         zero indicates delete immediately. If this value is nil, the default grace period for the specified type \
-         will be used. Defaults to a per object value if not specified. zero means delete immediately.";
+        "The number of seconds before the object is deleted; 0 deletes it immediately. The default depends on the object.";
     IGNORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential" "boolean"
-        "if set to true, it will trigger an unsafe deletion of the resource in case the normal deletion flow fails \
-         with a corrupt object error. A resource is considered corrupt if it can not be retrieved from the \
-         underlying storage successfully because of a) its data can not be transformed e.g. decryption failure, or \
-         b) it fails to decode into an object. NOTE: unsafe deletion ignores finalizer constraints, skips \
-         precondition checks, and removes the object from the storage. WARNING: This may potentially break the \
-         cluster if the workload associated with the resource being unsafe-deleted relies on normal deletion flow. \
-         Use only if you REALLY know what you are doing. The default value is false, and the user must opt in to \
-         enable it";
+        "Whether an object that can't be read from the storage is removed nevertheless, without its finalizers and \
+         preconditions.";
     INSECURE_BACKEND = "insecureSkipTLSVerifyBackend" "boolean"
-        "insecureSkipTLSVerifyBackend indicates that the apiserver should not confirm the validity of the serving \
-         certificate of the backend it is connecting to.  This will make the HTTPS connection between the apiserver \
-         and the backend insecure. This means the apiserver cannot verify the log data it is receiving came from the \
-         real kubelet.  If the kubelet is configured to verify the apiserver's TLS credentials, it does not mean the \
-         connection to the real kubelet is vulnerable to a man in the middle attack (e.g. an attacker could not \
-         intercept the actual log data coming from the real kubelet).";
-    LABEL_SELECTOR = "labelSelector" "string"
-        "A selector to restrict the list of returned objects by their labels. Defaults to everything.";
+        "Whether the certificate of the kubelet isn't verified.";
+    LABEL_SELECTOR = "labelSelector" "string" "Selects objects by their labels.";
     LIMIT = "limit" "integer"
-        "limit is a maximum number of responses to return for a list call. If more items exist, the server will set \
-         the `continue` field on the list metadata to a value that can be used with the same initial query to \
-         retrieve the next set of results. Setting a limit may return fewer than the requested amount of items (up \
-         to zero items) in the event all requested objects are filtered out and clients should only use the presence \
-         of the continue field to determine whether more results are available. Servers may choose not to support \
-         the limit argument and will return all of the available results. If limit is specified and the continue \
-         field is empty, clients may assume that no more results are available. This field is not supported if watch \
-         is true.\n\nThe server guarantees that the objects returned when using continue will be identical to \
-         issuing a single list call without a limit - that is, no objects created, modified, or deleted after the \
-         first request is issued will be included in any subsequent continued requests. This is sometimes referred \
-         to as a consistent snapshot, and ensures that a client that is using limit to receive smaller chunks of a \
-         very large result can ensure they see all possible objects. If objects are updated during a chunked list \
-         the version of the object that was present at the time the first list result was calculated is returned.";
-    LIMIT_BYTES = "limitBytes" "integer"
-        "If set, the number of bytes to read from the server before terminating the log output. This may not display \
-         a complete final line of logging, and may return slightly more or slightly less than the specified limit.";
-    LOG_CONTAINER = "container" "string"
-        "The container for which to stream logs. Defaults to only container if there is one container in the pod.";
-    NODE_PATH = "path" "string"
-        "Path is the URL path to use for the current proxy request to node.";
+        "The most items of the response. If there are more, `metadata.continue` of the list has the token of the next page, \
+         which shows the same state.";
+    LIMIT_BYTES = "limitBytes" "integer" "The most bytes of the log.";
     ORPHAN_DEPENDENTS = "orphanDependents" "boolean"
-        "Deprecated: please use the PropagationPolicy, this field will be deprecated in 1.7. Should the dependent \
-         objects be orphaned. If true/false, the \"orphan\" finalizer will be added to/removed from the object's \
-         finalizers list. Either this field or PropagationPolicy may be set, but not both.";
-    PATCH_MANAGER = "fieldManager" "string"
-        "fieldManager is a name associated with the actor or entity that is making these changes. The value must be \
-         less than or 128 characters long, and only contain printable characters, as defined by \
-         https://golang.org/pkg/unicode/#IsPrint. This field is required for apply requests \
-         (application/apply-patch) but optional for non-apply patch types (JsonPatch, MergePatch, \
-         StrategicMergePatch).";
-    POD_PATH = "path" "string"
-        "Path is the URL path to use for the current proxy request to pod.";
-    PORTS = "ports" "integer"
-        "List of ports to forward Required when using WebSockets";
+        "Whether dependents are kept. Deprecated: use `propagationPolicy` instead.";
+    PORTS = "ports" "integer" "The ports to forward, which a WebSocket requires.";
     PRETTY = "pretty" "string"
-        "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser \
-         or command-line HTTP tool (curl and wget).";
-    PREVIOUS = "previous" "boolean"
-        "Return previous terminated container logs. Defaults to false.";
+        "Whether the response is indented. The default is `true` for curl, Wget and browsers, and `false` for others.";
+    PREVIOUS = "previous" "boolean" "Whether the log is that of the previous run of the container.";
     PROPAGATION_POLICY = "propagationPolicy" "string"
-        "Whether and how garbage collection will be performed. Either this field or OrphanDependents may be set, but \
-         not both. The default policy is decided by the existing finalizer set in the metadata.finalizers and the \
-         resource-specific default policy. Acceptable values are: 'Orphan' - orphan the dependents; 'Background' - \
-         allow the garbage collector to delete the dependents in the background; 'Foreground' - a cascading policy \
-         that deletes all dependents in the foreground.";
+        "What happens with dependents: `Orphan` keeps them, `Background` deletes them after the object, and `Foreground` \
+         deletes them before it. The default depends on the object's finalizers and kind.";
+    PROXY_PATH = "path" "string" "The path of the request, with its query.";
     RESOURCE_VERSION = "resourceVersion" "string"
-        "resourceVersion sets a constraint on what resource versions a request may be served from. See \
-         https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions for details.\n\nDefaults to \
-         unset";
+        "The resource version of the response, or at which a watch begins \
+         (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).";
     RESOURCE_VERSION_MATCH = "resourceVersionMatch" "string"
-        "resourceVersionMatch determines how resourceVersion is applied to list calls. It is highly recommended that \
-         resourceVersionMatch be set for list calls where resourceVersion is set See \
-         https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions for details.\n\nDefaults to \
-         unset";
+        "How the resource version of a list is to be understood, `Exact` or `NotOlderThan` \
+         (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).";
     SEND_INITIAL_EVENTS = "sendInitialEvents" "boolean"
-        "`sendInitialEvents=true` may be set together with `watch=true`. In that case, the watch stream will begin \
-         with synthetic events to produce the current state of objects in the collection. Once all such events have \
-         been sent, a synthetic \"Bookmark\" event  will be sent. The bookmark will report the ResourceVersion (RV) \
-         corresponding to the set of objects, and be marked with `\"k8s.io/initial-events-end\": \"true\"` \
-         annotation. Afterwards, the watch stream will proceed as usual, sending watch events corresponding to \
-         changes (subsequent to the RV) to objects watched.\n\nWhen `sendInitialEvents` option is set, we require \
-         `resourceVersionMatch` option to also be set. The semantic of the watch request is as following: - \
-         `resourceVersionMatch` = NotOlderThan\n  is interpreted as \"data at least as new as the provided \
-         `resourceVersion`\"\n  and the bookmark event is send when the state is synced\n  to a `resourceVersion` at \
-         least as fresh as the one provided by the ListOptions.\n  If `resourceVersion` is unset, this is \
-         interpreted as \"consistent read\" and the\n  bookmark event is send when the state is synced at least to \
-         the moment\n  when request started being processed.\n- `resourceVersionMatch` set to any other value or \
-         unset\n  Invalid error is returned.\n\nDefaults to true if `resourceVersion=\"\"` or \
-         `resourceVersion=\"0\"` (for backward compatibility reasons) and to false otherwise.";
-    SERVICE_PATH = "path" "string"
-        "Path is the part of URLs that include service endpoints, suffixes, and parameters to use for the current \
-         proxy request to service. For example, the whole request URL is \
-         http://localhost/api/v1/namespaces/kube-system/services/elasticsearch-logging/_search?q=user:kimchy. Path \
-         is _search?q=user:kimchy.";
+        "Whether a watch begins with the existing objects and a bookmark that has the annotation \
+         `k8s.io/initial-events-end`. It requires `resourceVersionMatch=NotOlderThan`.";
     SHARD_SELECTOR = "shardSelector" "string"
-        "shardSelector restricts the list of returned objects using a CEL-based shard selector expression. The \
-         format uses the shardRange() function combined with || (logical OR) to specify one or more hash ranges:\n\n  \
-         shardRange(object.metadata.uid, '0x0', '0x8000000000000000')\n  shardRange(object.metadata.uid, '0x0', \
-         '0x8000000000000000') || shardRange(object.metadata.uid, '0x8000000000000000', \
-         '0x10000000000000000')\n\nField paths use CEL-style object-rooted syntax (e.g. \"object.metadata.uid\"), \
-         NOT the fieldSelector format (\"metadata.uid\"). Currently supported paths:\n  - object.metadata.uid\n  - \
-         object.metadata.namespace\n\nhexStart and hexEnd are single-quoted CEL string literals with a '0x' prefix, \
-         defining the inclusive lower and exclusive upper bounds over the 64-bit FNV-1a hash space. The full range \
-         is [0x0, 0x10000000000000000), where the exclusive upper bound equals 2^64.\n\nExamples:\n  2-shard \
-         split:\n    shard 0: shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')\n    shard \
-         1: shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')\n  4-shard split:\n    \
-         shard 0: shardRange(object.metadata.uid, '0x0000000000000000', '0x4000000000000000')\n    shard 1: \
-         shardRange(object.metadata.uid, '0x4000000000000000', '0x8000000000000000')\n    shard 2: \
-         shardRange(object.metadata.uid, '0x8000000000000000', '0xc000000000000000')\n    shard 3: \
-         shardRange(object.metadata.uid, '0xc000000000000000', '0x10000000000000000')\n\nThis is an alpha field and \
-         requires enabling the ShardedListAndWatch feature gate.";
-    SINCE_SECONDS = "sinceSeconds" "integer"
-        "A relative time in seconds before the current time from which to show logs. If this value precedes the time \
-         a pod was started, only logs since the pod start will be returned. If this value is in the future, no logs \
-         will be returned. Only one of sinceSeconds or sinceTime may be specified.";
-    STREAM = "stream" "string"
-        "Specify which container log stream to return to the client. Acceptable values are \"All\", \"Stdout\" and \
-         \"Stderr\". If not specified, \"All\" is used, and both stdout and stderr are returned interleaved. Note \
-         that when \"TailLines\" is specified, \"Stream\" can only be set to nil or \"All\".";
-    TAIL_LINES = "tailLines" "integer"
-        "If set, the number of lines from the end of the logs to show. If not specified, logs are shown from the \
-         creation of the container or sinceSeconds or sinceTime. Note that when \"TailLines\" is specified, \
-         \"Stream\" can only be set to nil or \"All\".";
-    TIMEOUT_SECONDS = "timeoutSeconds" "integer"
-        "Timeout for the list/watch call. This limits the duration of the call, regardless of any activity or \
-         inactivity.";
-    TIMESTAMPS = "timestamps" "boolean"
-        "If true, add an RFC3339 or RFC3339Nano timestamp at the beginning of every line of log output. Defaults to \
-         false.";
-    WATCH = "watch" "boolean"
-        "Watch for changes to the described resources and return them as a stream of add, update, and remove \
-         notifications. Specify resourceVersion.";
+        "Selects objects by ranges of hashes of their metadata, such as \
+         `shardRange(object.metadata.uid, '0x0', '0x8000000000000000')`. An alpha feature.";
+    SINCE_SECONDS = "sinceSeconds" "integer" "The age in seconds up to which lines of the log are sent.";
+    STDERR = "stderr" "boolean" "Whether the standard error stream is connected.";
+    STDIN = "stdin" "boolean" "Whether the standard input is connected.";
+    STDOUT = "stdout" "boolean" "Whether the standard output is connected.";
+    STREAM = "stream" "string" "The stream of the log: `All` (the default), `Stdout` or `Stderr`.";
+    TAIL_LINES = "tailLines" "integer" "The number of lines at the end of the log that are sent.";
+    TIMEOUT_SECONDS = "timeoutSeconds" "integer" "The number of seconds after which the request ends.";
+    TIMESTAMPS = "timestamps" "boolean" "Whether each line of the log begins with its time.";
+    TTY = "tty" "boolean" "Whether the streams are those of a terminal.";
+    WATCH = "watch" "boolean" "Whether the response is a stream of changes.";
 }

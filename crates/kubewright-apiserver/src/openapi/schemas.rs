@@ -108,12 +108,11 @@ fn untyped(name: &str) -> Option<Schema> {
     if name == meta("Patch") {
         Some(patch())
     } else if name == meta("WatchEvent") {
-        let what = "Object is:\n * If Type is Added or Modified: the new state of the object.\n * If Type is Deleted: the \
-                    state of the object immediately before deletion.\n * If Type is Error: *Status is recommended; other \
-                    types may make sense\n   depending on context.";
+        let what =
+            "The object after the change, or before it if it is deleted. An event of the type ERROR has a Status.";
         let object_field = Schema { description: Some(what.into()), ..reference(RAW_EXTENSION) };
         let fields = vec![("type", required_text()), ("object", object_field)];
-        let description = Some("Event represents a single event to a watched resource.".into());
+        let description = Some("An event of a watch.".into());
         let group_version_kind = vec![owned("", "v1", "WatchEvent")];
         Some(Schema { description, group_version_kind, ..object(fields, &["type", "object"]) })
     } else if name == VERSION_INFO {
@@ -131,7 +130,7 @@ fn untyped(name: &str) -> Option<Schema> {
         let optional = ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
         let fields = required.iter().map(|name| (*name, required_text()));
         let fields = fields.chain(optional.iter().map(|name| (*name, of_kind(Kind::String))));
-        let description = "Info contains versioning information. how we'll want to distribute that information.";
+        let description = "The version of the server.";
         Some(Schema { description: Some(description.into()), ..object(fields.collect(), &required) })
     } else if name == RAW_EXTENSION {
         Some(of_kind(Kind::Object))

@@ -261,7 +261,8 @@ fn operations_have_parameters_bodies_and_responses() {
         parameters.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
     };
     let shared = &v2["paths"]["/api/v1/namespaces/{namespace}/pods"]["get"]["parameters"][0];
-    assert_eq!(*shared, json!({"$ref": "#/parameters/allowWatchBookmarks-HC2hJt-J"}));
+    let key = shared["$ref"].as_str().and_then(|name| name.strip_prefix("#/parameters/")).unwrap();
+    assert!(key.starts_with("allowWatchBookmarks-") && v2["parameters"].get(key).is_some(), "{key}");
     assert_eq!(v2["parameters"]["body-78PwaGsr"]["required"], true);
     let log = &v3["paths"][format!("{item}/log")];
     assert_eq!(names(&log["parameters"])[..3], ["container", "follow", "insecureSkipTLSVerifyBackend"]);

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kubewright_apimachinery::{pointer, random::Random};
+use kubewright_apimachinery::{go_format, pointer, random::Random};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
@@ -14,7 +14,6 @@ use super::validation::{entry, items, optional_string, string};
 use crate::{
     fields::{each, has, list, remove, set, text},
     registry::Strategy,
-    strconv,
 };
 
 /// The account of a pod that names none, which a controller creates in each namespace.
@@ -43,7 +42,7 @@ impl Account {
     fn of(account: &Value) -> Self {
         let names = |field| items(account, field).iter().map(|one| string(one, "name").to_owned()).collect();
         let enforced = entry(&account["metadata"], "annotations", ENFORCE)
-            .is_some_and(|value| strconv::parse_bool(value) == Some(true));
+            .is_some_and(|value| go_format::parse_bool(value) == Some(true));
         Self {
             automount: account["automountServiceAccountToken"].as_bool(),
             pull_secrets: names("imagePullSecrets"),
