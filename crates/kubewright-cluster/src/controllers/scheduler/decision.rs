@@ -188,6 +188,11 @@ impl Scheduler {
         self.in_order(self.waiting.keys())
     }
 
+    /// Returns whether a pod waits for a node.
+    pub(super) fn is_waiting(&self, pod: &PodKey) -> bool {
+        self.waiting.contains_key(pod)
+    }
+
     /// Sorts pods as kube-scheduler's queue does: by priority, then by arrival.
     fn in_order<'a>(&self, pods: impl Iterator<Item = &'a PodKey>) -> Vec<PodKey> {
         let place = |pod: &PodKey| self.waiting.get(pod).map(|waiting| (Reverse(waiting.priority), waiting.arrival));

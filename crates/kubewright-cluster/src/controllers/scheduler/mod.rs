@@ -115,7 +115,12 @@ impl Scheduling {
     /// Decides about pods, and begins the actions.
     fn begin(&mut self, pods: impl IntoIterator<Item = PodKey>) {
         for pod in pods {
-            let Some(action) = self.scheduler.decide(&pod) else { continue };
+            let Some(action) = self.scheduler.decide(&pod) else {
+                if !self.scheduler.is_waiting(&pod) {
+                    self.retries.forget(&pod);
+                }
+                continue;
+            };
             let (client, now) = (self.client.clone(), self.clock.now());
             self.work.push(Box::pin(async move {
                 let result = perform(&client, &pod, &action, now).await;
@@ -133,8 +138,11 @@ impl Scheduling {
                     found.into_iter().for_each(|event| events.record(event));
                 }
             }
-            // The pod is gone, already bound, or changed. The feed delivers its new state.
-            Err(error) if is_gone(&error) || is_conflict(&error) => self.retries.forget(&pod),
+            // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
+            Err(error) if is_gone(&error) => self.retries.forget(&pod),
+            Err(error) if is_conflict(&error) && action != PodAction::Bind => self.retries.forget(&pod),
+            // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be newer than that, and then
+            // nothing else would lead to another attempt.
             Err(error) => {
                 tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                 self.retries.failed(pod.clone(), now);

@@ -1,6 +1,7 @@
 //! Tests of the scheduler's decisions.
 
 mod affinity;
+mod binding;
 mod preemption;
 mod spread;
 mod waiting;

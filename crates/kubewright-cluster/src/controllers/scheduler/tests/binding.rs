@@ -1,0 +1,76 @@
+//! The loop around the decisions.
+
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use jiff::Timestamp;
+use kube::{Client, client::Body};
+use kubewright_apimachinery::clock::{SharedClock, VirtualClock};
+use kubewright_apiserver::ApiServer;
+use tower::ServiceExt;
+
+use super::*;
+use crate::object_client::{ObjectClient, ObjectPath};
+
+/// How many bindings conflict before one succeeds.
+const CONFLICTS: usize = 3;
+
+/// A client whose first bindings conflict.
+fn client_with_conflicts(api: &ApiServer, bindings: Arc<AtomicUsize>) -> ObjectClient {
+    let inner = api.client();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, bindings) = (inner.clone(), bindings.clone());
+        async move {
+            let is_binding = request.uri().path().ends_with("/binding");
+            if is_binding && bindings.fetch_add(1, Ordering::Relaxed) < CONFLICTS {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
+                let body = Body::from(status.to_string().into_bytes());
+                return Ok::<_, Infallible>(Response::builder().status(409).body(body).expect("a response"));
+            }
+            Ok(inner.send(request).await.expect("the API server answers"))
+        }
+    });
+    ObjectClient::new(Client::new(service.boxed_clone(), "default"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_conflicts_is_tried_again_without_a_change_of_the_pod() {
+    let clock: SharedClock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
+    let api = ApiServer::builder().clock(clock.clone()).build();
+    let direct = ObjectClient::new(api.client());
+    let create = async |plural: &str, namespace: Option<&str>, object: Value| {
+        direct.create(&ObjectPath::core(plural, namespace, ""), "", &object).await.unwrap()
+    };
+    create("nodes", None, json!({"metadata": {"name": NODE_NAME}})).await;
+    let capacity = json!({"cpu": "4", "memory": "4Gi", "pods": "10"});
+    let status = json!({"status": {"capacity": capacity, "allocatable": capacity}});
+    let node = ObjectPath::core("nodes", None, NODE_NAME);
+    direct.merge(&node, "/status", &status).await.unwrap();
+    // Admission has given it the taint of a node that isn't ready.
+    direct.merge(&node, "", &json!({"spec": {"taints": null}})).await.unwrap();
+    create("serviceaccounts", Some("default"), json!({"metadata": {"name": "default"}})).await;
+    let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    create("pods", Some("default"), json!({"metadata": {"name": "p"}, "spec": spec})).await;
+
+    let bindings = Arc::new(AtomicUsize::new(0));
+    let client = client_with_conflicts(&api, bindings.clone());
+    let scheduler = tokio::spawn(super::super::run(api.clone(), client, clock, None));
+    let pod = ObjectPath::core("pods", Some("default"), "p");
+    let is_bound = async || {
+        let pod = direct.get(&pod).await.unwrap().expect("the pod exists");
+        pod["spec"]["nodeName"] == NODE_NAME
+    };
+    let deadline = Duration::from_secs(10);
+    let bound = tokio::time::timeout(deadline, async {
+        while !is_bound().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    bound.await.expect("the pod is bound");
+    assert_eq!(bindings.load(Ordering::Relaxed), CONFLICTS + 1);
+    scheduler.abort();
+}
