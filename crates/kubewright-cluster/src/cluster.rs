@@ -5,7 +5,6 @@ use std::{
     fs::DirBuilder,
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
-    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -54,6 +53,7 @@ use crate::{
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
     },
     object_client::{ObjectClient, is_conflict},
+    panics,
 };
 
 /// The controller that empties namespaces.
@@ -511,14 +511,7 @@ impl Cluster {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task = AssertUnwindSafe(task).catch_unwind().map(|ended| {
-            if let Err(panic) = ended {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let message = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
-                tracing::error!(message, "a task of the cluster has panicked");
-            }
-        });
-        self.tasks.lock().spawn(self.tracker.track_future(task));
+        self.tasks.lock().spawn(self.tracker.track_future(panics::log(task)));
     }
 
     fn recorder(&self, component: &'static str, host: &'static str) -> Recorder {

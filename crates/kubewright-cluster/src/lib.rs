@@ -56,6 +56,7 @@ mod events;
 pub mod faults;
 mod node;
 mod object_client;
+mod panics;
 mod quantity;
 pub mod testing;
 

@@ -16,6 +16,7 @@ use super::{
     objects::Objects,
     reconcile::{Answers, Controller, Key, Plan, StepKind},
 };
+use crate::panics;
 
 /// The feed that controllers share, and their state.
 #[derive(Clone)]
@@ -117,7 +118,11 @@ impl State {
                     self.pods.take(change);
                 }
                 for subscriber in &mut self.subscribers {
-                    let keys = subscriber.controller.take(change);
+                    let keys = panics::catch(|| subscriber.controller.take(change)).unwrap_or_else(|message| {
+                        let (storage, revision) = (&*change.resource.storage, change.revision);
+                        tracing::error!(message, storage, revision, "a controller has panicked at a change");
+                        Vec::new()
+                    });
                     if !keys.is_empty() {
                         subscriber.dirty.extend(keys);
                         subscriber.wake.notify_one();
@@ -150,11 +155,17 @@ impl Subscription {
     }
 
     /// Reads the feed to its end, which includes every write that the API server has answered, and decides about an
-    /// object, which then doesn't need a decision any more.
-    pub(crate) fn decide(&self, key: &Key, now: Timestamp) -> Plan {
+    /// object, which then doesn't need a decision any more. `None` means that the controller has panicked, which concerns this object
+    /// only, since a decision changes nothing.
+    pub(crate) fn decide(&self, key: &Key, now: Timestamp) -> Option<Plan> {
         self.with(|subscriber| {
             subscriber.dirty.remove(key);
-            subscriber.controller.decide(key, now)
+            let plan = panics::catch(|| subscriber.controller.decide(key, now));
+            plan.inspect_err(|message| {
+                let Key { namespace, name } = key;
+                tracing::error!(message, namespace, name, "a controller has panicked at a decision");
+            })
+            .ok()
         })
     }
 
@@ -237,6 +248,43 @@ mod tests {
         assert_eq!(maps.lock().len(), 3, "the write is answered, so it has been read");
         assert_eq!(of_maps.waiting([]).len(), 2);
         reading.abort();
+    }
+
+    /// Panics at the changes and the decisions of objects of these names.
+    struct Panicking(&'static str, &'static str);
+
+    impl Controller for Panicking {
+        fn reset(&mut self) {}
+
+        fn take(&mut self, change: &Change) -> Vec<Key> {
+            let key = (&*change.resource.kind == "ConfigMap").then(|| Key::of(change.object())).flatten();
+            assert!(key.as_ref().is_none_or(|key| key.name != self.0), "a change that can't be read");
+            key.into_iter().collect()
+        }
+
+        fn decide(&self, key: &Key, _now: Timestamp) -> Plan {
+            assert!(key.name != self.1, "a decision that can't be made");
+            Plan { requeue_after: Some(std::time::Duration::from_secs(1)), ..Plan::default() }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_controller_concerns_one_object_only() {
+        let api = ApiServer::builder().build();
+        let informer = Informer::new(api.clone());
+        let panicking = informer.subscribe(Panicking("a", "b"));
+        let maps = Arc::default();
+        let counter = informer.subscribe(Counter("ConfigMap", Arc::clone(&maps)));
+        for name in ["a", "b", "c"] {
+            create(&api, name).await;
+        }
+        let waiting = panicking.waiting([]);
+        let names: Vec<_> = waiting.iter().map(|key| &*key.name).collect();
+        assert_eq!(names, ["b", "c"]);
+        assert_eq!(panicking.decide(&waiting[0], Timestamp::UNIX_EPOCH), None);
+        assert!(panicking.decide(&waiting[1], Timestamp::UNIX_EPOCH).is_some());
+        assert_eq!(counter.waiting([]).len(), 3);
+        assert_eq!(maps.lock().len(), 3);
     }
 
     #[tokio::test]

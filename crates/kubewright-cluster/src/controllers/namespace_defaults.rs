@@ -13,13 +13,17 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::object_client::{ObjectClient, ObjectPath, is_gone, is_in_terminating_namespace};
+use crate::{
+    object_client::{ObjectClient, ObjectPath, is_gone, is_in_terminating_namespace},
+    panics::restarting,
+};
 
 const ACCOUNT: &str = "default";
 /// The ConfigMap with the certificates of the server.
 pub(crate) const CERTIFICATES: &str = "kube-root-ca.crt";
 
 /// The clients that write the objects, which have users of their own.
+#[derive(Clone)]
 pub(crate) struct Clients {
     pub(crate) accounts: ObjectClient,
     pub(crate) certificates: ObjectClient,
@@ -27,11 +31,19 @@ pub(crate) struct Clients {
 
 /// Maintains these objects for as long as it is polled. `certificate` is in PEM, or empty.
 pub(crate) async fn run(api: ApiServer, clients: Clients, clock: SharedClock, certificate: watch::Receiver<String>) {
-    let feed = api.feed();
-    let retries = Retries::default();
-    NamespaceDefaults { clients, clock, feed, certificate, state: State::default(), dirty: BTreeSet::new(), retries }
-        .run()
-        .await;
+    let start = || {
+        let defaults = NamespaceDefaults {
+            clients: clients.clone(),
+            clock: clock.clone(),
+            feed: api.feed(),
+            certificate: certificate.clone(),
+            state: State::default(),
+            dirty: BTreeSet::new(),
+            retries: Retries::default(),
+        };
+        defaults.run()
+    };
+    restarting("serviceaccount-controller", clock.clone(), start).await;
 }
 
 /// The kinds that the state consists of.

@@ -271,7 +271,10 @@ impl Runner {
             if self.busy.contains_key(&key) {
                 continue;
             }
-            let plan = self.subscription.decide(&key, self.clock.now());
+            let Some(plan) = self.subscription.decide(&key, self.clock.now()) else {
+                self.retries.failed(key, now);
+                continue;
+            };
             if plan.steps.is_empty() {
                 self.settle(key, plan.requeue_after, now);
                 continue;

@@ -22,7 +22,10 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone};
+use crate::{
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
+    panics::restarting,
+};
 
 /// The finalizer of a custom resource definition whose objects have to be deleted first.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -33,18 +36,20 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Empties kinds and, with the client of their controller, namespaces that are being deleted, for as long as it is polled.
 pub(crate) async fn run(api: ApiServer, kinds: ObjectClient, namespaces: Option<ObjectClient>, clock: SharedClock) {
-    let feed = api.feed();
-    let deleter = Terminator {
-        kinds,
-        namespaces,
-        clock,
-        feed,
-        contents: Contents::default(),
-        ending: BTreeMap::new(),
-        dirty: BTreeSet::new(),
-        retries: Retries::default(),
+    let start = || {
+        let terminator = Terminator {
+            kinds: kinds.clone(),
+            namespaces: namespaces.clone(),
+            clock: clock.clone(),
+            feed: api.feed(),
+            contents: Contents::default(),
+            ending: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            retries: Retries::default(),
+        };
+        terminator.run()
     };
-    deleter.run().await;
+    restarting("namespace-controller", clock.clone(), start).await;
 }
 
 struct Terminator {

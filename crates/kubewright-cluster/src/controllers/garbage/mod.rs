@@ -24,6 +24,7 @@ use super::{
 use crate::{
     events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
+    panics::restarting,
 };
 
 /// The maximum number of objects with a write or lookup in progress.
@@ -31,21 +32,23 @@ const CONCURRENCY: usize = 32;
 
 /// Collects garbage for as long as it is polled.
 pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Recorder) {
-    let feed = api.feed();
-    let collector = Collector {
-        api,
-        client,
-        clock,
-        events,
-        feed,
-        graph: Graph::default(),
-        work: FuturesUnordered::new(),
-        busy: BTreeSet::new(),
-        settled: BTreeSet::new(),
-        retries: Retries::default(),
-        reported: BTreeSet::new(),
+    let start = || {
+        let collector = Collector {
+            feed: api.feed(),
+            api: api.clone(),
+            client: client.clone(),
+            clock: clock.clone(),
+            events: events.clone(),
+            graph: Graph::default(),
+            work: FuturesUnordered::new(),
+            busy: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            retries: Retries::default(),
+            reported: BTreeSet::new(),
+        };
+        collector.run()
     };
-    collector.run().await;
+    restarting("garbage-collector-controller", clock.clone(), start).await;
 }
 
 /// The result of a write or a lookup.

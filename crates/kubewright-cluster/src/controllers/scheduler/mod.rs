@@ -37,6 +37,7 @@ use super::retry::{Retries, until};
 use crate::{
     events::{ObjectEvent, Recorder},
     object_client::{ObjectClient, is_conflict, is_gone},
+    panics::restarting,
 };
 
 /// The number of pods that are bound concurrently.
@@ -46,17 +47,20 @@ type Completion = (PodKey, PodAction, Result<Vec<ObjectEvent>, kube::Error>);
 
 /// Binds pods for as long as it is polled. Records no events if `events` is `None`.
 pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
-    let scheduling = Scheduling {
-        feed: api.feed(),
-        client,
-        clock,
-        events,
-        scheduler: Scheduler::default(),
-        is_synced: false,
-        retries: Retries::default(),
-        work: FuturesUnordered::new(),
+    let start = || {
+        let scheduling = Scheduling {
+            feed: api.feed(),
+            client: client.clone(),
+            clock: clock.clone(),
+            events: events.clone(),
+            scheduler: Scheduler::default(),
+            is_synced: false,
+            retries: Retries::default(),
+            work: FuturesUnordered::new(),
+        };
+        scheduling.run()
     };
-    scheduling.run().await;
+    restarting("kube-scheduler", clock.clone(), start).await;
 }
 
 struct Scheduling {
