@@ -32,10 +32,21 @@ impl Body {
         Kind::Whole(None).into()
     }
 
-    /// Keeps a value as long as the body exists.
+    /// Keeps a value as long as the body exists, with those that it keeps already.
     pub(crate) fn with_guard(mut self, guard: impl Send + 'static) -> Self {
-        self.guard = Some(Box::new(guard));
+        self.guard = Some(match self.guard.take() {
+            Some(earlier) => Box::new((earlier, guard)),
+            None => Box::new(guard),
+        });
         self
+    }
+
+    /// Returns the bytes of a body that isn't a stream.
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
+        match &self.kind {
+            Kind::Whole(bytes) => bytes.as_ref(),
+            Kind::Stream(_) => None,
+        }
     }
 
     /// Returns the body with each chunk replaced.

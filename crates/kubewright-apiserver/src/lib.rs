@@ -62,6 +62,7 @@ pub mod streaming;
 pub mod table;
 mod tls;
 mod token_use;
+mod usage;
 mod version;
 mod webhook_client;
 mod webhook_transport;
@@ -71,7 +72,7 @@ pub use self::{
     action::{Action, ActionRequest},
     aggregation::{Aggregation, Availability},
     amounts::milli_quantity,
-    audit::Usage,
+    audit::{AuditLog, AuditPolicy, AuditPolicyError},
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
     certificate_authority::CertificateAuthority,
@@ -85,6 +86,7 @@ pub use self::{
     server::{ApiServer, ApiServerBuilder},
     storage::{ChangeKind, Checkpoint, DataDirError, Durability},
     tls::{ServerCertificate, TlsError},
+    usage::Usage,
     version::VERSION,
     webhook_transport::{ServerTrust, WebhookTransport},
 };

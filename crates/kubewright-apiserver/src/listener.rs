@@ -260,6 +260,7 @@ impl Shared {
                 Ok((stream, permit)) => {
                     let shared = self.clone();
                     let tasks = Arc::new(ConnectionTasks {
+                        remote: stream.peer_addr().ok().map(|address| address.ip()),
                         tracker: self.tasks.clone(),
                         closing: self.shutdown.closing.clone(),
                         abort: self.shutdown.abort.clone(),

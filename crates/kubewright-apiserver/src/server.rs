@@ -24,7 +24,7 @@ use crate::{
     action::{Action, Actions},
     admission::Admission,
     aggregation::Aggregation,
-    audit::Usage,
+    audit::AuditLog,
     auth::{Authenticator, Authorization, Issuer, UserInfo},
     body::BoxError,
     certificate_authority::CertificateAuthority,
@@ -45,6 +45,7 @@ use crate::{
     state::State,
     storage::{Checkpoint, DataDirError, DiskOptions, Durability, Key, Limits, Mutation, Store, WriteError},
     tls::{self, ClientCredentials, TlsError},
+    usage::Usage,
     webhook_client::WebhookClient,
     webhook_transport::WebhookTransport,
 };
@@ -72,6 +73,7 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
+    audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
     credentials: Option<ClientCredentials>,
@@ -199,6 +201,27 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Records requests in an audit log, as its policy selects them
+    /// (<https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>). Defaults to none.
+    ///
+    /// ```
+    /// use kubewright_apiserver::{ApiServer, AuditLog, AuditPolicy};
+    /// use serde_json::json;
+    ///
+    /// let policy = AuditPolicy::from_value(json!({
+    ///     "apiVersion": "audit.k8s.io/v1",
+    ///     "kind": "Policy",
+    ///     "omitStages": ["RequestReceived"],
+    ///     "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]}],
+    /// }))?;
+    /// let server = ApiServer::builder().audit_log(AuditLog::new(policy, std::io::sink())).build();
+    /// # Ok::<(), kubewright_apiserver::AuditPolicyError>(())
+    /// ```
+    pub fn audit_log(mut self, log: AuditLog) -> Self {
+        self.audit_log = Some(Arc::new(log));
+        self
+    }
+
     /// Sets what an answered change survives if the server has a [data directory](Self::open). Defaults to
     /// [`Durability::Process`].
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -305,6 +328,7 @@ impl ApiServerBuilder {
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority: Arc::new(self.certificate_authority),
             admission,
+            audit_log: self.audit_log,
             webhook_client,
             actions: self.actions,
             bookmark_interval: self.bookmark_interval.unwrap_or(BOOKMARK_INTERVAL),

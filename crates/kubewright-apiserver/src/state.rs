@@ -8,6 +8,7 @@ use crate::{
     action::Actions,
     admission::Admission,
     aggregation::Aggregation,
+    audit::AuditLog,
     auth::{Authenticator, Authorization},
     certificate_authority::CertificateAuthority,
     compaction::Compaction,
@@ -39,6 +40,7 @@ pub(crate) struct State {
     pub(crate) admission: Arc<Admission>,
     /// The API servers of other versions.
     pub(crate) aggregation: Aggregation,
+    pub(crate) audit_log: Option<Arc<AuditLog>>,
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,

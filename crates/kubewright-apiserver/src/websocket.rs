@@ -5,7 +5,7 @@
 
 mod socket;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use base64::{
     Engine,
@@ -58,6 +58,8 @@ enum Framing {
 /// The tasks of a connection, in the extensions of its requests. Tasks that outlive the request run here.
 #[derive(Debug)]
 pub(crate) struct ConnectionTasks {
+    /// The address of the client.
+    pub(crate) remote: Option<IpAddr>,
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server begins to shut down.
     pub(crate) closing: CancellationToken,

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
+    audit::AuditOptions,
     images::ImageOptions,
     kubeconfig::{ContextNames, KubeconfigFile, MergedContext, rename, user_kubeconfig},
     shell::Shell,
@@ -71,6 +72,9 @@ pub(crate) struct ClusterOptions {
 
     #[command(flatten)]
     images: ImageOptions,
+
+    #[command(flatten)]
+    audit: AuditOptions,
 
     /// Controllers to run: all, none, or their names in kube-controller-manager, separated by commas; -NAME leaves one out of all
     #[arg(long, value_name = "LIST", default_value_t, allow_hyphen_values = true)]
@@ -166,6 +170,10 @@ impl ClusterOptions {
         let builder = builder.images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
+        let builder = match self.audit.open()? {
+            Some(log) => builder.audit_log(log),
+            None => builder,
+        };
         let durability = if self.fsync { Durability::Machine } else { Durability::Process };
         let builder = match &self.data_dir {
             Some(path) => builder.data_dir(path).durability(durability),

@@ -4,6 +4,7 @@
 //! success, 1 for an error, 2 for a usage error, and 3 if `kubewright simulate` found something; `kubewright cluster -- COMMAND` ends with that of the
 //! command.
 
+mod audit;
 mod child;
 mod cluster;
 mod commands;

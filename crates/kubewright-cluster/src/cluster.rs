@@ -16,8 +16,8 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use kubewright_apiserver::{
-    ApiServer, ApiServerBuilder, Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceMetrics,
-    ResourceUsage, ServiceRange, TlsError, WebhookTransport,
+    ApiServer, ApiServerBuilder, AuditLog, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
+    ResourceMetrics, ResourceUsage, ServiceRange, TlsError, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -207,6 +207,12 @@ impl ClusterBuilder {
     /// to whether `serviceaccount-controller` is among the controllers.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
         self.service_account_admission = Some(enabled);
+        self
+    }
+
+    /// Records requests in an audit log; see [`ApiServerBuilder::audit_log`]. Defaults to none.
+    pub fn audit_log(mut self, log: AuditLog) -> Self {
+        self.api = self.api.audit_log(log);
         self
     }
 

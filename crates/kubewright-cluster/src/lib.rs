@@ -61,8 +61,8 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, ServiceRange,
-    ServiceRangeError, TlsError,
+    AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
+    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
 };
 
 pub use self::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{auth::UserInfo, registry::Resource};
+use crate::{audit::AuditContext, auth::UserInfo, registry::Resource};
 
 /// The operation of a request in admission reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(crate) struct Attributes {
     pub(crate) user: Arc<UserInfo>,
     /// Collects the warnings of webhooks that deny the request.
     pub(crate) warnings: Warnings,
+    /// Collects the annotations of webhooks and policies.
+    pub(crate) audit: AuditContext,
 }
 
 /// Warnings collected from several sources.

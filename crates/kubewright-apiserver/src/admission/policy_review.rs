@@ -6,6 +6,7 @@ use kubewright_apimachinery::{
     cel::{AccessCheck, AccessDecision, Authorize, PolicyEnvironment, PolicyInput},
     status::{Cause, Status},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -21,6 +22,20 @@ use crate::{auth, meta, rbac::Authorizer, registry::Resource, storage::Key};
 
 /// The fields of a namespace's metadata that policies don't see.
 const HIDDEN: [&str; 3] = ["managedFields", "ownerReferences", "selfLink"];
+
+/// The annotation of the audit log with a violation.
+const VALIDATION_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// The value of this annotation.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ValidationFailure<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    expression_index: usize,
+    validation_actions: &'a [String],
+}
 
 /// Answers the permission checks of expressions by the roles.
 struct RequestAuthorizer {
@@ -90,7 +105,7 @@ struct Denial<'a> {
 fn misconfigured<'a>(policy: &'a Policy, binding: Option<&'a PolicyBinding>, why: &str) -> Option<Denial<'a>> {
     let what = if binding.is_some() { "binding" } else { "policy" };
     let message = format!("failed to configure {what}: {why}");
-    let violation = Violation { message, reason: None, always_denies: false };
+    let violation = Violation { message, reason: None, always_denies: false, index: 0 };
     (!policy.ignores_failure).then_some(Denial { policy, binding, violation })
 }
 
@@ -176,16 +191,31 @@ impl Review {
                 self.warnings.lock().push(warning);
             }
             if has("Audit") && !violation.always_denies {
-                // The server has no audit log.
-                tracing::info!(policy = policy.name, binding = binding.name, violation.message, "validation failure");
+                self.record_failure(policy, binding, &violation);
             }
             if has("Deny") || violation.always_denies {
                 denials.push(Denial { policy, binding: Some(binding), violation });
             }
         }
         for (key, value) in validated.annotations {
-            tracing::info!(key, value, "audit annotation");
+            self.attributes.audit.append(&key, &value);
         }
+    }
+
+    /// Records a violation in the audit log; of several, the first.
+    fn record_failure(&self, policy: &Policy, binding: &PolicyBinding, violation: &Violation) {
+        if !self.attributes.audit.is_enabled() {
+            return;
+        }
+        let failure = ValidationFailure {
+            message: &violation.message,
+            policy: &policy.name,
+            binding: &binding.name,
+            expression_index: violation.index,
+            validation_actions: &binding.actions,
+        };
+        let text = serde_json::to_string(&[failure]).unwrap_or_default();
+        self.attributes.audit.annotate(VALIDATION_FAILURE, &text);
     }
 
     /// Returns the resource of a policy's parameters, if it has any. The outer `None` means that the selectors of the
@@ -338,7 +368,8 @@ impl Review {
         });
         let key = (policy.name.clone(), binding.name.clone(), name);
         let mut fail = |why: String| {
-            let violation = Violation { message: why, reason: Some("Invalid".to_owned()), always_denies: false };
+            let violation =
+                Violation { message: why, reason: Some("Invalid".to_owned()), always_denies: false, index: 0 };
             denials.extend((!policy.ignores_failure).then_some(Denial { policy, binding: Some(binding), violation }));
         };
         let current = Objects { new: object.as_ref(), old };

@@ -24,6 +24,8 @@ pub(super) struct Allowed {
     /// The JSON patch; absent if it has no operations.
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
+    /// The annotations for the audit log, with the name of the webhook in their keys.
+    pub(super) annotations: Vec<(String, String)>,
 }
 
 /// The failure of a call, or a response that denies the request.
@@ -32,7 +34,7 @@ pub(super) enum CallError {
     /// The webhook could not be called, or its response is invalid. Its failure policy applies.
     Failed(String),
     /// The webhook denied the request.
-    Denied { status: Status, warnings: Vec<String> },
+    Denied { status: Status, warnings: Vec<String>, annotations: Vec<(String, String)> },
 }
 
 /// Parses the response to the review with this version and UID. Responses of the older version need neither a version nor
@@ -65,8 +67,12 @@ pub(super) fn read(name: &str, reviewed: &str, uid: &str, phase: Phase, body: &[
     // A header can't contain the others.
     let warnings = warnings.filter(|text| !text.is_empty() && !text.contains(char::is_control));
     let warnings = warnings.map(str::to_owned).collect();
+    let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
+    let annotations =
+        annotations.filter_map(|(key, value)| Some((format!("{name}/{key}"), value.as_str()?.to_owned())));
+    let annotations = annotations.collect();
     if response["allowed"] != Value::Bool(true) {
-        return Err(CallError::Denied { status: denied(name, &response["status"]), warnings });
+        return Err(CallError::Denied { status: denied(name, &response["status"]), warnings, annotations });
     }
     let patch = match phase {
         Phase::Mutating if !patch.is_empty() => operations(&patch).map_err(CallError::Failed)?,
@@ -77,7 +83,7 @@ pub(super) fn read(name: &str, reviewed: &str, uid: &str, phase: Phase, body: &[
         (Some(_), Some(other)) if other != "JSONPatch" => {
             Err(CallError::Failed(format!("unsupported patch type {other:?}")))
         }
-        _ => Ok(Allowed { patch, warnings }),
+        _ => Ok(Allowed { patch, warnings, annotations }),
     }
 }
 

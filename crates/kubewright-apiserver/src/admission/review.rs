@@ -201,7 +201,7 @@ impl Review {
         object: &mut Option<Value>,
         old: Option<&Value>,
     ) -> Result<Option<bool>, Status> {
-        let Some(Allowed { patch, warnings }) =
+        let Some(Allowed { patch, warnings, .. }) =
             self.call(Phase::Mutating, one, Objects { new: object.as_ref(), old }).await?
         else {
             return Ok(None);
@@ -264,8 +264,12 @@ impl Review {
             () => self.send(phase, one, &request, new.as_ref(), old.as_ref()).await,
         };
         match result {
-            Ok(allowed) => Ok(Some(allowed)),
-            Err(CallError::Denied { status, warnings }) => {
+            Ok(mut allowed) => {
+                self.annotate(std::mem::take(&mut allowed.annotations));
+                Ok(Some(allowed))
+            }
+            Err(CallError::Denied { status, warnings, annotations }) => {
+                self.annotate(annotations);
                 self.warnings.lock().extend(warnings);
                 Err(self.denied(status))
             }
@@ -274,6 +278,12 @@ impl Review {
                 Ok(None)
             }
             Err(CallError::Failed(why)) => Err(Status::internal(format!("failed calling webhook {name:?}: {why}"))),
+        }
+    }
+
+    fn annotate(&self, annotations: Vec<(String, String)>) {
+        for (key, value) in annotations {
+            self.attributes.audit.annotate(&key, &value);
         }
     }
 

@@ -25,11 +25,13 @@ pub(super) struct Violation {
     pub(super) reason: Option<String>,
     /// True for an audit annotation that can't be evaluated. The request is denied whatever the binding's actions are.
     pub(super) always_denies: bool,
+    /// The position of the validation in the policy.
+    pub(super) index: usize,
 }
 
 impl Violation {
     fn failure(message: String) -> Self {
-        Self { message, reason: None, always_denies: false }
+        Self { message, reason: None, always_denies: false, index: 0 }
     }
 }
 
@@ -71,7 +73,7 @@ async fn try_validate(policy: &Policy, environments: &Environments) -> Result<Va
             (Ok(output), _) if output.as_bool() == Some(true) => None,
             (Ok(_), Ok(messages)) => Some(violated(validation, messages.get(index).and_then(Option::as_deref))),
         };
-        validated.violations.extend(violation);
+        validated.violations.extend(violation.map(|violation| Violation { index, ..violation }));
     }
     annotate(policy, &environments.texts, &mut validated).await?;
     Ok(validated)
@@ -98,7 +100,7 @@ fn violated(validation: &Validation, message: Option<&str>) -> Violation {
         ("", "") => format!("failed expression: {}", validation.expression.text().trim()),
         ("", message) | (message, _) => message.to_owned(),
     };
-    Violation { message, reason: validation.reason.clone(), always_denies: false }
+    Violation { message, reason: validation.reason.clone(), always_denies: false, index: 0 }
 }
 
 /// Evaluates the audit annotations.
@@ -124,7 +126,7 @@ async fn annotate(policy: &Policy, environment: &PolicyEnvironment, validated: &
             Err(_) if policy.ignores_failure => continue,
             Err(why) => why,
         };
-        validated.violations.push(Violation { message: why, reason: None, always_denies: true });
+        validated.violations.push(Violation { message: why, reason: None, always_denies: true, index: 0 });
     }
     Ok(())
 }

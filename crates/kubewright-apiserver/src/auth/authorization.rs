@@ -6,20 +6,20 @@ use kubewright_apimachinery::status::Status;
 
 use super::{attributes::Attributes, user::UserInfo};
 use crate::{
-    audit::{Audit, Usage},
     rbac::{Authorizer, Decision},
+    usage::{Usage, UsageRecord},
 };
 
 /// The authorizer of requests, with the record of allowed and denied requests.
 #[derive(Debug)]
 pub(crate) struct Authorization {
     authorizer: Arc<Authorizer>,
-    audit: Audit,
+    usage: UsageRecord,
 }
 
 impl Authorization {
     pub(crate) fn new(authorizer: Arc<Authorizer>) -> Self {
-        Self { authorizer, audit: Audit::default() }
+        Self { authorizer, usage: UsageRecord::default() }
     }
 
     /// Allows or denies a request, and records it.
@@ -27,9 +27,15 @@ impl Authorization {
     /// # Errors
     /// Returns 403 with Kubernetes' message.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
-        let Decision { allowed, reason } = self.authorizer.authorize(user, attributes);
-        self.audit.record(user, attributes, allowed);
+        let Decision { allowed, reason } = self.decide(user, attributes);
         if allowed { Ok(()) } else { Err(attributes.forbidden(user, &reason)) }
+    }
+
+    /// Decides about a request, and records it.
+    pub(crate) fn decide(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
+        let decision = self.authorizer.authorize(user, attributes);
+        self.usage.record(user, attributes, decision.allowed);
+        decision
     }
 
     /// Returns the authorizer, for decisions that aren't recorded.
@@ -39,6 +45,6 @@ impl Authorization {
 
     /// Returns the requests of a user so far.
     pub(crate) fn usage(&self, user: &str) -> Usage {
-        self.audit.of(user)
+        self.usage.of(user)
     }
 }

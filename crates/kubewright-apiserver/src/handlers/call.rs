@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     admission::Warnings,
+    audit::AuditContext,
     auth::{Requester, UserInfo},
     codec,
     managed_fields::{Conversions, Manager},
@@ -43,6 +44,7 @@ pub(super) struct Call {
     pub(super) warnings: Warnings,
     /// Warnings about the valid object of the request.
     pub(super) advice: Warnings,
+    pub(super) audit: AuditContext,
     /// The object in the versions in which other managers own fields of it.
     pub(super) conversions: Conversions,
 }

@@ -122,6 +122,7 @@ impl Call {
             dry_run,
             user: self.user.clone(),
             warnings: self.warnings.clone(),
+            audit: self.audit.clone(),
         };
         Review::new(&self.state.admission, attributes)
     }

@@ -28,26 +28,44 @@ pub(super) fn filter(
     route: &Route,
     exchange: &mut Exchange<'_>,
 ) -> Result<Arc<UserInfo>, Status> {
-    let (user, secret) = state.authenticator.authenticate(parts)?;
+    let attributes = || attributes(parts, route);
+    let authenticated = state.authenticator.authenticate(parts);
+    let known = authenticated.as_ref().ok().map(|(user, _)| user.clone());
+    exchange.begin_audit(parts, route, known, attributes);
+    let (user, secret) = authenticated?;
     if let Some(secret) = secret {
         token_use::record(state, &secret);
     }
-    let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
+    let acting = auth::impersonate(&state.authorization, user.clone(), &parts.headers)?;
+    if !Arc::ptr_eq(&user, &acting) {
+        exchange.audit().impersonate(&acting);
+    }
+    let user = acting;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if user.is_unrestricted() {
         exchange.classify(route, Flow::of(&user, None));
+        exchange.audit().decide(true, "");
     } else {
-        let query = Query::parse(parts.uri.query());
-        let path = || non_resource(&parts.method, parts.uri.path());
-        let attributes = match route {
-            Route::Resource(target) => of_target(&parts.method, target, &query),
-            Route::Unknown(segments) => of_unknown(&parts.method, segments, &query).unwrap_or_else(path),
-            _ => path(),
-        };
+        let attributes = attributes();
         exchange.classify(route, Flow::of(&user, Some(&attributes)));
-        state.authorization.authorize(&user, &attributes)?;
+        let decision = state.authorization.decide(&user, &attributes);
+        exchange.audit().decide(decision.allowed, &decision.reason);
+        if !decision.allowed {
+            return Err(attributes.forbidden(&user, &decision.reason));
+        }
     }
     Ok(user)
+}
+
+/// Returns the attributes of a request.
+fn attributes(parts: &Parts, route: &Route) -> Attributes {
+    let query = Query::parse(parts.uri.query());
+    let path = || non_resource(&parts.method, parts.uri.path());
+    match route {
+        Route::Resource(target) => of_target(&parts.method, target, &query),
+        Route::Unknown(segments) => of_unknown(&parts.method, segments, &query).unwrap_or_else(path),
+        _ => path(),
+    }
 }
 
 /// Returns the attributes of a request for a non-resource path.

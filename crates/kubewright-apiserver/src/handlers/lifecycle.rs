@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::Call,
-    decode::{self, Decoded},
+    decode::{self, Decoded, Format},
     field_validation,
     part::Part,
     query::FieldValidation,
@@ -235,7 +235,21 @@ impl Call {
             decoding::complete(resource, &mut object);
             object = Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object)));
         }
+        self.record(&object);
         manager.track(resource, old, object)
+    }
+
+    /// Records the object of a request in the audit log, as it was sent, with its defaults.
+    fn record(&self, object: &Value) {
+        if !self.audit.wants_request() || self.parts.method == Method::PATCH {
+            return;
+        }
+        let mut object = object.clone();
+        let sent = Format::of(&self.parts.headers).and_then(|format| decode::decode(format, &self.body));
+        if sent.is_ok_and(|sent| meta::text(&sent.value, "namespace").is_empty()) {
+            meta::set(&mut object, "namespace", None);
+        }
+        self.audit.request(object);
     }
 
     /// Prepares a new, [completed](Self::complete) object with a name for the store, converting it from served to

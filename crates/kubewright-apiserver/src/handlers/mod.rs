@@ -72,7 +72,7 @@ where
     let (parts, body) = request.into_parts();
     let mut exchange = Exchange::begin(&state, &parts);
     let result = AssertUnwindSafe(respond(state.clone(), parts, body, &mut exchange)).catch_unwind().await;
-    exchange.finish(match result {
+    let response = match result {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
             let mut response = response::status(&status);
@@ -84,9 +84,11 @@ where
         Err(panic) => {
             let message = body::panic_message(&*panic);
             tracing::error!(message, "a request handler panicked");
+            exchange.panicked(message);
             response::status(&Status::internal(format!("the handler panicked: {message}")))
         }
-    })
+    };
+    exchange.finish(response)
 }
 
 async fn respond<B>(state: Arc<State>, parts: Parts, body: B, exchange: &mut Exchange<'_>) -> Result<Response, Status>
@@ -147,6 +149,7 @@ where
         return Err(refuse(&parts.method, target.name.is_none()));
     }
     let body = read_body(body).await?;
+    exchange.receive(&parts.headers, &target, &body);
     // Reviews aren't printed as tables.
     let (tables, protobuf) = (!target.resource.list_kind.is_empty(), target.resource.schema.served.is_some());
     let accept = match Accept::of_objects(&parts.headers, tables, protobuf) {
@@ -178,6 +181,7 @@ where
         problems: problems.clone(),
         warnings: warnings.clone(),
         advice: advice.clone(),
+        audit: exchange.audit().clone(),
         conversions: Conversions::default(),
     };
     let store = (!is_read).then(|| call.state.store.clone());

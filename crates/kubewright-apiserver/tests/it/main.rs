@@ -4,6 +4,7 @@ mod admission;
 mod admission_beyond;
 mod admission_order;
 mod aggregation;
+mod audit_log;
 mod bad_input;
 mod builtin_kinds;
 mod conversion;

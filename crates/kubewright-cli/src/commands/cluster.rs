@@ -38,6 +38,9 @@ Examples:
   # Leave out the controllers that a program brings itself
   kubewright cluster --controllers=-deployment-controller,-replicaset-controller
 
+  # Log who asks for what, for example to see what an operator does
+  kubewright cluster --audit-log-path ./audit.log
+
   # Keep the cluster: the next one with the same directory continues where this one ended
   kubewright cluster --data-dir ./cluster
 

@@ -14,11 +14,13 @@ use super::{
     etcd,
     flags::{Flags, Known},
 };
-use crate::{cluster::Signals, shell::Shell};
+use crate::{audit, cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "kube-apiserver",
     used: &[
+        ("audit-log-path", "File to append the audit log to; - is standard output"),
+        ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
         ("authorization-mode", "Authorization, which must contain RBAC [default: RBAC]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
@@ -38,7 +40,15 @@ const KNOWN: Known = Known {
         ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
         ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
     ],
-    accepted: &["advertise-address", "allow-privileged", "api-audiences", "service-account-key-file", "v"],
+    accepted: &[
+        "advertise-address",
+        "allow-privileged",
+        "api-audiences",
+        "audit-log-format",
+        "audit-log-mode",
+        "service-account-key-file",
+        "v",
+    ],
 };
 
 /// Runs until a signal arrives.
@@ -75,6 +85,9 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
                 shell.warning(&format!("objects end with this program, since {url} can't keep them: {error:#}"))
             }
         }
+    }
+    if let (Some(path), Some(policy)) = (flags.last("audit-log-path"), flags.last("audit-policy-file")) {
+        builder = builder.audit_log(audit::open(Path::new(path), audit::read_policy(Path::new(policy))?)?);
     }
     let options = options(&flags)?;
     let address = options.address;

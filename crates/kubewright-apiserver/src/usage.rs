@@ -35,7 +35,7 @@ impl Usage {
 /// The usage of all users except those with unrestricted access, in bounded memory. If it is full, the least recently
 /// active users are removed.
 #[derive(Debug, Default)]
-pub(crate) struct Audit(Mutex<State>);
+pub(crate) struct UsageRecord(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -52,7 +52,7 @@ struct UserUsage {
     last_seen: u64,
 }
 
-impl Audit {
+impl UsageRecord {
     pub(crate) fn record(&self, user: &UserInfo, attributes: &Attributes, allowed: bool) {
         if user.is_unrestricted() {
             return;
@@ -133,15 +133,15 @@ mod tests {
 
     #[test]
     fn the_entries_of_all_users_together_are_bounded() {
-        let audit = Audit::default();
+        let record = UsageRecord::default();
         for user in 0..30 {
             let user = UserInfo::new(format!("user-{user}"), ["staff"]);
             for resource in 0..1_100 {
                 let attributes = Attributes { resource: format!("r{resource}"), ..Attributes::default() };
-                audit.record(&user, &attributes, false);
+                record.record(&user, &attributes, false);
             }
         }
-        let state = audit.0.lock();
+        let state = record.0.lock();
         assert_eq!(state.entries, state.users.values().map(|recorded| recorded.usage.len()).sum::<usize>());
         assert!(state.entries <= MAX_ENTRIES && state.users.contains_key("user-29"), "{}", state.entries);
         assert!(!state.users.contains_key("user-0"), "the one seen least lately is forgotten");

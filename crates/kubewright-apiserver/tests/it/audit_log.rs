@@ -1,0 +1,162 @@
+//! The audit log, with the events of Kubernetes 1.36.3 (`tests/data/audit-log.py` records them).
+
+use std::{io, sync::Arc};
+
+use kubewright_apiserver::{ApiServer, AuditLog, AuditPolicy};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::raw::{RawResponse, send};
+
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/audit-log.json");
+/// What is the same each time.
+const FIELDS: [&str; 8] =
+    ["stage", "requestURI", "verb", "impersonatedUser", "objectRef", "responseStatus", "requestObject", "annotations"];
+
+/// A log that a test reads.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// Returns the events since the last call.
+    fn take(&self) -> Vec<Value> {
+        let bytes = std::mem::take(&mut *self.0.lock());
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A server with an audit log whose policy has these rules.
+fn start(policy: Value) -> (ApiServer, Lines) {
+    let lines = Lines::default();
+    let mut whole = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy"});
+    for (field, value) in policy.as_object().unwrap() {
+        whole[field] = value.clone();
+    }
+    let log = AuditLog::new(AuditPolicy::from_value(whole).unwrap(), lines.clone());
+    (ApiServer::builder().audit_log(log).build(), lines)
+}
+
+/// Returns what is the same each time. That objects of responses are recorded is compared, but not their content.
+fn shown(event: &Value) -> Value {
+    let mut shown = json!({});
+    for field in FIELDS.into_iter().filter(|field| event.get(field).is_some()) {
+        shown[field] = event[field].clone();
+    }
+    if let Some(response) = event.get("responseObject") {
+        shown["responseObject"] = response["kind"].clone();
+    }
+    for (pointer, fields) in [("/objectRef", ["uid", "resourceVersion"]), ("/responseStatus/details", ["uid", "uid"])] {
+        if let Some(object) = shown.pointer_mut(pointer).and_then(Value::as_object_mut) {
+            fields.iter().for_each(|field| drop(object.remove(*field)));
+        }
+    }
+    shown
+}
+
+async fn request(api: &ApiServer, request: &Value) -> RawResponse {
+    let text = |field: &str| request[field].as_str();
+    let mut headers = vec![
+        format!("Content-Type: {}", text("type").unwrap_or("application/json")),
+        "User-Agent: recorder/1".to_owned(),
+        "Accept: application/json".to_owned(),
+    ];
+    let more = request["headers"].as_object().into_iter().flatten();
+    headers.extend(more.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap())));
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let line = format!("{} {}", text("method").unwrap(), text("path").unwrap());
+    send(api, &line, &headers, text("body").unwrap_or_default()).await
+}
+
+#[tokio::test]
+async fn events_are_those_of_kubernetes() {
+    let (api, lines) = start(json!({"rules": [{"level": "RequestResponse"}]}));
+    let recorded: Vec<Value> = serde_json::from_slice(&std::fs::read(RECORDED).unwrap()).unwrap();
+    let mut differences = Vec::new();
+    for one in recorded {
+        request(&api, &one["request"]).await;
+        let events: Vec<Value> = lines.take().iter().map(shown).collect();
+        let expect = one["events"].as_array().unwrap();
+        if events != *expect {
+            differences.push(format!("{}\n  {}\n  {}", one["request"], json!(expect), json!(events)));
+        }
+    }
+    assert!(differences.is_empty(), "{} differ\n{}", differences.len(), differences.join("\n"));
+}
+
+#[tokio::test]
+async fn an_event_says_who_asked_from_where_and_when() {
+    let (api, lines) = start(json!({"rules": [{"level": "Metadata"}], "omitStages": ["RequestReceived"]}));
+    let headers = ["Audit-ID: mine", "User-Agent: test/1", "X-Forwarded-For: 10.1.2.3, unknown"];
+    send(&api, "GET /api/v1/namespaces/default/secrets", &headers, "").await.expect_code(200);
+    let [event] = lines.take().try_into().unwrap();
+    let text = |field: &str| event[field].as_str().unwrap();
+    let fixed =
+        [("auditID", "mine"), ("level", "Metadata"), ("userAgent", "test/1"), ("apiVersion", "audit.k8s.io/v1")];
+    for (field, expect) in fixed {
+        assert_eq!(text(field), expect);
+    }
+    assert_eq!(
+        event["user"],
+        json!({"username": "system:admin", "groups": ["system:masters", "system:authenticated"]})
+    );
+    assert_eq!(event["sourceIPs"], json!(["10.1.2.3", "127.0.0.1"]));
+    assert!(
+        text("requestReceivedTimestamp") <= text("stageTimestamp") && text("stageTimestamp").len() == 27,
+        "{event}"
+    );
+    assert_eq!((event.get("requestObject"), event.get("responseObject")), (None, None));
+}
+
+#[tokio::test]
+async fn objects_are_recorded_as_the_level_asks_for() {
+    let rules = json!([
+        {"level": "None", "verbs": ["get"]},
+        {"level": "Request", "verbs": ["create"], "omitManagedFields": true},
+        {"level": "RequestResponse", "omitManagedFields": true},
+    ]);
+    let (api, lines) = start(json!({"rules": rules, "omitStages": ["RequestReceived"]}));
+    let map = |data: &str| json!({"metadata": {"name": "m"}, "data": {"a": data}}).to_string();
+    send(&api, "POST /api/v1/namespaces/default/configmaps", &[], map("b")).await.expect_code(201);
+    send(&api, "GET /api/v1/namespaces/default/configmaps/m", &[], "").await.expect_code(200);
+    send(&api, "PUT /api/v1/namespaces/default/configmaps/m", &[], map("c")).await.expect_code(200);
+    let protobuf = ["Accept: application/vnd.kubernetes.protobuf"];
+    send(&api, "GET /api/v1/namespaces/default/configmaps", &protobuf, "").await.expect_code(200);
+    let yaml = ["Content-Type: application/apply-patch+yaml"];
+    let patch = "PATCH /api/v1/namespaces/default/configmaps/m?fieldManager=f";
+    send(&api, patch, &yaml, "apiVersion: v1\nkind: ConfigMap\ndata: {q: r}\n").await.expect_code(200);
+    let [create, update, list, apply] = lines.take().try_into().unwrap();
+    assert_eq!(create["requestObject"]["data"], json!({"a": "b"}));
+    assert_eq!(create.get("responseObject"), None);
+    assert_eq!(update["requestObject"]["data"], json!({"a": "c"}));
+    assert_eq!(update["responseObject"]["data"], json!({"a": "c"}));
+    assert!(update["responseObject"]["metadata"].get("managedFields").is_none(), "{update}");
+    assert_eq!(list["responseObject"]["items"][0]["data"], json!({"a": "c"}));
+    assert!(list["responseObject"]["items"][0]["metadata"].get("managedFields").is_none(), "{list}");
+    assert_eq!(apply["requestObject"]["data"], json!({"q": "r"}), "YAML is recorded as JSON");
+}
+
+#[tokio::test]
+async fn failed_authentication_is_one_event_without_a_user() {
+    let (api, lines) = start(json!({"rules": [{"level": "Metadata"}]}));
+    let request = http::Request::get("/api/v1/pods").header("Authorization", "Bearer bad");
+    let answer = api.handle(request.body(http_body_util::Full::<bytes::Bytes>::default()).unwrap()).await;
+    assert_eq!(answer.status(), 401);
+    let [event] = lines.take().try_into().unwrap();
+    assert_eq!(event["stage"], "ResponseStarted");
+    assert_eq!(event["user"], json!({}));
+    let status = json!({
+        "metadata": {}, "code": 401, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized",
+    });
+    assert_eq!(event["responseStatus"], status);
+}
