@@ -27,6 +27,8 @@ impl Call {
         let Some(subject) = Subject::of(&resource.group, &resource.plural) else { return Ok(Vec::new()) };
         let is_checked = match (subject, part, old) {
             (Subject::Pod, Part::Main | Part::Other(_), Some(old)) => pod_security::is_significant_update(old, new),
+            // A scale changes no template.
+            (Subject::Template(_), ..) if self.subresource.is_some() => false,
             (_, part, _) => part == Part::Main,
         };
         if !is_checked {
@@ -37,7 +39,13 @@ impl Call {
         }
         let namespace = self.state.store.get(NAMESPACES, &Key::new("", &self.namespace));
         let policy = namespace.map(|namespace| Policy::read(&namespace.value()).0);
-        let Some(policy) = policy.filter(|policy| !policy.is_privileged()) else { return Ok(Vec::new()) };
+        let Some(policy) = policy else { return Ok(Vec::new()) };
+        if self.audit.is_enabled() {
+            self.record_pod_security(&policy, subject, new);
+        }
+        if policy.is_privileged() {
+            return Ok(Vec::new());
+        }
         let warning = match subject {
             Subject::Template(pointer) => {
                 new.pointer(pointer).and_then(|template| pod_security::evaluate_template(&policy, template))
@@ -46,6 +54,20 @@ impl Call {
                 .map_err(|why| Status::forbidden(&resource.group, &resource.plural, meta::text(new, "name"), &why))?,
         };
         Ok(warning.into_iter().collect())
+    }
+
+    /// Annotates the record of the audit log with what the policy enforces and what violates its level `audit`.
+    fn record_pod_security(&self, policy: &Policy, subject: Subject, new: &Value) {
+        let template = match subject {
+            Subject::Template(pointer) => new.pointer(pointer),
+            _ => Some(new),
+        };
+        if subject == Subject::Pod || policy.is_privileged() {
+            self.audit.annotate("pod-security.kubernetes.io/enforce-policy", &policy.enforced());
+        }
+        if let Some(violations) = template.and_then(|template| pod_security::audit(policy, template)) {
+            self.audit.annotate("pod-security.kubernetes.io/audit-violations", &violations);
+        }
     }
 
     fn check_namespace_policy(&self, old: Option<&Value>, new: &Value) -> Result<Vec<String>, Status> {

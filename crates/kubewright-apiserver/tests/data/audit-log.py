@@ -60,6 +60,11 @@ REQUESTS = [
     request("PATCH", MAPS + "/a", [{"op": "add", "path": "/data/z", "value": "1"}], PATCH),
     request("POST", MAPS, "{bad"),
     request("POST", NAMESPACE + "/pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}),
+    request("POST", NAMESPACE + "/pods", {"metadata": {"name": "p"}, "spec": CONTAINERS}),
+    request("PATCH", NAMESPACE, {"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/audit": "restricted"}}}, MERGE),
+    request("POST", NAMESPACE + "/pods", {"metadata": {"name": "q"}, "spec": CONTAINERS}),
+    request("POST", NAMESPACE + "/pods", {"metadata": {"name": "r"}, "spec": CONTAINERS | {"hostNetwork": True}}),
     request("DELETE", MAPS + "/a", {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}),
     request("DELETE", MAPS + "/a"),
     request("DELETE", MAPS + "?labelSelector=none"),
@@ -69,6 +74,7 @@ REQUESTS = [
     request("GET", "/apis/none.example.com/v1/things/x"),
     request("GET", MAPS + "?watch=1&timeoutSeconds=1"),
     request("POST", NAMESPACE + "/serviceaccounts", {"metadata": {"name": "robot"}}),
+    request("POST", NAMESPACE + "/serviceaccounts/robot/token", {"spec": {"expirationSeconds": 600}}),
     request("GET", NAMESPACE + "/secrets", headers={"Impersonate-User": "jane", "Impersonate-Group": "dev"}),
     request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {"verb": "get"}}},
             headers={"Impersonate-User": "jane"}),
@@ -102,6 +108,7 @@ def shown(event):
     out = {field: event[field] for field in fields if field in event}
     if "responseObject" in event:
         out["responseObject"] = event["responseObject"]["kind"]
+    out.get("annotations", {}).pop("authentication.kubernetes.io/issued-credential-id", None)
     out.get("objectRef", {}).pop("uid", None)
     out.get("objectRef", {}).pop("resourceVersion", None)
     (out.get("responseStatus", {}).get("details") or {}).pop("uid", None)

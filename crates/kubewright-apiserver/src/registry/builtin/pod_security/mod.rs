@@ -63,6 +63,11 @@ pub(crate) fn evaluate_template(policy: &Policy, template: &Value) -> Option<Str
     describe(policy.warn, template).map(|why| format!("would violate PodSecurity {why}"))
 }
 
+/// Returns what the audit log says about a pod, or about a template of pods, under the policy of its namespace.
+pub(crate) fn audit(policy: &Policy, template: &Value) -> Option<String> {
+    describe(policy.audit, template).map(|why| format!("would violate PodSecurity {why}"))
+}
+
 fn describe(level: LevelVersion, pod: &Value) -> Option<String> {
     let violations = standards::violations(level, &Pod::new(pod));
     let text = |violation: &Violation| match &*violation.detail {

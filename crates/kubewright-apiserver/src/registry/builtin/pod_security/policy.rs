@@ -80,6 +80,8 @@ impl fmt::Display for LevelVersion {
 pub(crate) struct Policy {
     /// The level that pods must not violate.
     pub(super) enforce: LevelVersion,
+    /// The level whose violation is recorded in the audit log.
+    pub(super) audit: LevelVersion,
     /// The level about whose violation clients are warned.
     pub(super) warn: LevelVersion,
 }
@@ -87,7 +89,12 @@ pub(crate) struct Policy {
 impl Policy {
     /// Returns whether the policy allows everything silently.
     pub(crate) fn is_privileged(&self) -> bool {
-        self.enforce.is_privileged() && self.warn.is_privileged()
+        [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
+    }
+
+    /// Returns the level that is enforced, as in the audit log.
+    pub(crate) fn enforced(&self) -> String {
+        self.enforce.to_string()
     }
 
     /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the strictest one, and
@@ -95,7 +102,8 @@ impl Policy {
     pub(crate) fn read(namespace: &Value) -> (Self, Vec<Cause>) {
         let labels = namespace["metadata"]["labels"].as_object();
         let mut errors = Vec::new();
-        let mut policy = Self { enforce: LevelVersion::DEFAULT, warn: LevelVersion::DEFAULT };
+        let mut policy =
+            Self { enforce: LevelVersion::DEFAULT, audit: LevelVersion::DEFAULT, warn: LevelVersion::DEFAULT };
         let Some(labels) = labels.filter(|labels| labels.keys().any(|name| name.starts_with(PREFIX))) else {
             return (policy, errors);
         };
@@ -118,9 +126,9 @@ impl Policy {
             (LevelVersion { level: given, version: version.unwrap_or(Version::Latest) }, level, version)
         };
         let (enforce, enforced, _) = mode("enforce", Level::Restricted);
-        mode("audit", Level::Privileged);
+        let (audit, _, _) = mode("audit", Level::Privileged);
         let (warn, warned, warned_version) = mode("warn", Level::Privileged);
-        policy = Self { enforce, warn };
+        policy = Self { enforce, audit, warn };
         // Without a level of its own, warnings follow what is enforced: objects with templates aren't refused.
         if warned.is_none() && matches!(enforced, Some(Ok(_))) && enforce.level > warn.level {
             policy.warn.level = enforce.level;
