@@ -52,6 +52,7 @@ fn account(controller: &str) -> Option<&str> {
         "garbage-collector-controller" => "generic-garbage-collector",
         "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
         "persistentvolume-binder-controller" => "persistent-volume-binder",
+        "pod-garbage-collector-controller" => "pod-garbage-collector",
         // This controller protects claims, too.
         "persistentvolume-protection-controller" => "pvc-protection-controller",
         "replicationcontroller-controller" => "replication-controller",
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn controllers_have_the_accounts_of_kubernetes() {
         let all = accounts(&Controllers::all());
-        assert!(all.is_sorted() && all.len() == 24, "{all:?}");
+        assert!(all.is_sorted() && all.len() == 25, "{all:?}");
         for known in ["certificate-controller", "daemon-set-controller", "job-controller", "root-ca-cert-publisher"] {
             assert!(all.contains(&known), "{known}");
         }

@@ -23,6 +23,7 @@ use super::{
     job::Jobs,
     namespace_defaults::{self, Clients},
     node_lifecycle::NodeLifecycle,
+    pod_garbage::PodGarbage,
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
@@ -93,8 +94,9 @@ impl ControllerManager<'_> {
         let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
         self.control(selected, "horizontal-pod-autoscaler-controller", autoscalers, spawn);
         self.control(selected, "job-controller", Jobs::new(pods()), spawn);
-        self.control(selected, "node-lifecycle-controller", NodeLifecycle::new(clock.clone()), spawn);
+        self.control(selected, "node-lifecycle-controller", NodeLifecycle::new(clock.clone(), pods()), spawn);
         self.control(selected, "persistentvolume-protection-controller", Protection::default(), spawn);
+        self.control(selected, "pod-garbage-collector-controller", PodGarbage::new(clock.clone(), pods()), spawn);
         self.control(selected, "replicaset-controller", ReplicaSets::new(REPLICA_SET, pods()), spawn);
         self.control(
             selected,

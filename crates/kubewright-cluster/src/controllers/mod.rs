@@ -14,6 +14,7 @@
 //!   [`cron_job`]: the workloads
 //! * [`autoscaler`]: horizontal pod autoscalers
 //! * [`node_lifecycle`]: the conditions and taints of nodes
+//! * [`pod_garbage`]: the pods of nodes that are gone
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
@@ -59,6 +60,7 @@ pub(crate) mod namespace_defaults;
 mod node_lifecycle;
 pub(crate) mod objects;
 pub(crate) mod pod;
+mod pod_garbage;
 pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;

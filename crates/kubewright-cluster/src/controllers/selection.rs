@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 28] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -49,6 +49,7 @@ impl Controllers {
         "node-lifecycle-controller",
         "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
+        "pod-garbage-collector-controller",
         "replicaset-controller",
         "replicationcontroller-controller",
         "resourcequota-controller",
