@@ -22,6 +22,16 @@ pub(super) enum Event {
     Created(String),
     /// Its name is taken.
     Collision,
+    /// An earlier attempt to create it has failed, with a message.
+    Failed(String),
+}
+
+/// The reason of a failure to create a replica set.
+pub(super) const CREATION_FAILED: &str = "ReplicaSetCreateError";
+
+/// Returns the message of a failure to create a replica set.
+pub(super) fn creation_failed(name: &str, why: &str) -> String {
+    format!("Failed to create new replica set {name:?}: {why}")
 }
 
 /// The numbers of pods.
@@ -180,6 +190,7 @@ impl Conditions<'_> {
                 let message = format!("Created new replica set {name:?}");
                 return self.set(KIND, "True", "NewReplicaSetCreated", &message);
             }
+            (Event::Failed(message), _) => return self.set(KIND, "False", CREATION_FAILED, message),
             (Event::Found, Some(new)) if self.get(KIND).is_none() => {
                 let message = format!("Found new replica set {:?}", text(new, "/metadata/name"));
                 self.set(KIND, "True", "FoundNewReplicaSet", &message);

@@ -12,7 +12,7 @@ use super::{
     uncounted_pods::{INDEX, index_of},
 };
 use crate::controllers::{
-    pod::{from_template, is_ready},
+    pod::{from_template, is_ready, ready_since},
     reconcile::{Plan, Step},
     value::{int, is_deleting, list, number, text, time},
 };
@@ -30,7 +30,6 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
         return Vec::new();
     }
     if *progress != Progress::Open {
-        // These pods count as failed, so their finalizers are kept for now.
         let all: Vec<_> = view.active.iter().map(|pod| named(pod)).collect();
         return if all.is_empty() { Vec::new() } else { vec![Step::DeletePods(all)] };
     }
@@ -70,14 +69,24 @@ fn wanted(view: &View<'_>) -> usize {
     }
 }
 
-/// Deletes superfluous pods: pending pods first, then unready ones, then the youngest. Their finalizers are removed
-/// before, so that they don't count as failed.
+/// Deletes superfluous pods: those whose index has another pod or doesn't exist any more, then pending pods, unready ones, and the
+/// youngest. Their finalizers are removed before, so that they don't count as failed.
 fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
-    let mut pods = view.active.clone();
-    pods.sort_by_key(|pod| {
+    let pods = view.active.clone();
+    let mut seen = BTreeSet::new();
+    let is_needed = |pod: &Value| {
+        let index = index_of(pod).filter(|index| (0..int(view.job, "/spec/completions")).contains(index));
+        !view.is_indexed() || index.is_some_and(|index| seen.insert(index))
+    };
+    let needed: Vec<_> = pods.iter().copied().map(is_needed).collect();
+    let mut ranked: Vec<_> = needed.into_iter().zip(pods).collect();
+    ranked.sort_by_key(|(needed, pod)| {
         let created = time(pod, "/metadata/creationTimestamp");
-        (text(pod, "/status/phase") == "Running", is_ready(pod), Reverse(index_of(pod)), Reverse(created))
+        let is_bound = !text(pod, "/spec/nodeName").is_empty();
+        let is_running = text(pod, "/status/phase") == "Running";
+        (*needed, is_bound, is_running, is_ready(pod), Reverse(ready_since(pod)), Reverse(created))
     });
+    let mut pods: Vec<_> = ranked.into_iter().map(|(_, pod)| pod).collect();
     pods.truncate(count);
     let mut steps: Vec<_> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)).collect();
     steps.push(Step::DeletePods(pods.iter().map(|pod| named(pod)).collect()));

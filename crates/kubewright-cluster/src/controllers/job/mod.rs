@@ -180,8 +180,14 @@ fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
     }
     let active = pods.iter().copied().filter(|pod| is_active(pod)).collect();
     let counts = uncounted_pods::count(job, &pods);
-    let view = View { job, active, pods, counts, now };
+    let mut view = View { job, active, pods, counts, now };
     let progress = progress(&view, plan);
+    match &progress {
+        Progress::Open => {}
+        // The pods that are left have neither succeeded nor failed: the job doesn't need them any more.
+        Progress::Succeeded(..) => view.counts.end(job, &view.pods, false),
+        Progress::Failed(..) => view.counts.end(job, &view.pods, true),
+    }
     let next = manage::manage(&view, &progress, plan);
     let status = status::status(&view, &progress, plan);
     plan.steps.extend(Step::status(&JOB, job, status));
