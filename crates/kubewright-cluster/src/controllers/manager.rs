@@ -88,7 +88,7 @@ impl ControllerManager<'_> {
         self.control(selected, "deployment-controller", Deployments::new(pods()), spawn);
         self.control(selected, "disruption-controller", Disruptions::new(api.clone(), pods()), spawn);
         self.control(selected, "disruption-controller", StaleDisruptions::default(), spawn);
-        self.control(selected, "endpointslice-controller", Endpoints::new(self.random.clone(), pods()), spawn);
+        self.control(selected, "endpointslice-controller", Endpoints::new(pods()), spawn);
         self.control(selected, "endpointslicemirroring-controller", Mirroring::default(), spawn);
         self.control(selected, "ephemeral-volume-controller", EphemeralVolumes::default(), spawn);
         let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
