@@ -44,7 +44,7 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
         return Vec::new();
     }
     let per_index = policy::limit_per_index(view.job).is_some();
-    if !per_index && let Some(delay) = delay(view, &view.pods) {
+    if !per_index && let Some(delay) = delay(view, &view.pods, view.ended.iter()) {
         plan.requeue_after(delay);
         return Vec::new();
     }
@@ -93,10 +93,20 @@ fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
     steps
 }
 
-/// Returns the back-off before the next pod is created, if some of these pods have failed since the last success.
-fn delay(view: &View<'_>, pods: &[&Value]) -> Option<Duration> {
+/// Returns the back-off before the next pod is created, if some of these pods or of earlier ones, by UID, have failed since the last
+/// success.
+fn delay<'a>(
+    view: &View<'_>,
+    pods: &[&Value],
+    earlier: impl IntoIterator<Item = (&'a str, (Timestamp, bool))>,
+) -> Option<Duration> {
     let mut ended: Vec<(Timestamp, bool)> = Vec::new();
-    for pod in pods {
+    let mut known = BTreeSet::new();
+    for (uid, end) in earlier {
+        ended.push(end);
+        known.insert(uid);
+    }
+    for pod in pods.iter().filter(|pod| !known.contains(text(pod, "/metadata/uid"))) {
         let failed = has_failed(view.job, pod) && (text(pod, "/status/phase") == "Failed" || is_tracked(pod));
         if failed || text(pod, "/status/phase") == "Succeeded" {
             ended.push((end(pod).unwrap_or(view.now), failed));
@@ -111,7 +121,7 @@ fn delay(view: &View<'_>, pods: &[&Value]) -> Option<Duration> {
 }
 
 /// Returns the time at which a pod ended.
-fn end(pod: &Value) -> Option<Timestamp> {
+pub(super) fn end(pod: &Value) -> Option<Timestamp> {
     let containers = list(pod, "/status/containerStatuses").iter();
     let last = containers.filter_map(|one| time(one, "/state/terminated/finishedAt")).max();
     // The deletion timestamp is the end of the grace period.
@@ -146,7 +156,7 @@ fn new_pods(view: &View<'_>, count: usize, waits: bool, plan: &mut Plan) -> Vec<
         let mut pod = with_index(&pod, text(job, "/metadata/name"), index);
         if failed.is_some() {
             let of_index: Vec<_> = view.pods.iter().copied().filter(|pod| index_of(pod) == Some(index)).collect();
-            if let Some(delay) = delay(view, &of_index) {
+            if let Some(delay) = delay(view, &of_index, []) {
                 plan.requeue_after(delay);
                 continue;
             }

@@ -220,4 +220,42 @@ mod tests {
             .map(|name| json!({"type": name, "status": "Unknown"}));
         assert_eq!(plan("far", json!(unknown), 500).requeue_after, None);
     }
+
+    #[test]
+    fn pods_of_a_silent_node_are_not_ready() {
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "p", "generation": 3},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]},
+        });
+        let steps = health::not_ready(&pod, Timestamp::UNIX_EPOCH);
+        let [Step::Merge(_, "/status", patch), Step::EventAbout { regarding, warning: true, reason, message }] =
+            &steps[..]
+        else {
+            panic!("{steps:?}")
+        };
+        let ready = json!({
+            "type": "Ready", "status": "False", "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z",
+        });
+        assert_eq!(patch["status"]["conditions"], json!([ready]));
+        assert_eq!((*reason, message.as_str(), regarding[1].as_str()), ("NodeNotReady", "Node is not ready", "Pod"));
+        let waiting =
+            json!({"metadata": {"name": "b"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        assert_eq!(health::not_ready(&waiting, Timestamp::UNIX_EPOCH), []);
+    }
+
+    #[test]
+    fn a_node_is_announced_once() {
+        let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
+        let node = json!({"metadata": {"name": "far", "uid": "u"}, "status": {}});
+        controller.nodes.insert("far".into(), Arc::new(node));
+        controller.unannounced.insert("far".into());
+        let key = Key { namespace: String::new(), name: "far".into() };
+        let announced = |controller: &NodeLifecycle| {
+            let plan = controller.decide(&key, Timestamp::UNIX_EPOCH);
+            plan.steps.iter().any(|step| matches!(step, Step::Event { reason: "RegisteredNode", .. }))
+        };
+        assert!(announced(&controller));
+        controller.finished(&key, None);
+        assert!(!announced(&controller));
+    }
 }
