@@ -113,6 +113,13 @@ pub(super) fn status(
         status.insert("terminatingReplicas".into(), terminating.into_iter().sum::<i64>().into());
     }
     let mut conditions = Conditions { deployment, now, list: present(deployment) };
+    if let Event::Failed(message) = event {
+        // Nothing else is found out then.
+        conditions.set("Progressing", "False", CREATION_FAILED, message);
+        let mut status = deployment["status"].clone();
+        status["conditions"] = conditions.list.into();
+        return status;
+    }
     conditions.available(counts.available);
     if !is_deleting(deployment) {
         conditions.progressing(roles, &counts, event, plan);
@@ -190,7 +197,6 @@ impl Conditions<'_> {
                 let message = format!("Created new replica set {name:?}");
                 return self.set(KIND, "True", "NewReplicaSetCreated", &message);
             }
-            (Event::Failed(message), _) => return self.set(KIND, "False", CREATION_FAILED, message),
             (Event::Found, Some(new)) if self.get(KIND).is_none() => {
                 let message = format!("Found new replica set {:?}", text(new, "/metadata/name"));
                 self.set(KIND, "True", "FoundNewReplicaSet", &message);

@@ -35,8 +35,10 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
     }
     let active = view.active.len();
     let wanted = if view.is_suspended() { 0 } else { wanted(view) };
-    if active > wanted {
-        return remove(view, active - wanted);
+    let pods = by_need(view);
+    let surplus = active.saturating_sub(wanted).max(pods.iter().filter(|(needed, _)| !needed).count());
+    if surplus > 0 {
+        return remove(pods, surplus);
     }
     let waits = text(view.job, "/spec/podReplacementPolicy") == "Failed";
     let present = active + if waits { view.terminating() } else { 0 };
@@ -69,25 +71,26 @@ fn wanted(view: &View<'_>) -> usize {
     }
 }
 
-/// Deletes superfluous pods: those whose index has another pod or doesn't exist any more, then pending pods, unready ones, and the
-/// youngest. Their finalizers are removed before, so that they don't count as failed.
-fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
-    let pods = view.active.clone();
+/// Returns the pods by whether they are needed: not if their index has another pod, or doesn't exist any more.
+fn by_need<'a>(view: &View<'a>) -> Vec<(bool, &'a Value)> {
     let mut seen = BTreeSet::new();
-    let is_needed = |pod: &Value| {
+    let mut is_needed = |pod: &Value| {
         let index = index_of(pod).filter(|index| (0..int(view.job, "/spec/completions")).contains(index));
         !view.is_indexed() || index.is_some_and(|index| seen.insert(index))
     };
-    let needed: Vec<_> = pods.iter().copied().map(is_needed).collect();
-    let mut ranked: Vec<_> = needed.into_iter().zip(pods).collect();
+    view.active.iter().map(|pod| (is_needed(pod), *pod)).collect()
+}
+
+/// Deletes superfluous pods: those that aren't needed, then pending pods, unready ones, and the youngest. Their finalizers are removed
+/// before, so that they don't count as failed.
+fn remove(mut ranked: Vec<(bool, &Value)>, count: usize) -> Vec<Step> {
     ranked.sort_by_key(|(needed, pod)| {
         let created = time(pod, "/metadata/creationTimestamp");
         let is_bound = !text(pod, "/spec/nodeName").is_empty();
         let is_running = text(pod, "/status/phase") == "Running";
         (*needed, is_bound, is_running, is_ready(pod), Reverse(ready_since(pod)), Reverse(created))
     });
-    let mut pods: Vec<_> = ranked.into_iter().map(|(_, pod)| pod).collect();
-    pods.truncate(count);
+    let pods: Vec<_> = ranked.into_iter().map(|(_, pod)| pod).take(count).collect();
     let mut steps: Vec<_> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)).collect();
     steps.push(Step::DeletePods(pods.iter().map(|pod| named(pod)).collect()));
     steps

@@ -341,3 +341,31 @@ fn the_youngest_pod_is_superfluous_whatever_its_index() {
     check(&[made("first", "1", 10), made("second", "1", 5)], "second");
     check(&[made("a", "0", 20), made("b", "7", 10)], "b");
 }
+
+#[test]
+fn a_pod_whose_index_is_gone_is_deleted_though_there_are_not_too_many() {
+    let object = job(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"}));
+    let mut left = pod("left", "Pending", None);
+    left["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = "2".into();
+    let plan = plan(&object, &[left]);
+    assert!(matches!(plan.steps.last(), Some(Step::DeletePods(pods)) if pods.len() == 1), "{plan:?}");
+}
+
+#[test]
+fn a_failed_pod_of_an_index_stays_until_it_is_replaced() {
+    let object = job(json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1}));
+    let indexed = |mut pod: Value, failures: &str| {
+        pod["metadata"]["annotations"] = json!({
+            "batch.kubernetes.io/job-completion-index": "0", "batch.kubernetes.io/job-index-failure-count": failures,
+        });
+        pod
+    };
+    let failed = indexed(pod("a", "Failed", Some(55)), "0");
+    let waiting = plan(&object, std::slice::from_ref(&failed));
+    assert_eq!(status_of(&waiting)["uncountedTerminatedPods"], json!({}));
+    assert_eq!((made(&waiting).len(), waiting.requeue_after), (0, Some(Duration::from_secs(5))));
+    let replaced = plan(&object, &[failed, indexed(pod("b", "Pending", None), "1")]);
+    assert_eq!(status_of(&replaced)["uncountedTerminatedPods"], json!({"failed": ["a"]}));
+    let last = plan(&object, &[indexed(pod("b", "Failed", Some(55)), "1")]);
+    assert_eq!(status_of(&last)["failedIndexes"], "0");
+}

@@ -76,7 +76,7 @@ impl<'a> PodCounts<'a> {
         let completions = int(job, "/spec/completions");
         let left = pods.iter().copied().filter(|pod| is_tracked(pod));
         for pod in left.filter(|pod| !self.counted.iter().any(|one| std::ptr::eq(*one, *pod))).collect::<Vec<_>>() {
-            if failed {
+            if failed || has_failed(job, pod) {
                 self.fail(job, pod, completions);
             }
             self.counted.push(pod);
@@ -131,10 +131,25 @@ pub(super) fn count<'a>(job: &Value, pods: &[&'a Value]) -> PodCounts<'a> {
     let (failed, let_go) = noted("failed");
     counts.noted_failed = failed;
     counts.failed += number(let_go.len());
-    for pod in pods.iter().copied().filter(|pod| is_tracked(pod)) {
+    for pod in pods.iter().copied().filter(|pod| is_tracked(pod) && !waits_for_replacement(job, pod, pods)) {
         take(job, pod, completions, &mut counts);
     }
     counts
+}
+
+/// Returns whether a failed pod stays until the next pod of its index is there, which gets the number of failures from it.
+fn waits_for_replacement(job: &Value, pod: &Value, pods: &[&Value]) -> bool {
+    let limited = policy::limit_per_index(job).is_some() && !is_deleting(job);
+    if !limited || text(pod, "/status/phase") == "Succeeded" || !has_failed(job, pod) || policy::fails_index(job, pod) {
+        return false;
+    }
+    let Some(index) = index_of(pod) else { return false };
+    let failures = policy::failures(job, &[pod], index);
+    let replaces = |other: &&Value| {
+        !std::ptr::eq(*other, pod) && index_of(other) == Some(index) && policy::earlier_failures(other) >= failures
+    };
+    let noted = list(job, "/status/uncountedTerminatedPods/failed").iter().any(|noted| *noted == uid(pod));
+    !noted && !pods.iter().any(replaces)
 }
 
 fn uid(pod: &Value) -> &str {
