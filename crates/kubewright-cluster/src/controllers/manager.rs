@@ -27,6 +27,7 @@ use super::{
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
+    resource_claims::ResourceClaims,
     resource_quota::ResourceQuotas,
     selection::Controllers,
     service_cidr::ServiceCidrs,
@@ -104,6 +105,7 @@ impl ControllerManager<'_> {
             ReplicaSets::new(REPLICATION_CONTROLLER, pods()),
             spawn,
         );
+        self.control(selected, "resourceclaim-controller", ResourceClaims::new(pods()), spawn);
         self.control(selected, "resourcequota-controller", ResourceQuotas::new(api.clone(), clock.clone()), spawn);
         self.control(selected, "serviceaccount-token-controller", AccountTokens::new(api.clone()), spawn);
         self.control(selected, "service-cidr-controller", ServiceCidrs::default(), spawn);
@@ -177,6 +179,7 @@ fn event_source(controller: &'static str) -> &'static str {
         "node-lifecycle-controller" => "node-controller",
         "persistentvolume-binder-controller" => "persistentvolume-controller",
         "replicationcontroller-controller" => "replication-controller",
+        "resourceclaim-controller" => "resource_claim",
         other => other,
     }
 }

@@ -20,6 +20,7 @@
 //! * [`resource_quota`]: the status of resource quotas
 //! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
 //! * [`ephemeral_volumes`]: the claims of ephemeral volumes
+//! * [`resource_claims`]: the claims of devices
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
@@ -64,6 +65,7 @@ mod pod_garbage;
 pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;
+mod resource_claims;
 pub(crate) mod resource_quota;
 mod retry;
 pub(crate) mod scheduler;

@@ -148,8 +148,8 @@ pub(crate) enum Step {
     MergeFirstAllowed(ObjectPath, &'static str, Vec<(Value, Value)>),
     /// Merge a patch into a scale, and record an event about the result.
     MergeReported(ObjectPath, &'static str, Value, Report),
-    /// Apply a configuration with force, as a field manager.
-    Apply(ObjectPath, &'static str, Value),
+    /// Apply a configuration of an object or its subresource with force, as a field manager.
+    Apply(ObjectPath, &'static str, &'static str, Value),
     /// Delete the object of this UID.
     Delete(ObjectPath, String),
     /// Delete the object of this UID after its dependents.
@@ -378,8 +378,11 @@ impl Worker {
                     let result = self.client.merge(address, subresource, patch).await.map(drop);
                     self.report(regarding, report, result).map_err(|error| (StepKind::Scale, error))?;
                 }
-                Step::Apply(address, manager, config) => {
-                    self.client.apply(address, manager, config).await.map_err(|error| (StepKind::Other, error))?;
+                Step::Apply(address, subresource, manager, config) => {
+                    self.client
+                        .apply(address, subresource, manager, config)
+                        .await
+                        .map_err(|error| (StepKind::Other, error))?;
                 }
                 Step::CreateReported(address, body, report) => {
                     let result = self.client.create(address, "", body).await.map(drop);

@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 28] = [
+    pub const NAMES: [&'static str; 29] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -52,6 +52,7 @@ impl Controllers {
         "pod-garbage-collector-controller",
         "replicaset-controller",
         "replicationcontroller-controller",
+        "resourceclaim-controller",
         "resourcequota-controller",
         "service-cidr-controller",
         "serviceaccount-controller",

@@ -1,7 +1,7 @@
 //! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, and the taints of those that aren't ready, lack a
 //! resource, or are cordoned.
 //!
-//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched.
+//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces it.
 
 mod health;
 mod taints;
@@ -72,6 +72,13 @@ impl NodeLifecycle {
         }
     }
 
+    /// Has a node announced that wasn't known before.
+    fn meet(&mut self, name: &str) {
+        if !self.heartbeats.contains_key(name) && name != NODE_NAME {
+            self.unannounced.insert(name.into());
+        }
+    }
+
     fn take_lease(&mut self, lease: &Value, gone: bool) -> bool {
         if text(lease, "/metadata/namespace") != LEASES {
             return false;
@@ -123,8 +130,8 @@ impl Controller for NodeLifecycle {
             if gone {
                 self.nodes.remove(name);
                 self.unannounced.remove(name);
-            } else if self.nodes.insert(name.into(), object.clone()).is_none() && !self.heartbeats.contains_key(name) {
-                self.unannounced.insert(name.into());
+            } else if self.nodes.insert(name.into(), object.clone()).is_none() {
+                self.meet(name);
             }
             true
         } else {
@@ -248,7 +255,9 @@ mod tests {
         let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
         let node = json!({"metadata": {"name": "far", "uid": "u"}, "status": {}});
         controller.nodes.insert("far".into(), Arc::new(node));
-        controller.unannounced.insert("far".into());
+        controller.meet("far");
+        controller.meet(NODE_NAME);
+        assert_eq!(controller.unannounced.len(), 1);
         let key = Key { namespace: String::new(), name: "far".into() };
         let announced = |controller: &NodeLifecycle| {
             let plan = controller.decide(&key, Timestamp::UNIX_EPOCH);
