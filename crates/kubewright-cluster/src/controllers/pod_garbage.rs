@@ -146,6 +146,7 @@ fn fail(pod: &Value, condition: Option<Value>) -> Option<Step> {
     }
     let mut status = pod["status"].clone();
     status["phase"] = "Failed".into();
+    status["observedGeneration"] = pod["metadata"]["generation"].clone();
     if let Some(condition) = condition {
         let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != condition["type"]);
         status["conditions"] = others.cloned().chain([condition.clone()]).collect();
@@ -172,7 +173,7 @@ mod tests {
             panic!("{plan:?}")
         };
         assert_eq!((path.to_string().as_str(), uid.as_str()), ("/api/v1/namespaces/default/pods/a", "u"));
-        assert_eq!(patch["status"]["phase"], "Failed");
+        assert_eq!((&patch["status"]["phase"], &patch["status"]["observedGeneration"]), (&json!("Failed"), &json!(2)));
         let condition = &patch["status"]["conditions"][0];
         assert_eq!((&condition["reason"], &condition["observedGeneration"]), (&json!("DeletionByPodGC"), &json!(2)));
         let mut plan = Plan::default();
@@ -193,12 +194,12 @@ mod tests {
         controller.take_node("there", false);
         assert_eq!(controller.take_pod(key.clone(), &pod("there", "Running"), false), []);
         assert_eq!(controller.absent.len(), 0);
-        assert_eq!(controller.take_node("there", true), [key.clone()]);
+        assert_eq!(controller.take_node("there", true), std::slice::from_ref(&key));
         assert!(controller.absent.contains_key("there"));
-        assert_eq!(controller.take_node("there", false), [key.clone()]);
+        assert_eq!(controller.take_node("there", false), std::slice::from_ref(&key));
         assert_eq!(controller.absent.len(), 0);
         let other = pod("other", "Running");
-        assert_eq!(controller.take_pod(key.clone(), &other, false), [key.clone()]);
+        assert_eq!(controller.take_pod(key.clone(), &other, false), std::slice::from_ref(&key));
         assert_eq!(controller.absent.keys().collect::<Vec<_>>(), ["other"]);
         controller.take_pod(key, &other, true);
         assert!(controller.absent.is_empty() && controller.bound.is_empty() && controller.node_of.is_empty());
