@@ -95,6 +95,8 @@ enum PodMode {
     Run,
     /// Pods become Running without a process
     Simulate,
+    /// No node and no scheduler: pods stay Pending unless another program binds and runs them
+    None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -161,6 +163,7 @@ impl ClusterOptions {
         let pods = match self.pods {
             PodMode::Run => Pods::Run,
             PodMode::Simulate => Pods::Simulate,
+            PodMode::None => Pods::None,
         };
         let network = match self.pod_network {
             PodNetworkMode::Host => PodNetwork::Host,
@@ -189,8 +192,8 @@ impl ClusterOptions {
             .with_context(|| format!("listen on {} (choose another address with --listen)", self.listen))?;
         let (kubeconfig, merged) = self.write_kubeconfigs(&listening, context, traces, shell)?;
         let (address, namespace) = (listening.address(), self.namespace.clone());
-        let has_node = !self.api_only;
-        let has_accounts = has_node && self.controllers.contains("serviceaccount-controller");
+        let has_node = !self.api_only && pods != Pods::None;
+        let has_accounts = !self.api_only && self.controllers.contains("serviceaccount-controller");
         Ok(Running { cluster, merged, kubeconfig, address, namespace, has_node, has_accounts })
     }
 

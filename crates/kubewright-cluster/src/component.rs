@@ -52,9 +52,11 @@ fn account(controller: &str) -> Option<&str> {
         "garbage-collector-controller" => "generic-garbage-collector",
         "horizontal-pod-autoscaler-controller" => "horizontal-pod-autoscaler",
         "persistentvolume-binder-controller" => "persistent-volume-binder",
+        "pod-garbage-collector-controller" => "pod-garbage-collector",
         // This controller protects claims, too.
         "persistentvolume-protection-controller" => "pvc-protection-controller",
         "replicationcontroller-controller" => "replication-controller",
+        "resourceclaim-controller" => "resource-claim-controller",
         "service-cidr-controller" => "service-cidrs-controller",
         "serviceaccount-controller" => "service-account-controller",
         "node-lifecycle-controller" | "taint-eviction-controller" => "node-controller",
@@ -83,7 +85,7 @@ mod tests {
     #[test]
     fn controllers_have_the_accounts_of_kubernetes() {
         let all = accounts(&Controllers::all());
-        assert!(all.is_sorted() && all.len() == 24, "{all:?}");
+        assert!(all.is_sorted() && all.len() == 26, "{all:?}");
         for known in ["certificate-controller", "daemon-set-controller", "job-controller", "root-ca-cert-publisher"] {
             assert!(all.contains(&known), "{known}");
         }

@@ -131,14 +131,15 @@ impl ObjectClient {
         self.send(Method::PATCH, format!("{address}{subresource}"), "application/merge-patch+json", Some(patch)).await
     }
 
-    /// Applies a configuration with force, as a field manager.
+    /// Applies a configuration of an object, or of a subresource of it, with force, as a field manager.
     pub(crate) async fn apply(
         &self,
         address: &ObjectPath,
+        subresource: &str,
         manager: &str,
         config: &Value,
     ) -> Result<Value, kube::Error> {
-        let path = format!("{address}?fieldManager={manager}&force=true");
+        let path = format!("{address}{subresource}?fieldManager={manager}&force=true");
         self.send(Method::PATCH, path, "application/apply-patch+yaml", Some(config)).await
     }
 

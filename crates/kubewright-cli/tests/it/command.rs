@@ -79,6 +79,13 @@ fn the_first_line_has_the_start_time_and_the_kubeconfig() {
 }
 
 #[test]
+fn a_cluster_without_a_node_has_controllers_alone() {
+    let script = "kubectl get nodes --output name; kubectl get serviceaccount default --output name";
+    let output = kubewright().args(["cluster", "--pods", "none", "--wait", "--", "sh", "-c", script]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "serviceaccount/default\n");
+}
+
+#[test]
 fn a_port_in_use_is_an_error_with_a_hint() {
     let cluster = TestCluster::start(&[]);
     let output = kubewright().args(["cluster", "--listen", &cluster.address()]).output().unwrap();

@@ -50,7 +50,7 @@ impl PolicyStatuses {
                         return None;
                     };
                     let why = why.strip_prefix("compilation failed: ").unwrap_or(&why);
-                    Some(format!("{kind}: {why}"))
+                    Some(format!("{kind}: {why}\n"))
                 });
                 let found: Vec<_> = if expression.is_empty() { Vec::new() } else { found.collect() };
                 if !found.is_empty() {

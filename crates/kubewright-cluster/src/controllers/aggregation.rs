@@ -57,7 +57,7 @@ impl Controller for Aggregation {
             let config = json!({
                 "apiVersion": ROLE.api_version(), "kind": ROLE.kind, "metadata": {"name": key.name}, "rules": rules,
             });
-            plan.steps.push(Step::Apply(address, MANAGER, config));
+            plan.steps.push(Step::Apply(address, "", MANAGER, config));
         }
         plan
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(keys, [Key { namespace: String::new(), name: "all".into() }]);
         let plan = roles.decide(&keys[0], Timestamp::UNIX_EPOCH);
         let rules = json!([{"verbs": ["get"]}, {"verbs": ["list"]}]);
-        let [Step::Apply(address, MANAGER, config)] = &plan.steps[..] else { panic!("{plan:?}") };
+        let [Step::Apply(address, "", MANAGER, config)] = &plan.steps[..] else { panic!("{plan:?}") };
         assert_eq!((&address.namespace, &config["rules"]), (&None, &rules));
         let mut done = whole;
         done["rules"] = rules;

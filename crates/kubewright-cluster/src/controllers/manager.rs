@@ -23,9 +23,11 @@ use super::{
     job::Jobs,
     namespace_defaults::{self, Clients},
     node_lifecycle::NodeLifecycle,
+    pod_garbage::PodGarbage,
     protection::Protection,
     reconcile::{self, Controller},
     replicaset::{REPLICA_SET, REPLICATION_CONTROLLER, ReplicaSets},
+    resource_claims::ResourceClaims,
     resource_quota::ResourceQuotas,
     selection::Controllers,
     service_cidr::ServiceCidrs,
@@ -87,14 +89,15 @@ impl ControllerManager<'_> {
         self.control(selected, "deployment-controller", Deployments::new(pods()), spawn);
         self.control(selected, "disruption-controller", Disruptions::new(api.clone(), pods()), spawn);
         self.control(selected, "disruption-controller", StaleDisruptions::default(), spawn);
-        self.control(selected, "endpointslice-controller", Endpoints::new(self.random.clone(), pods()), spawn);
+        self.control(selected, "endpointslice-controller", Endpoints::new(pods()), spawn);
         self.control(selected, "endpointslicemirroring-controller", Mirroring::default(), spawn);
         self.control(selected, "ephemeral-volume-controller", EphemeralVolumes::default(), spawn);
         let autoscalers = Autoscalers::new(api.clone(), pods(), self.metrics.clone());
         self.control(selected, "horizontal-pod-autoscaler-controller", autoscalers, spawn);
         self.control(selected, "job-controller", Jobs::new(pods()), spawn);
-        self.control(selected, "node-lifecycle-controller", NodeLifecycle::new(clock.clone()), spawn);
+        self.control(selected, "node-lifecycle-controller", NodeLifecycle::new(clock.clone(), pods()), spawn);
         self.control(selected, "persistentvolume-protection-controller", Protection::default(), spawn);
+        self.control(selected, "pod-garbage-collector-controller", PodGarbage::new(clock.clone(), pods()), spawn);
         self.control(selected, "replicaset-controller", ReplicaSets::new(REPLICA_SET, pods()), spawn);
         self.control(
             selected,
@@ -102,6 +105,7 @@ impl ControllerManager<'_> {
             ReplicaSets::new(REPLICATION_CONTROLLER, pods()),
             spawn,
         );
+        self.control(selected, "resourceclaim-controller", ResourceClaims::new(pods()), spawn);
         self.control(selected, "resourcequota-controller", ResourceQuotas::new(api.clone(), clock.clone()), spawn);
         self.control(selected, "serviceaccount-token-controller", AccountTokens::new(api.clone()), spawn);
         self.control(selected, "service-cidr-controller", ServiceCidrs::default(), spawn);
@@ -175,6 +179,7 @@ fn event_source(controller: &'static str) -> &'static str {
         "node-lifecycle-controller" => "node-controller",
         "persistentvolume-binder-controller" => "persistentvolume-controller",
         "replicationcontroller-controller" => "replication-controller",
+        "resourceclaim-controller" => "resource_claim",
         other => other,
     }
 }

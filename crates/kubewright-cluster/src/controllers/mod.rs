@@ -14,11 +14,13 @@
 //!   [`cron_job`]: the workloads
 //! * [`autoscaler`]: horizontal pod autoscalers
 //! * [`node_lifecycle`]: the conditions and taints of nodes
+//! * [`pod_garbage`]: the pods of nodes that are gone
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
 //! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
 //! * [`ephemeral_volumes`]: the claims of ephemeral volumes
+//! * [`resource_claims`]: the claims of devices
 //! * [`protection`]: the finalizers of persistent volumes and claims
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
@@ -59,9 +61,11 @@ pub(crate) mod namespace_defaults;
 mod node_lifecycle;
 pub(crate) mod objects;
 pub(crate) mod pod;
+mod pod_garbage;
 pub(crate) mod protection;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;
+mod resource_claims;
 pub(crate) mod resource_quota;
 mod retry;
 pub(crate) mod scheduler;

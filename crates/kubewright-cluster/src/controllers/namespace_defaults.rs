@@ -102,7 +102,9 @@ impl State {
                 if gone {
                     self.certificates.remove(&namespace);
                 } else {
-                    let text = object["data"]["ca.crt"].as_str().map(Into::into);
+                    // Other keys are removed again.
+                    let alone = object["data"].as_object().is_some_and(|data| data.len() == 1);
+                    let text = object["data"]["ca.crt"].as_str().filter(|_| alone).map(Into::into);
                     self.certificates.insert(namespace.clone(), text);
                 }
                 Some(namespace)
@@ -199,7 +201,9 @@ impl NamespaceDefaults {
             }
             Some(Write::Change) => {
                 let address = ObjectPath::core("configmaps", Some(namespace), CERTIFICATES);
-                forgive(client.merge(&address, "", &json!({"data": data})).await)
+                let Some(mut map) = client.get(&address).await? else { return Ok(()) };
+                map["data"] = data;
+                forgive(client.replace(&address, "", &map).await)
             }
         }
     }

@@ -101,9 +101,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Creates an empty plan for an object.
     pub(crate) fn of(kind: &Kind, object: &Value) -> Self {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let regarding = [kind.api_version(), kind.kind.into(), text("namespace"), text("name"), text("uid")];
-        Self { regarding, ..Self::default() }
+        Self { regarding: regarding(kind, object), ..Self::default() }
     }
 
     /// Requests another decision after `delay` at the latest.
@@ -115,6 +113,12 @@ impl Plan {
     pub(crate) fn event(&mut self, warning: bool, reason: &'static str, message: String) {
         self.steps.push(Step::Event { warning, reason, message });
     }
+}
+
+/// Returns the reference to an object in events.
+pub(crate) fn regarding(kind: &Kind, object: &Value) -> [String; 5] {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    [kind.api_version(), kind.kind.into(), text("namespace"), text("name"), text("uid")]
 }
 
 /// Returns the status that a plan writes; `null` if it writes none.
@@ -144,8 +148,8 @@ pub(crate) enum Step {
     MergeFirstAllowed(ObjectPath, &'static str, Vec<(Value, Value)>),
     /// Merge a patch into a scale, and record an event about the result.
     MergeReported(ObjectPath, &'static str, Value, Report),
-    /// Apply a configuration with force, as a field manager.
-    Apply(ObjectPath, &'static str, Value),
+    /// Apply a configuration of an object or its subresource with force, as a field manager.
+    Apply(ObjectPath, &'static str, &'static str, Value),
     /// Delete the object of this UID.
     Delete(ObjectPath, String),
     /// Delete the object of this UID after its dependents.
@@ -156,6 +160,19 @@ pub(crate) enum Step {
     Read(Vec<String>),
     /// Remove a folder of the node with its content. It may be gone already.
     RemoveFolder(PathBuf),
+    /// Record an event about another object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
+    EventAbout {
+        /// The object.
+        regarding: [String; 5],
+        /// Whether the type is `Warning` instead of `Normal`.
+        warning: bool,
+        /// The reason in one word.
+        reason: &'static str,
+        /// The human-readable message.
+        message: String,
+    },
+    /// Delete the object of this UID without a grace period.
+    DeleteNow(ObjectPath, String),
     /// Record an event.
     Event {
         /// Whether the type is `Warning` instead of `Normal`.
@@ -170,19 +187,24 @@ pub(crate) enum Step {
 /// The event about the result of a step. An object that already exists or has changed is no failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// The reason and the message of a success.
-    pub(crate) success: (&'static str, String),
-    /// The reason of a failure, and the start of the message, which the server's message follows.
-    pub(crate) failure: (&'static str, String),
+    /// The reason and the message of a success, if it is recorded.
+    pub(crate) success: Option<(&'static str, String)>,
+    /// The events about a failure: the reason, and the start of the message, which the server's message follows.
+    pub(crate) failures: Vec<(&'static str, String)>,
 }
 
 impl Step {
     /// Returns a patch of an object, with the precondition that the object hasn't changed since the decision.
-    pub(crate) fn change(kind: &Kind, object: &Value, mut patch: Value) -> Self {
+    pub(crate) fn change(kind: &Kind, object: &Value, patch: Value) -> Self {
+        Self::change_through(kind, object, "", patch)
+    }
+
+    /// Like [`Self::change`], through a subresource.
+    pub(crate) fn change_through(kind: &Kind, object: &Value, subresource: &'static str, mut patch: Value) -> Self {
         let metadata = &object["metadata"];
         patch["metadata"]["uid"] = metadata["uid"].clone();
         patch["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
-        Self::Merge(address(kind, object), "", patch)
+        Self::Merge(address(kind, object), subresource, patch)
     }
 
     /// Returns the patch that sets an object's status; `None` if it is the same already.
@@ -359,8 +381,11 @@ impl Worker {
                     let result = self.client.merge(address, subresource, patch).await.map(drop);
                     self.report(regarding, report, result).map_err(|error| (StepKind::Scale, error))?;
                 }
-                Step::Apply(address, manager, config) => {
-                    self.client.apply(address, manager, config).await.map_err(|error| (StepKind::Other, error))?;
+                Step::Apply(address, subresource, manager, config) => {
+                    self.client
+                        .apply(address, subresource, manager, config)
+                        .await
+                        .map_err(|error| (StepKind::Other, error))?;
                 }
                 Step::CreateReported(address, body, report) => {
                     let result = self.client.create(address, "", body).await.map(drop);
@@ -378,7 +403,15 @@ impl Worker {
                 }
                 Step::Read(paths) => answers.extend(join_all(paths.iter().map(|path| self.read(path))).await),
                 Step::RemoveFolder(folder) => remove(folder.clone()).await.map_err(|error| (StepKind::Other, error))?,
+                Step::DeleteNow(address, uid) => {
+                    let how = DeleteOptions { uid: Some(uid), grace: Some(0), ..DeleteOptions::default() };
+                    let deleted = forgive(self.client.delete(address, &how).await);
+                    deleted.map_err(|error| (StepKind::Other, error))?;
+                }
                 Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
+                Step::EventAbout { regarding, warning, reason, message } => {
+                    self.record(regarding, *warning, reason, message.clone());
+                }
             }
         }
         Ok(answers)
@@ -469,11 +502,16 @@ impl Worker {
         result: Result<(), kube::Error>,
     ) -> Result<(), kube::Error> {
         match &result {
-            Ok(()) => self.record(regarding, false, report.success.0, report.success.1.clone()),
+            Ok(()) => {
+                if let Some((reason, message)) = &report.success {
+                    self.record(regarding, false, reason, message.clone());
+                }
+            }
             Err(error) if is_conflict(error) => {}
             Err(error) => {
-                let message = format!("{}{}", report.failure.1, error_message(error));
-                self.record(regarding, true, report.failure.0, message);
+                for (reason, beginning) in &report.failures {
+                    self.record(regarding, true, reason, format!("{beginning}{}", error_message(error)));
+                }
             }
         }
         result

@@ -30,7 +30,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 29] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -49,8 +49,10 @@ impl Controllers {
         "node-lifecycle-controller",
         "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
+        "pod-garbage-collector-controller",
         "replicaset-controller",
         "replicationcontroller-controller",
+        "resourceclaim-controller",
         "resourcequota-controller",
         "service-cidr-controller",
         "serviceaccount-controller",

@@ -138,6 +138,7 @@ impl Controller for TaintEvictions {
         let others = list(pod, "/status/conditions").iter().filter(|condition| condition["type"] != TARGET);
         let target = json!({
             "type": TARGET, "status": "True", "reason": "DeletionByTaintManager", "lastTransitionTime": stamp(now),
+            "observedGeneration": pod["metadata"]["generation"],
             "message": "Taint manager: deleting due to NoExecute taint",
         });
         let conditions: Vec<_> = others.cloned().chain([target]).collect();

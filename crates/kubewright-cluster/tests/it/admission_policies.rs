@@ -37,7 +37,7 @@ async fn a_policy_says_what_is_wrong_with_its_expressions() {
     policies.create(&PostParams::default(), &wrong).await.expect("created");
     let why = |kind: &str| {
         format!(
-            "apps/v1, Kind={kind}: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1 && variables.small\n | ......^"
+            "apps/v1, Kind={kind}: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1 && variables.small\n | ......^\n"
         )
     };
     let warning = format!("{}\n{}", why("Deployment"), why("StatefulSet"));

@@ -139,8 +139,7 @@ impl Autoscalers {
                 selector.is_some_and(|selector| pods.iter().any(|pod| selects(&selector, pod)))
             }
         });
-        let controlling: Vec<_> =
-            controlling.map(|(other, _)| format!("{{{} {}}}", other.name, other.namespace)).collect();
+        let controlling: Vec<_> = controlling.map(|(other, _)| format!("{}/{}", other.namespace, other.name)).collect();
         if controlling.len() > 1 && !pods.is_empty() {
             let all = controlling.join(" ");
             let why = format!("pods by selector {selector} are controlled by multiple HPAs: [{all}]");
@@ -361,8 +360,8 @@ impl<'a> Decision<'a> {
         let path = ObjectPath::of(resource, Some(&key.namespace), name);
         let message = format!("New size: {desired}; reason: {why}");
         let report = Report {
-            failure: ("FailedRescale", format!("{message}; error: ")),
-            success: ("SuccessfulRescale", message),
+            failures: vec![("FailedRescale", format!("{message}; error: "))],
+            success: Some(("SuccessfulRescale", message)),
         };
         let patch = json!({"spec": {"replicas": desired}});
         self.plan.steps.push(Step::MergeReported(path, "/scale", patch, report));

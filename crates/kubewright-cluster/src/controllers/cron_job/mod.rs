@@ -77,8 +77,8 @@ fn decide(cron: &Value, jobs: &[&Value], taken: &dyn Fn(&str) -> bool, now: Time
         }
         if !taken(&name) {
             let report = Report {
-                success: ("SuccessfulCreate", format!("Created job {name}")),
-                failure: ("FailedCreate", "Error creating job: ".into()),
+                success: Some(("SuccessfulCreate", format!("Created job {name}"))),
+                failures: vec![("FailedCreate", "Error creating job: ".into())],
             };
             let path = JOB.address(text(cron, "/metadata/namespace"), "");
             plan.steps.push(Step::CreateReported(path, new_job(cron, &name, *scheduled, zone), report));
@@ -171,8 +171,8 @@ fn new_job(cron: &Value, name: &str, scheduled: Timestamp, zone: &TimeZone) -> V
 fn delete(job: &Value, plan: &mut Plan) {
     let Step::Delete(path, uid) = Step::delete(&JOB, job) else { return };
     let report = Report {
-        success: ("SuccessfulDelete", format!("Deleted job {}", path.name)),
-        failure: ("FailedDelete", "Error deleting job: ".into()),
+        success: Some(("SuccessfulDelete", format!("Deleted job {}", path.name))),
+        failures: vec![("FailedDelete", "Error deleting job: ".into())],
     };
     plan.steps.push(Step::DeleteReported(path, uid, report));
 }

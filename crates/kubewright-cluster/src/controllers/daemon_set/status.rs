@@ -14,7 +14,11 @@ pub(super) fn status(view: &View<'_>, collisions: i64, plan: &mut Plan) -> Value
     let least = int(view.set, "/spec/minReadySeconds");
     let (mut current, mut misscheduled, mut ready, mut updated, mut available) = (0_i64, 0_i64, 0_i64, 0_i64, 0_i64);
     for (node, fit) in &view.nodes {
-        let Some(oldest) = view.on(node).first() else { continue };
+        let pods = view.on(node);
+        let Some(oldest) = pods.first() else { continue };
+        // Another pod of the node may have to be available before this one is deleted.
+        let delays = pods.iter().filter_map(|pod| until_available(pod, least, view.now));
+        delays.filter(|delay| !delay.is_zero()).for_each(|delay| plan.requeue_after(delay));
         if !fit.starts {
             misscheduled += 1;
             continue;
@@ -22,11 +26,7 @@ pub(super) fn status(view: &View<'_>, collisions: i64, plan: &mut Plan) -> Value
         current += 1;
         updated += i64::from(view.is_updated(oldest));
         ready += i64::from(is_ready(oldest));
-        match until_available(oldest, least, view.now) {
-            Some(delay) if delay.is_zero() => available += 1,
-            Some(delay) => plan.requeue_after(delay),
-            None => {}
-        }
+        available += i64::from(view.is_available(oldest));
     }
     let desired = view.desired();
     let mut status = Map::new();

@@ -167,3 +167,13 @@ fn a_set_that_is_deleted_does_nothing() {
     set["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z".into();
     assert!(actions(&plan(&set, &two(), &[])).is_empty());
 }
+
+#[test]
+fn a_surging_pod_is_decided_about_when_it_becomes_available() {
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    let object = set(json!({"updateStrategy": strategy, "minReadySeconds": 40}));
+    let mut old = pod("a", "old", true);
+    old["status"]["conditions"][0]["lastTransitionTime"] = "2024-01-01T00:00:00Z".into();
+    let plan = plan(&object, &[node("a", json!({}))], &[old, pod("a", "new", true)]);
+    assert_eq!((actions(&plan), plan.requeue_after), (Vec::new(), Some(std::time::Duration::from_secs(10))));
+}

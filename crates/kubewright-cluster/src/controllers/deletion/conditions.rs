@@ -26,7 +26,7 @@ pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &
         .resources
         .iter()
         .filter(|_| counts)
-        .map(|(resource, count)| format!("{resource} has {count} resource instances"))
+        .map(|(resource, count)| format!("{} has {count} resource instances", with_group(resource)))
         .collect();
     let (remaining_reason, remaining_message) = yes_or(
         !instances.is_empty(),
@@ -76,6 +76,11 @@ pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) 
     merged(present, &[("Terminating", true, reason, message)], now)
 }
 
+/// Returns the name of a resource with its group, which is empty for those of the core group.
+fn with_group(resource: &str) -> String {
+    if resource.contains('.') { resource.to_owned() } else { format!("{resource}.") }
+}
+
 /// Merges the wanted conditions into the present ones. A condition whose status is unchanged keeps its transition time.
 fn merged(present: &Value, wanted: &[DesiredCondition], now: Timestamp) -> Value {
     let mut conditions = present.as_array().cloned().unwrap_or_default();
@@ -119,7 +124,7 @@ mod tests {
         let conditions = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
         let remaining = find(&conditions, "NamespaceContentRemaining");
         assert_eq!(remaining["status"], "True");
-        assert_eq!(remaining["message"], "Some resources are remaining: secrets has 2 resource instances");
+        assert_eq!(remaining["message"], "Some resources are remaining: secrets. has 2 resource instances");
         assert_eq!(find(&conditions, "NamespaceFinalizersRemaining")["reason"], "SomeFinalizersRemain");
         assert_eq!(find(&conditions, "NamespaceDeletionContentFailure")["status"], "False");
         let first = RemainingContent { waits_for_pods: true, ..remains() };

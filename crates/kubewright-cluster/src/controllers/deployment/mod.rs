@@ -10,10 +10,10 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use kubewright_apiserver::Change;
+use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
     kind::Kind,
     objects::Objects,
     pod::has_ended,
-    reconcile::{Controller, Key, Plan, Step},
+    reconcile::{Controller, Key, Plan, Report, Step, StepKind},
     replicaset::REPLICA_SET,
     value::{controller_of, flag, int, is_deleting, text},
 };
@@ -34,12 +34,15 @@ pub(crate) const DEPLOYMENT: Kind = Kind { group: "apps", kind: "Deployment", pl
 pub(crate) struct Deployments {
     sets: ControllerRefs,
     pods: ControllerRefs,
+    /// The most recent failures to create replica sets.
+    failures: BTreeMap<Key, String>,
 }
 
 impl Deployments {
     /// Creates the controller. `pods` include each pod before its change is taken.
     pub(crate) fn new(pods: Objects) -> Self {
-        Self { sets: ControllerRefs::new(DEPLOYMENT, REPLICA_SET), pods: ControllerRefs::of_pods(REPLICA_SET, pods) }
+        let sets = ControllerRefs::new(DEPLOYMENT, REPLICA_SET);
+        Self { sets, pods: ControllerRefs::of_pods(REPLICA_SET, pods), failures: BTreeMap::new() }
     }
 }
 
@@ -51,6 +54,12 @@ impl Controller for Deployments {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         let sets = self.pods.take(change);
+        if DEPLOYMENT.is_of(change)
+            && change.kind == ChangeKind::Deleted
+            && let Some(key) = Key::of(change.object())
+        {
+            self.failures.remove(&key);
+        }
         if !Kind::POD.is_of(change) {
             return self.sets.take(change);
         }
@@ -81,8 +90,17 @@ impl Controller for Deployments {
         let taken = |name: &str| self.sets.has_child(&Key { name: name.into(), ..key.clone() });
         let mut sets: Vec<&Value> = claim.children.iter().map(|set| &**set).collect();
         sets.sort_by_key(|set| (text(set, "/metadata/creationTimestamp"), text(set, "/metadata/name")));
-        decide(&View { deployment, sets, runs: &runs, taken: &taken }, now, &mut plan);
+        let failure = self.failures.get(key).map(String::as_str);
+        decide(&View { deployment, sets, runs: &runs, taken: &taken, failure }, now, &mut plan);
         plan
+    }
+
+    fn finished(&mut self, key: &Key, failure: Option<(StepKind, String)>) {
+        match failure {
+            Some((StepKind::Create, message)) => drop(self.failures.insert(key.clone(), message)),
+            Some(_) => {}
+            None => drop(self.failures.remove(key)),
+        }
     }
 }
 
@@ -95,6 +113,8 @@ struct View<'a> {
     runs: &'a dyn Fn(&Value) -> bool,
     /// Returns whether a replica set of this name exists, whoever controls it.
     taken: &'a dyn Fn(&str) -> bool,
+    /// Why the latest attempt to create a replica set has failed.
+    failure: Option<&'a str>,
 }
 
 /// The new and the old replica sets of a deployment.
@@ -130,7 +150,10 @@ fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
         }
     }
     let status = status::status(deployment, &roles, &event, now, plan);
-    plan.steps.extend(Step::status(&DEPLOYMENT, deployment, status));
+    let status = Step::status(&DEPLOYMENT, deployment, status);
+    // A plan ends with its first step that fails, and so a failure is reported before the next attempt.
+    let at = if matches!(event, status::Event::Failed(_)) { 0 } else { plan.steps.len() };
+    plan.steps.splice(at..at, status);
 }
 
 /// Moves pods from the old replica sets to the new one.
@@ -173,12 +196,17 @@ fn create(view: &View<'_>, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) -> stat
         return status::Event::Collision;
     }
     let size = int(&set, "/spec/replicas");
-    plan.steps.push(Step::Create(REPLICA_SET.address(text(deployment, "/metadata/namespace"), ""), set));
-    if size > 0 {
-        plan.event(false, "ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"));
-    }
+    let path = REPLICA_SET.address(text(deployment, "/metadata/namespace"), "");
+    let report = Report {
+        success: (size > 0).then(|| ("ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"))),
+        failures: vec![(status::CREATION_FAILED, status::creation_failed(&name, ""))],
+    };
+    plan.steps.push(Step::CreateReported(path, set, report));
     plan.steps.extend(revision::note(deployment, revision));
-    status::Event::Created(name)
+    match view.failure {
+        Some(failure) => status::Event::Failed(status::creation_failed(&name, failure)),
+        None => status::Event::Created(name),
+    }
 }
 
 /// Assigns the latest revision to the new replica set and the deployment. Returns true if the replica set has to change

@@ -135,11 +135,11 @@ fn history(before: &str, revision: i64) -> String {
     all.join(",")
 }
 
-/// Returns the step that records the latest revision at the deployment.
+/// Returns the step that records the latest revision at the deployment. Kubernetes writes the annotation together with the
+/// status, and so it has the same owner.
 pub(super) fn note(deployment: &Value, revision: i64) -> Option<Step> {
-    (of(deployment) != revision).then(|| {
-        Step::change(&DEPLOYMENT, deployment, json!({"metadata": {"annotations": {REVISION: revision.to_string()}}}))
-    })
+    let patch = json!({"metadata": {"annotations": {REVISION: revision.to_string()}}});
+    (of(deployment) != revision).then(|| Step::change_through(&DEPLOYMENT, deployment, "/status", patch))
 }
 
 /// Returns the old replica sets beyond the history limit that are empty and stay empty.

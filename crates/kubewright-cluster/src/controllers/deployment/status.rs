@@ -22,6 +22,16 @@ pub(super) enum Event {
     Created(String),
     /// Its name is taken.
     Collision,
+    /// An earlier attempt to create it has failed, with a message.
+    Failed(String),
+}
+
+/// The reason of a failure to create a replica set.
+pub(super) const CREATION_FAILED: &str = "ReplicaSetCreateError";
+
+/// Returns the message of a failure to create a replica set.
+pub(super) fn creation_failed(name: &str, why: &str) -> String {
+    format!("Failed to create new replica set {name:?}: {why}")
 }
 
 /// The numbers of pods.
@@ -103,6 +113,13 @@ pub(super) fn status(
         status.insert("terminatingReplicas".into(), terminating.into_iter().sum::<i64>().into());
     }
     let mut conditions = Conditions { deployment, now, list: present(deployment) };
+    if let Event::Failed(message) = event {
+        // Nothing else is found out then.
+        conditions.set("Progressing", "False", CREATION_FAILED, message);
+        let mut status = deployment["status"].clone();
+        status["conditions"] = conditions.list.into();
+        return status;
+    }
     conditions.available(counts.available);
     if !is_deleting(deployment) {
         conditions.progressing(roles, &counts, event, plan);

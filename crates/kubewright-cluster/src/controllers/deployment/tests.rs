@@ -29,7 +29,7 @@ fn set(deployment: &Value, image: &str, revision: i64, size: i64, available: i64
 
 fn plan(deployment: &Value, sets: &[&Value], running: bool) -> Plan {
     let mut plan = Plan::of(&DEPLOYMENT, deployment);
-    let view = View { deployment, sets: sets.to_vec(), runs: &|_| running, taken: &|_| false };
+    let view = View { deployment, sets: sets.to_vec(), runs: &|_| running, taken: &|_| false, failure: None };
     decide(&view, now(), &mut plan);
     plan
 }
@@ -37,13 +37,15 @@ fn plan(deployment: &Value, sets: &[&Value], running: bool) -> Plan {
 /// The messages about sizes in the plan's events.
 fn scalings(plan: &Plan) -> Vec<String> {
     let told = |step: &Step| match step {
-        Step::Event { message, .. } => {
-            let words: Vec<_> = message.split(' ').collect();
-            Some(words[words.len() - 4..].join(" "))
-        }
+        Step::Event { message, .. } => Some(message.clone()),
+        Step::CreateReported(_, _, report) => report.success.as_ref().map(|(_, message)| message.clone()),
         _ => None,
     };
-    plan.steps.iter().filter_map(told).collect()
+    let end = |message: String| {
+        let words: Vec<_> = message.split(' ').collect();
+        words[words.len() - 4..].join(" ")
+    };
+    plan.steps.iter().filter_map(told).map(end).collect()
 }
 
 #[test]
@@ -130,11 +132,47 @@ fn history_has_a_limit() {
 }
 
 #[test]
+fn a_failure_to_create_a_replica_set_is_reported_before_the_next_attempt() {
+    let object = deployment(2, json!(1), json!(0));
+    let mut plan = Plan::of(&DEPLOYMENT, &object);
+    let view = View {
+        deployment: &object,
+        sets: vec![],
+        runs: &|_| false,
+        taken: &|_| false,
+        failure: Some("quota exceeded"),
+    };
+    decide(&view, now(), &mut plan);
+    let [Step::Merge(_, "/status", patch), Step::CreateReported(_, set, report), ..] = &plan.steps[..] else {
+        panic!("{plan:?}")
+    };
+    let conditions = patch["status"]["conditions"].as_array().expect("conditions");
+    let progressing = conditions.iter().find(|one| one["type"] == "Progressing").expect("the condition");
+    let name = text(set, "/metadata/name");
+    let message = format!("Failed to create new replica set {name:?}: quota exceeded");
+    assert_eq!((&progressing["status"], &progressing["reason"]), (&json!("False"), &json!("ReplicaSetCreateError")));
+    assert_eq!(progressing["message"], message);
+    assert_eq!(report.failures, [("ReplicaSetCreateError", format!("Failed to create new replica set {name:?}: "))]);
+}
+
+#[test]
+fn the_revision_of_a_deployment_is_written_with_its_status() {
+    let object = deployment(1, json!(1), json!(0));
+    let plan = plan(&object, &[], false);
+    let annotated = plan.steps.iter().find_map(|step| match step {
+        Step::Merge(_, through, patch) if patch["metadata"].get("annotations").is_some() => Some(*through),
+        _ => None,
+    });
+    assert_eq!(annotated, Some("/status"));
+}
+
+#[test]
 fn a_name_that_is_taken_makes_for_another() {
     let mut object = deployment(1, json!(1), json!(0));
     let first = text(&revision::new_set(&object, 1, 1), "/metadata/name").to_owned();
     let mut plan = Plan::of(&DEPLOYMENT, &object);
-    let view = View { deployment: &object, sets: vec![], runs: &|_| false, taken: &|name| name == first };
+    let view =
+        View { deployment: &object, sets: vec![], runs: &|_| false, taken: &|name| name == first, failure: None };
     decide(&view, now(), &mut plan);
     let [Step::Merge(_, "/status", patch)] = &plan.steps[..] else { panic!("{plan:?}") };
     assert_eq!(patch["status"]["collisionCount"], 1);

@@ -196,7 +196,28 @@ fn unmanaged(budget: &Value) -> String {
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of \
          the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods \
          please set \".spec.minAvailable\" field of the PDB to an integer value.",
-        selector(budget, "/spec/selector")
+        selector_text(&budget["spec"]["selector"])
+    )
+}
+
+/// Returns a selector as Go prints it, which is what Kubernetes' message contains.
+fn selector_text(selector: &Value) -> String {
+    if selector.is_null() {
+        return "nil".into();
+    }
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut labels: Vec<_> =
+        labels.map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default())).collect();
+    labels.sort_unstable();
+    let requirements = list(selector, "/matchExpressions").iter().map(|one| {
+        let values: Vec<_> = list(one, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, operator) = (text(one, "/key"), text(one, "/operator"));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.concat(),
+        requirements.collect::<String>()
     )
 }
 

@@ -186,3 +186,18 @@ fn a_pod_that_was_not_deleted_loses_its_condition() {
     pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
     assert_eq!(controller.take(&world.change("", "pods", &pod)), []);
 }
+
+#[test]
+fn selectors_are_printed_as_by_go() {
+    let check = |selector: Value, expect: &str| assert_eq!(selector_text(&selector), expect);
+    check(Value::Null, "nil");
+    check(
+        json!({"matchLabels": {"b": "2", "a": "1"}}),
+        "&LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:[]LabelSelectorRequirement{},}",
+    );
+    check(
+        json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}]}),
+        "&LabelSelector{MatchLabels:map[string]string{},MatchExpressions:[]LabelSelectorRequirement{\
+         LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}",
+    );
+}

@@ -42,10 +42,12 @@ impl Endpoint<'_> {
             "addresses": [text(self.pod, "/status/podIP")],
             "conditions": {"ready": self.ready, "serving": self.serving, "terminating": self.terminating},
             "targetRef": reference(self.pod),
-            "nodeName": text(self.pod, "/spec/nodeName"),
         });
-        if let Some(hostname) = self.hostname {
-            endpoint["hostname"] = hostname.into();
+        let node = Some(text(self.pod, "/spec/nodeName")).filter(|node| !node.is_empty());
+        for (field, value) in [("hostname", self.hostname), ("nodeName", node)] {
+            if let Some(value) = value {
+                endpoint[field] = value.into();
+            }
         }
         endpoint
     }

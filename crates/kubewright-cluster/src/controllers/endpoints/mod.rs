@@ -3,23 +3,27 @@
 //! Services without a selector are left to their creators, whose Endpoints are mirrored ([`mirroring`]).
 
 mod address;
+mod hints;
 pub(crate) mod mirroring;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
-use kubewright_apimachinery::{random::Random, selector::LabelSelector};
+use kubewright_apimachinery::selector::LabelSelector;
 use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
-use self::address::{Endpoint, Group};
+use self::{address::Group, hints::Traffic};
 use super::{
     kind::Kind,
     objects::Objects,
-    reconcile::{Controller, Key, Plan, Step},
-    value::{controller_reference, is_deleting, text},
+    reconcile::{Controller, Key, Plan, Step, StepKind},
+    value::{condition, controller_reference, is_deleting, text},
 };
 
 const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
@@ -31,6 +35,10 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label with the controller of a slice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
+/// The annotation with the time of the change that has led to the present state, by which Kubernetes measures its delay.
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// The label of a node with its zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
 /// The maximum number of endpoints of a slice, Kubernetes' default.
 const SLICE_LIMIT: usize = 100;
 /// The maximum number of addresses of an Endpoints object.
@@ -44,14 +52,69 @@ pub(crate) struct Endpoints {
     /// The slices of this controller, by service.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
     endpoints: BTreeMap<Key, Arc<Value>>,
-    random: Random,
+    /// The services that are gone, and whose Endpoints follow, whoever has written them.
+    abandoned: BTreeSet<Key>,
+    /// The zones of nodes.
+    zones: BTreeMap<String, String>,
+    /// The earliest change of each service that hasn't been written yet.
+    triggers: BTreeMap<Key, String>,
 }
 
 impl Endpoints {
-    /// Creates a controller that draws the names of slices from `random`. `pods` include each pod before its change is
-    /// taken.
-    pub(crate) fn new(random: Random, pods: Objects) -> Self {
-        Self { services: BTreeMap::new(), pods, slices: BTreeMap::new(), endpoints: BTreeMap::new(), random }
+    /// Creates a controller. `pods` include each pod before its change is taken.
+    pub(crate) fn new(pods: Objects) -> Self {
+        let (services, slices, endpoints, abandoned, zones, triggers) = Default::default();
+        Self { services, pods, slices, endpoints, abandoned, zones, triggers }
+    }
+
+    fn take_service(&mut self, key: &Key, change: &Change) {
+        if change.kind == ChangeKind::Deleted {
+            self.triggers.remove(key);
+            if self.endpoints.contains_key(key) {
+                self.abandoned.insert(key.clone());
+            }
+        } else {
+            self.abandoned.remove(key);
+            if change.previous.is_none() {
+                self.trigger(key, text(change.object(), "/metadata/creationTimestamp"));
+            }
+        }
+        put(&mut self.services, key, change);
+    }
+
+    fn take_pod(&mut self, change: &Change) -> Vec<Key> {
+        let concerned = self.concerned(change);
+        let readied = |pod: &Value| condition(pod, "Ready").map(|ready| text(ready, "/lastTransitionTime").to_owned());
+        let before = change.previous.as_ref().and_then(|before| readied(&before.value()));
+        if !concerned.is_empty()
+            && change.kind != ChangeKind::Deleted
+            && let Some(time) = readied(change.object()).filter(|time| before.as_ref() != Some(time))
+        {
+            concerned.iter().for_each(|service| self.trigger(service, &time));
+        }
+        concerned
+    }
+
+    fn trigger(&mut self, service: &Key, time: &str) {
+        let earliest = self.triggers.entry(service.clone()).or_insert_with(|| time.to_owned());
+        if time < earliest.as_str() {
+            *earliest = time.to_owned();
+        }
+    }
+
+    /// Processes a change of a node, and returns all services if its zone has changed.
+    fn take_node(&mut self, change: &Change) -> Vec<Key> {
+        let node = change.object();
+        let name = text(node, "/metadata/name");
+        let zone = node["metadata"]["labels"][ZONE].as_str().filter(|_| change.kind != ChangeKind::Deleted);
+        if self.zones.get(name).map(String::as_str) == zone {
+            return Vec::new();
+        }
+        match zone {
+            Some(zone) => self.zones.insert(name.into(), zone.into()),
+            None => self.zones.remove(name),
+        };
+        self.services.keys().cloned().collect()
     }
 
     /// Returns the services that select a pod, or have selected it before the change.
@@ -97,21 +160,27 @@ fn put(objects: &mut BTreeMap<Key, Arc<Value>>, key: &Key, change: &Change) {
 
 impl Controller for Endpoints {
     fn reset(&mut self) {
-        *self = Self::new(self.random.clone(), self.pods.clone());
+        *self = Self::new(self.pods.clone());
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         if Kind::POD.is_of(change) {
-            return self.concerned(change);
+            return self.take_pod(change);
+        }
+        if Kind::NODE.is_of(change) {
+            return self.take_node(change);
         }
         if ![SERVICE, ENDPOINTS, SLICE].iter().any(|kind| kind.is_of(change)) {
             return Vec::new();
         }
         let Some(key) = Key::of(change.object()) else { return Vec::new() };
         if SERVICE.is_of(change) {
-            put(&mut self.services, &key, change);
+            self.take_service(&key, change);
             vec![key]
         } else if ENDPOINTS.is_of(change) {
+            if change.kind == ChangeKind::Deleted {
+                self.abandoned.remove(&key);
+            }
             put(&mut self.endpoints, &key, change);
             vec![key]
         } else {
@@ -126,7 +195,8 @@ impl Controller for Endpoints {
             // The garbage collector deletes the slices of a deleted service; the Endpoints object has no owner.
             let mut plan = Plan::default();
             if service.is_none()
-                && let Some(endpoints) = self.endpoints.get(key).filter(|one| is_kept(one))
+                && let Some(endpoints) =
+                    self.endpoints.get(key).filter(|one| is_kept(one) || self.abandoned.contains(key))
             {
                 plan.steps.push(Step::delete(&ENDPOINTS, endpoints));
             }
@@ -136,9 +206,17 @@ impl Controller for Endpoints {
         let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
         let mut plan = Plan::of(&SERVICE, service);
         let groups = address::groups(service, &pods);
-        self.write_slices(service, &slices, &groups, &mut plan);
-        write_endpoints(service, self.endpoints.get(key).map(|one| &**one), &groups, &mut plan);
+        let trigger = self.triggers.get(key).map(String::as_str);
+        let traffic = Traffic { zones: &self.zones, distribution: text(service, "/spec/trafficDistribution") };
+        write_slices(service, &slices, &groups, &traffic, trigger, &mut plan);
+        write_endpoints(service, self.endpoints.get(key).map(|one| &**one), &groups, trigger, &mut plan);
         plan
+    }
+
+    fn finished(&mut self, key: &Key, failure: Option<(StepKind, String)>) {
+        if failure.is_none() {
+            self.triggers.remove(key);
+        }
     }
 }
 
@@ -154,37 +232,52 @@ fn is_kept(endpoints: &Value) -> bool {
     endpoints["metadata"]["labels"][address::ENDPOINTS_MANAGED_BY] == address::ENDPOINTS_MANAGER
 }
 
-impl Endpoints {
-    /// Writes the slices. Existing ones are filled first, in the order of their names.
-    fn write_slices(&self, service: &Value, slices: &[&Value], groups: &[Group<'_>], plan: &mut Plan) {
-        let mut wanted = Vec::new();
-        for group in groups {
-            let endpoints: Vec<Value> = group.endpoints.iter().map(Endpoint::in_slice).collect();
-            if endpoints.is_empty() {
-                wanted.push((&group.ports, Vec::new()));
-            }
-            wanted.extend(endpoints.chunks(SLICE_LIMIT).map(|chunk| (&group.ports, chunk.to_vec())));
+/// Writes the slices. Existing ones are filled first, in the order of their names.
+fn write_slices(
+    service: &Value,
+    slices: &[&Value],
+    groups: &[Group<'_>],
+    traffic: &Traffic<'_>,
+    trigger: Option<&str>,
+    plan: &mut Plan,
+) {
+    let mut wanted = Vec::new();
+    for group in groups {
+        let endpoints: Vec<Value> = group.endpoints.iter().map(|one| traffic.direct(one.in_slice())).collect();
+        if endpoints.is_empty() {
+            wanted.push((&group.ports, Vec::new()));
         }
-        let namespace = text(service, "/metadata/namespace");
-        let mut free = slices.iter().copied().filter(|slice| !is_deleting(slice));
-        for (ports, endpoints) in wanted {
-            let metadata = json!({"labels": labels(service), "ownerReferences": [owner(service)]});
-            let content = json!({"metadata": metadata, "endpoints": endpoints, "ports": ports});
-            match free.next() {
-                Some(slice) if says(slice, &content) => {}
-                Some(slice) => plan.steps.push(Step::change(&SLICE, slice, content)),
-                None => {
-                    let mut slice = content;
-                    slice["apiVersion"] = SLICE.api_version().into();
-                    slice["kind"] = SLICE.kind.into();
-                    slice["addressType"] = "IPv4".into();
-                    let name = format!("{}-{}", text(service, "/metadata/name"), self.random.suffix(5));
-                    slice["metadata"]["name"] = name.into();
-                    plan.steps.push(Step::Create(SLICE.address(namespace, ""), slice));
-                }
+        wanted.extend(endpoints.chunks(SLICE_LIMIT).map(|chunk| (&group.ports, chunk.to_vec())));
+    }
+    let namespace = text(service, "/metadata/namespace");
+    let mut free = slices.iter().copied().filter(|slice| !is_deleting(slice));
+    for (ports, endpoints) in wanted {
+        let metadata = json!({"labels": labels(service), "ownerReferences": [owner(service)]});
+        let mut content = json!({"metadata": metadata, "endpoints": endpoints, "ports": ports});
+        match free.next() {
+            Some(slice) if says(slice, &content) => {}
+            Some(slice) => {
+                content["metadata"]["annotations"][TRIGGER] = trigger.into();
+                plan.steps.push(Step::change(&SLICE, slice, content));
+            }
+            None => {
+                let mut slice = content;
+                slice["apiVersion"] = SLICE.api_version().into();
+                slice["kind"] = SLICE.kind.into();
+                slice["addressType"] = "IPv4".into();
+                slice["metadata"]["generateName"] = format!("{}-", text(service, "/metadata/name")).into();
+                annotate(&mut slice, trigger);
+                plan.steps.push(Step::Create(SLICE.address(namespace, ""), slice));
             }
         }
-        plan.steps.extend(free.map(|slice| Step::delete(&SLICE, slice)));
+    }
+    plan.steps.extend(free.map(|slice| Step::delete(&SLICE, slice)));
+}
+
+/// Gives a new object the annotation about the change that has caused it.
+fn annotate(object: &mut Value, trigger: Option<&str>) {
+    if let Some(trigger) = trigger {
+        object["metadata"]["annotations"][TRIGGER] = trigger.into();
     }
 }
 
@@ -212,19 +305,26 @@ fn says(object: &Value, content: &Value) -> bool {
 }
 
 /// Writes the Endpoints object of the service's name, unless it belongs to another controller.
-fn write_endpoints(service: &Value, present: Option<&Value>, groups: &[Group<'_>], plan: &mut Plan) {
+fn write_endpoints(
+    service: &Value,
+    present: Option<&Value>,
+    groups: &[Group<'_>],
+    trigger: Option<&str>,
+    plan: &mut Plan,
+) {
     let subsets = address::subsets(groups, ENDPOINTS_LIMIT);
     let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     labels.insert(address::ENDPOINTS_MANAGED_BY.into(), address::ENDPOINTS_MANAGER.into());
     if service["spec"]["clusterIP"] == "None" {
         labels.insert("service.kubernetes.io/headless".into(), "".into());
     }
-    let content = json!({"metadata": {"labels": labels}, "subsets": subsets});
+    let mut content = json!({"metadata": {"labels": labels}, "subsets": subsets});
     let Some(present) = present else {
         let mut endpoints = content;
         endpoints["apiVersion"] = ENDPOINTS.api_version().into();
         endpoints["kind"] = ENDPOINTS.kind.into();
         endpoints["metadata"]["name"] = service["metadata"]["name"].clone();
+        annotate(&mut endpoints, trigger);
         let address = ENDPOINTS.address(text(service, "/metadata/namespace"), "");
         plan.steps.push(Step::Create(address, endpoints));
         return;
@@ -233,6 +333,7 @@ fn write_endpoints(service: &Value, present: Option<&Value>, groups: &[Group<'_>
     let differs = or_empty(&present["subsets"]) != content["subsets"]
         || present["metadata"]["labels"] != content["metadata"]["labels"];
     if differs {
+        content["metadata"]["annotations"][TRIGGER] = trigger.into();
         plan.steps.push(Step::change(&ENDPOINTS, present, content));
     }
 }

@@ -22,7 +22,7 @@ fn pod(name: &str, ip: &str, port: u16, ready: bool) -> Value {
 }
 
 fn known(service: &Value, pods: &[Value]) -> Endpoints {
-    let mut endpoints = Endpoints::new(Random::seeded(1), Objects::default());
+    let mut endpoints = Endpoints::new(Objects::default());
     let key = |object: &Value| Key::of(object).expect("a key");
     endpoints.services.insert(key(service), Arc::new(service.clone()));
     pods.iter().for_each(|pod| endpoints.pods.insert(pod, pod.clone().into()));
@@ -98,4 +98,31 @@ fn services_without_a_selector_are_left_alone() {
     let mut external = service();
     external["spec"]["type"] = "ExternalName".into();
     assert_eq!(created(&known(&external, &[])), [] as [Value; 0]);
+}
+
+#[test]
+fn changes_are_dated() {
+    let mut known = known(&service(), &[]);
+    let key = known.services.keys().next().expect("a service").clone();
+    known.trigger(&key, "2024-01-01T00:00:02Z");
+    known.trigger(&key, "2024-01-01T00:00:01Z");
+    for object in created(&known) {
+        assert_eq!(object["metadata"]["annotations"][TRIGGER], "2024-01-01T00:00:01Z");
+    }
+    known.finished(&key, None);
+    let objects = created(&known);
+    assert!(objects.iter().all(|object| object["metadata"].get("annotations").is_none()), "{objects:?}");
+    assert_eq!(objects[0]["metadata"]["generateName"], "web-");
+}
+
+#[test]
+fn the_endpoints_of_a_service_go_with_it() {
+    let mut known = known(&service(), &[]);
+    let key = known.services.keys().next().expect("a service").clone();
+    known.services.clear();
+    let foreign = json!({"metadata": {"name": "web", "namespace": "default", "uid": "e"}});
+    known.endpoints.insert(key.clone(), Arc::new(foreign));
+    assert_eq!(known.decide(&key, Timestamp::UNIX_EPOCH).steps, []);
+    known.abandoned.insert(key.clone());
+    assert!(matches!(&known.decide(&key, Timestamp::UNIX_EPOCH).steps[..], [Step::Delete(..)]));
 }

@@ -12,7 +12,7 @@ use super::{
     uncounted_pods::{INDEX, index_of},
 };
 use crate::controllers::{
-    pod::{from_template, is_ready},
+    pod::{from_template, is_ready, ready_since},
     reconcile::{Plan, Step},
     value::{int, is_deleting, list, number, text, time},
 };
@@ -30,14 +30,15 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
         return Vec::new();
     }
     if *progress != Progress::Open {
-        // These pods count as failed, so their finalizers are kept for now.
         let all: Vec<_> = view.active.iter().map(|pod| named(pod)).collect();
         return if all.is_empty() { Vec::new() } else { vec![Step::DeletePods(all)] };
     }
     let active = view.active.len();
     let wanted = if view.is_suspended() { 0 } else { wanted(view) };
-    if active > wanted {
-        return remove(view, active - wanted);
+    let pods = by_need(view);
+    let surplus = active.saturating_sub(wanted).max(pods.iter().filter(|(needed, _)| !needed).count());
+    if surplus > 0 {
+        return remove(pods, surplus);
     }
     let waits = text(view.job, "/spec/podReplacementPolicy") == "Failed";
     let present = active + if waits { view.terminating() } else { 0 };
@@ -45,7 +46,7 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
         return Vec::new();
     }
     let per_index = policy::limit_per_index(view.job).is_some();
-    if !per_index && let Some(delay) = delay(view, &view.pods) {
+    if !per_index && let Some(delay) = delay(view, &view.pods, view.ended.iter()) {
         plan.requeue_after(delay);
         return Vec::new();
     }
@@ -70,24 +71,45 @@ fn wanted(view: &View<'_>) -> usize {
     }
 }
 
-/// Deletes superfluous pods: pending pods first, then unready ones, then the youngest. Their finalizers are removed
+/// Returns the pods by whether they are needed: not if their index has another pod, or doesn't exist any more.
+fn by_need<'a>(view: &View<'a>) -> Vec<(bool, &'a Value)> {
+    let mut seen = BTreeSet::new();
+    let mut is_needed = |pod: &Value| {
+        let index = index_of(pod).filter(|index| (0..int(view.job, "/spec/completions")).contains(index));
+        !view.is_indexed() || index.is_some_and(|index| seen.insert(index))
+    };
+    view.active.iter().map(|pod| (is_needed(pod), *pod)).collect()
+}
+
+/// Deletes superfluous pods: those that aren't needed, then pending pods, unready ones, and the youngest. Their finalizers are removed
 /// before, so that they don't count as failed.
-fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
-    let mut pods = view.active.clone();
-    pods.sort_by_key(|pod| {
+fn remove(mut ranked: Vec<(bool, &Value)>, count: usize) -> Vec<Step> {
+    ranked.sort_by_key(|(needed, pod)| {
         let created = time(pod, "/metadata/creationTimestamp");
-        (text(pod, "/status/phase") == "Running", is_ready(pod), Reverse(index_of(pod)), Reverse(created))
+        let is_bound = !text(pod, "/spec/nodeName").is_empty();
+        let is_running = text(pod, "/status/phase") == "Running";
+        (*needed, is_bound, is_running, is_ready(pod), Reverse(ready_since(pod)), Reverse(created))
     });
-    pods.truncate(count);
+    let pods: Vec<_> = ranked.into_iter().map(|(_, pod)| pod).take(count).collect();
     let mut steps: Vec<_> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)).collect();
     steps.push(Step::DeletePods(pods.iter().map(|pod| named(pod)).collect()));
     steps
 }
 
-/// Returns the back-off before the next pod is created, if some of these pods have failed since the last success.
-fn delay(view: &View<'_>, pods: &[&Value]) -> Option<Duration> {
+/// Returns the back-off before the next pod is created, if some of these pods or of earlier ones, by UID, have failed since the last
+/// success.
+fn delay<'a>(
+    view: &View<'_>,
+    pods: &[&Value],
+    earlier: impl IntoIterator<Item = (&'a str, (Timestamp, bool))>,
+) -> Option<Duration> {
     let mut ended: Vec<(Timestamp, bool)> = Vec::new();
-    for pod in pods {
+    let mut known = BTreeSet::new();
+    for (uid, end) in earlier {
+        ended.push(end);
+        known.insert(uid);
+    }
+    for pod in pods.iter().filter(|pod| !known.contains(text(pod, "/metadata/uid"))) {
         let failed = has_failed(view.job, pod) && (text(pod, "/status/phase") == "Failed" || is_tracked(pod));
         if failed || text(pod, "/status/phase") == "Succeeded" {
             ended.push((end(pod).unwrap_or(view.now), failed));
@@ -102,7 +124,7 @@ fn delay(view: &View<'_>, pods: &[&Value]) -> Option<Duration> {
 }
 
 /// Returns the time at which a pod ended.
-fn end(pod: &Value) -> Option<Timestamp> {
+pub(super) fn end(pod: &Value) -> Option<Timestamp> {
     let containers = list(pod, "/status/containerStatuses").iter();
     let last = containers.filter_map(|one| time(one, "/state/terminated/finishedAt")).max();
     // The deletion timestamp is the end of the grace period.
@@ -137,7 +159,7 @@ fn new_pods(view: &View<'_>, count: usize, waits: bool, plan: &mut Plan) -> Vec<
         let mut pod = with_index(&pod, text(job, "/metadata/name"), index);
         if failed.is_some() {
             let of_index: Vec<_> = view.pods.iter().copied().filter(|pod| index_of(pod) == Some(index)).collect();
-            if let Some(delay) = delay(view, &of_index) {
+            if let Some(delay) = delay(view, &of_index, []) {
                 plan.requeue_after(delay);
                 continue;
             }

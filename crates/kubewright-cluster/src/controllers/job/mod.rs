@@ -1,11 +1,13 @@
 //! Jobs.
 //!
 //! * [`uncounted_pods`]: the counts of succeeded and failed pods, each exactly once
+//! * [`ended`]: the pods by which the replacement of failed ones is delayed
 //! * [`index`]: sets of completion indexes
 //! * [`manage`]: the creation and deletion of pods
 //! * [`policy`]: failure policies, success policies, and limits per index
 //! * [`status`]: counts and conditions
 
+mod ended;
 mod index;
 mod manage;
 mod policy;
@@ -14,13 +16,18 @@ mod status;
 mod tests;
 mod uncounted_pods;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::uncounted_pods::PodCounts;
+use self::{ended::EndedPods, uncounted_pods::PodCounts};
 use super::{
     controller_refs::ControllerRefs,
     kind::Kind,
@@ -44,12 +51,15 @@ pub(crate) struct Jobs {
     refs: ControllerRefs,
     /// The pods with the finalizer that have no controller.
     orphans: BTreeSet<Key>,
+    /// The pods of each job that have ended, by the UID of the job.
+    ended: Mutex<BTreeMap<String, EndedPods>>,
 }
 
 impl Jobs {
     /// Creates the controller. `pods` include each pod before its change is taken.
     pub(crate) fn new(pods: Objects) -> Self {
-        Self { refs: ControllerRefs::of_pods(JOB, pods).finalizer(FINALIZER), orphans: BTreeSet::new() }
+        let refs = ControllerRefs::of_pods(JOB, pods).finalizer(FINALIZER);
+        Self { refs, orphans: BTreeSet::new(), ended: Mutex::default() }
     }
 
     /// Processes a change of a pod. Returns whether it is an orphan with the finalizer.
@@ -86,6 +96,9 @@ impl Controller for Jobs {
         let mut keys = self.refs.take(change);
         let object = change.object();
         let namespace = text(object, "/metadata/namespace");
+        if JOB.is_of(change) && change.kind == ChangeKind::Deleted {
+            self.ended.lock().remove(text(object, "/metadata/uid"));
+        }
         let concerns_orphans = if Kind::POD.is_of(change) {
             self.take_pod(object, change.kind == ChangeKind::Deleted)
         } else {
@@ -111,7 +124,9 @@ impl Controller for Jobs {
         {
             let claim = self.refs.claim(key, job);
             plan.steps.extend(claim.steps);
-            decide(job, &claim.children, now, &mut plan);
+            let mut ended = self.ended.lock();
+            let ended = ended.entry(text(job, "/metadata/uid").into()).or_default();
+            decide(job, &claim.children, ended, now, &mut plan);
         }
         plan
     }
@@ -153,6 +168,7 @@ struct View<'a> {
     active: Vec<&'a Value>,
     pods: Vec<&'a Value>,
     counts: PodCounts<'a>,
+    ended: &'a EndedPods,
     now: Timestamp,
 }
 
@@ -172,7 +188,7 @@ impl View<'_> {
 }
 
 /// Decides the next steps for a job.
-fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
+fn decide(job: &Value, pods: &[Arc<Value>], ended: &mut EndedPods, now: Timestamp, plan: &mut Plan) {
     let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
     if holds(job, "Complete") || holds(job, "Failed") {
         plan.steps.extend(pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)));
@@ -180,8 +196,15 @@ fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
     }
     let active = pods.iter().copied().filter(|pod| is_active(pod)).collect();
     let counts = uncounted_pods::count(job, &pods);
-    let view = View { job, active, pods, counts, now };
+    ended.note(job, &pods, now);
+    let mut view = View { job, active, pods, counts, ended, now };
     let progress = progress(&view, plan);
+    match &progress {
+        Progress::Open => {}
+        // The pods that are left have neither succeeded nor failed: the job doesn't need them any more.
+        Progress::Succeeded(..) => view.counts.end(job, &view.pods, false),
+        Progress::Failed(..) => view.counts.end(job, &view.pods, true),
+    }
     let next = manage::manage(&view, &progress, plan);
     let status = status::status(&view, &progress, plan);
     plan.steps.extend(Step::status(&JOB, job, status));

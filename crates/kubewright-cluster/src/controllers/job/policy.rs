@@ -78,7 +78,7 @@ pub(super) fn limit_per_index(job: &Value) -> Option<i64> {
 }
 
 /// Returns the number of failures of a pod's index before the pod.
-fn earlier_failures(pod: &Value) -> i64 {
+pub(super) fn earlier_failures(pod: &Value) -> i64 {
     pod["metadata"]["annotations"][FAILURES].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 

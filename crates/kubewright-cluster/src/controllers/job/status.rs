@@ -22,6 +22,8 @@ pub(super) fn status(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
     if *progress == Progress::Open && suspend(view, &mut conditions, plan) {
         start = Some(stamp(view.now));
     }
+    // A suspended job has no start time.
+    let start = start.filter(|_| conditions.status("Suspended") != "True");
     status.extend(start.map(|start| ("startTime".into(), start)));
     counters(view, &mut status);
     let quiet = view.counts.is_settled() && view.active.is_empty() && view.terminating() == 0;

@@ -39,7 +39,7 @@ fn pod(name: &str, phase: &str, ended: Option<u8>) -> Value {
 fn plan(job: &Value, pods: &[Value]) -> Plan {
     let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
     let mut plan = Plan::of(&JOB, job);
-    decide(job, &pods, now(), &mut plan);
+    decide(job, &pods, &mut EndedPods::default(), now(), &mut plan);
     plan
 }
 
@@ -260,4 +260,112 @@ fn orphaned_pods_lose_the_finalizer_unless_a_job_adopts_them() {
     assert_eq!(released(&jobs), []);
     assert!(jobs.take_pod(&orphan, false) && !jobs.take_pod(&orphan, true));
     assert_eq!(released(&jobs), []);
+}
+
+fn deleting(mut pod: Value) -> Value {
+    pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:01:00Z".into();
+    pod["metadata"]["deletionGracePeriodSeconds"] = 5.into();
+    pod
+}
+
+#[test]
+fn the_pods_of_a_failed_job_count_as_failed_at_once() {
+    let rules = json!({"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]});
+    let object =
+        job(json!({"parallelism": 2, "completions": 2, "podFailurePolicy": rules, "podReplacementPolicy": "Failed"}));
+    let mut failed = pod("a", "Failed", Some(50));
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = 42.into();
+    let plan = plan(&object, &[failed, pod("b", "Running", None)]);
+    assert_eq!(status_of(&plan)["uncountedTerminatedPods"], json!({"failed": ["a", "b"]}));
+    assert!(matches!(plan.steps.last(), Some(Step::DeletePods(pods)) if pods.len() == 1), "{plan:?}");
+    let released = plan.steps.iter().filter(|step| matches!(step, Step::Merge(_, "", _))).count();
+    assert_eq!(released, 2);
+}
+
+#[test]
+fn the_pods_that_a_success_policy_ends_have_not_failed() {
+    let object = job(json!({
+        "parallelism": 2, "completions": 2, "completionMode": "Indexed",
+        "successPolicy": {"rules": [{"succeededCount": 1}]},
+    }));
+    let index = |mut pod: Value, index: &str| {
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = index.into();
+        pod
+    };
+    let pods = [index(pod("a", "Succeeded", Some(50)), "0"), index(pod("b", "Running", None), "1")];
+    let plan = plan(&object, &pods);
+    let status = status_of(&plan);
+    assert_eq!((&status["completedIndexes"], &status["uncountedTerminatedPods"]), (&json!("0"), &json!({})));
+    let released = plan.steps.iter().filter(|step| matches!(step, Step::Merge(_, "", _))).count();
+    assert_eq!(released, 2);
+}
+
+#[test]
+fn a_suspended_job_has_no_start_time() {
+    let status = status_of(&plan(&job(json!({"suspend": true})), &[]));
+    assert_eq!(status["startTime"], Value::Null);
+}
+
+#[test]
+fn failures_are_remembered_when_the_pods_are_gone() {
+    let object = job(json!({}));
+    let mut ended = EndedPods::default();
+    let mut decided = |pods: &[Value]| {
+        let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
+        let mut plan = Plan::of(&JOB, &object);
+        decide(&object, &pods, &mut ended, now(), &mut plan);
+        plan
+    };
+    let failed = deleting(pod("a", "Running", None));
+    assert!(made(&decided(std::slice::from_ref(&failed))).is_empty());
+    let gone = decided(&[]);
+    assert!(made(&gone).is_empty());
+    assert_eq!(gone.requeue_after, Some(Duration::from_secs(5)));
+}
+
+#[test]
+fn the_youngest_pod_is_superfluous_whatever_its_index() {
+    let object = job(json!({"parallelism": 1, "completions": 3, "completionMode": "Indexed"}));
+    let made = |name: &str, index: &str, second: u8| {
+        let mut pod = pod(name, "Pending", None);
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = index.into();
+        pod["metadata"]["creationTimestamp"] = format!("2024-01-01T00:00:{second:02}Z").into();
+        pod
+    };
+    let check = |pods: &[Value], expect: &str| {
+        let plan = plan(&object, pods);
+        let Some(Step::DeletePods(deleted)) = plan.steps.last() else { panic!("{plan:?}") };
+        assert_eq!(deleted.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), [expect]);
+    };
+    check(&[made("old", "2", 10), made("young", "1", 20)], "young");
+    check(&[made("first", "1", 10), made("second", "1", 5)], "second");
+    check(&[made("a", "0", 20), made("b", "7", 10)], "b");
+}
+
+#[test]
+fn a_pod_whose_index_is_gone_is_deleted_though_there_are_not_too_many() {
+    let object = job(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed"}));
+    let mut left = pod("left", "Pending", None);
+    left["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = "2".into();
+    let plan = plan(&object, &[left]);
+    assert!(matches!(plan.steps.last(), Some(Step::DeletePods(pods)) if pods.len() == 1), "{plan:?}");
+}
+
+#[test]
+fn a_failed_pod_of_an_index_stays_until_it_is_replaced() {
+    let object = job(json!({"completionMode": "Indexed", "backoffLimitPerIndex": 1}));
+    let indexed = |mut pod: Value, failures: &str| {
+        pod["metadata"]["annotations"] = json!({
+            "batch.kubernetes.io/job-completion-index": "0", "batch.kubernetes.io/job-index-failure-count": failures,
+        });
+        pod
+    };
+    let failed = indexed(pod("a", "Failed", Some(55)), "0");
+    let waiting = plan(&object, std::slice::from_ref(&failed));
+    assert_eq!(status_of(&waiting)["uncountedTerminatedPods"], json!({}));
+    assert_eq!((made(&waiting).len(), waiting.requeue_after), (0, Some(Duration::from_secs(5))));
+    let replaced = plan(&object, &[failed, indexed(pod("b", "Pending", None), "1")]);
+    assert_eq!(status_of(&replaced)["uncountedTerminatedPods"], json!({"failed": ["a"]}));
+    let last = plan(&object, &[indexed(pod("b", "Failed", Some(55)), "1")]);
+    assert_eq!(status_of(&last)["failedIndexes"], "0");
 }

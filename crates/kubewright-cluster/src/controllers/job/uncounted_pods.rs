@@ -39,7 +39,7 @@ pub(super) struct PodCounts<'a> {
     pub(super) counted: Vec<&'a Value>,
 }
 
-impl PodCounts<'_> {
+impl<'a> PodCounts<'a> {
     /// Returns the number of succeeded pods, or of succeeded indexes.
     pub(super) fn succeeded(&self) -> i64 {
         match &self.indexes {
@@ -66,6 +66,31 @@ impl PodCounts<'_> {
     /// Returns `status.failed`, which doesn't include pods that are only recorded.
     pub(super) fn counted_failed(&self) -> i64 {
         self.failed
+    }
+
+    /// Lets go of the pods that are left when the job has ended. They count as failed if the job has failed, though they still run.
+    pub(super) fn end<'b>(&mut self, job: &Value, pods: &[&'b Value], failed: bool)
+    where
+        'b: 'a,
+    {
+        let completions = int(job, "/spec/completions");
+        let left = pods.iter().copied().filter(|pod| is_tracked(pod));
+        for pod in left.filter(|pod| !self.counted.iter().any(|one| std::ptr::eq(*one, *pod))).collect::<Vec<_>>() {
+            if failed || has_failed(job, pod) {
+                self.fail(job, pod, completions);
+            }
+            self.counted.push(pod);
+        }
+    }
+
+    /// Counts a pod that has failed, unless a policy excludes it.
+    fn fail(&mut self, job: &Value, pod: &Value, completions: i64) {
+        let index = index_of(pod).filter(|index| (0..completions).contains(index));
+        let had_failed = self.noted_failed.iter().any(|noted| noted == uid(pod));
+        let counts = policy::verdict(job, pod) != Verdict::Ignore && (self.indexes.is_none() || index.is_some());
+        if counts && !had_failed {
+            self.noted_failed.push(uid(pod).to_owned());
+        }
     }
 
     /// Returns whether all ended pods are counted.
@@ -106,10 +131,25 @@ pub(super) fn count<'a>(job: &Value, pods: &[&'a Value]) -> PodCounts<'a> {
     let (failed, let_go) = noted("failed");
     counts.noted_failed = failed;
     counts.failed += number(let_go.len());
-    for pod in pods.iter().copied().filter(|pod| is_tracked(pod)) {
+    for pod in pods.iter().copied().filter(|pod| is_tracked(pod) && !waits_for_replacement(job, pod, pods)) {
         take(job, pod, completions, &mut counts);
     }
     counts
+}
+
+/// Returns whether a failed pod stays until the next pod of its index is there, which gets the number of failures from it.
+fn waits_for_replacement(job: &Value, pod: &Value, pods: &[&Value]) -> bool {
+    let limited = policy::limit_per_index(job).is_some() && !is_deleting(job);
+    if !limited || text(pod, "/status/phase") == "Succeeded" || !has_failed(job, pod) || policy::fails_index(job, pod) {
+        return false;
+    }
+    let Some(index) = index_of(pod) else { return false };
+    let failures = policy::failures(job, &[pod], index);
+    let replaces = |other: &&Value| {
+        !std::ptr::eq(*other, pod) && index_of(other) == Some(index) && policy::earlier_failures(other) >= failures
+    };
+    let noted = list(job, "/status/uncountedTerminatedPods/failed").iter().any(|noted| *noted == uid(pod));
+    !noted && !pods.iter().any(replaces)
 }
 
 fn uid(pod: &Value) -> &str {
@@ -118,18 +158,14 @@ fn uid(pod: &Value) -> &str {
 
 /// Processes a pod that still has its finalizer.
 fn take<'a>(job: &Value, pod: &'a Value, completions: i64, counts: &mut PodCounts<'a>) {
-    let note = |notes: &mut Vec<String>| {
-        if !notes.iter().any(|noted| noted == uid(pod)) {
-            notes.push(uid(pod).to_owned());
-        }
-    };
     let index = index_of(pod).filter(|index| (0..completions).contains(index));
     let had_failed = counts.noted_failed.iter().any(|noted| noted == uid(pod));
     if text(pod, "/status/phase") == "Succeeded" && !had_failed {
         match (&mut counts.indexes, index) {
             (Some(indexes), Some(index)) => drop(indexes.0.insert(index)),
             (Some(_), None) => {}
-            (None, _) => note(&mut counts.noted_succeeded),
+            (None, _) if counts.noted_succeeded.iter().any(|noted| noted == uid(pod)) => {}
+            (None, _) => counts.noted_succeeded.push(uid(pod).to_owned()),
         }
     } else if has_failed(job, pod) || had_failed {
         if let (Some(failed), Some(index)) = (&mut counts.failed_indexes, index)
@@ -137,10 +173,7 @@ fn take<'a>(job: &Value, pod: &'a Value, completions: i64, counts: &mut PodCount
         {
             failed.0.insert(index);
         }
-        let counts_here = had_failed || policy::verdict(job, pod) != Verdict::Ignore;
-        if counts_here && (counts.indexes.is_none() || index.is_some()) {
-            note(&mut counts.noted_failed);
-        }
+        counts.fail(job, pod, completions);
     } else if !is_deleting(job) {
         return;
     }

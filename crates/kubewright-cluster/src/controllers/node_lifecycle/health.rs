@@ -4,7 +4,11 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::controllers::value::{condition, list, stamp, text};
+use crate::controllers::{
+    kind::Kind,
+    reconcile::{Step, regarding},
+    value::{condition, list, stamp, text},
+};
 
 /// The time without a heartbeat after which a node's state is unknown, and that for nodes that never had one.
 const GRACE: SignedDuration = SignedDuration::from_secs(50);
@@ -42,6 +46,20 @@ pub(super) fn deadline(node: &Value, heartbeat: &Heartbeat) -> Option<Timestamp>
 
 fn created(node: &Value) -> Option<Timestamp> {
     text(node, "/metadata/creationTimestamp").parse().ok()
+}
+
+/// Returns the steps that mark a pod as not ready, because the kubelet of its node has stopped.
+pub(super) fn not_ready(pod: &Value, now: Timestamp) -> Vec<Step> {
+    let mut status = pod["status"].clone();
+    let conditions = status["conditions"].as_array_mut();
+    let ready = conditions.into_iter().flatten().find(|one| one["type"] == "Ready" && one["status"] != "False");
+    let Some(ready) = ready else { return Vec::new() };
+    ready["status"] = "False".into();
+    ready["lastTransitionTime"] = stamp(now);
+    ready["observedGeneration"] = pod["metadata"]["generation"].clone();
+    let (regarding, message) = (regarding(&Kind::POD, pod), "Node is not ready".into());
+    let event = Step::EventAbout { regarding, warning: true, reason: "NodeNotReady", message };
+    Step::status(&Kind::POD, pod, status).into_iter().chain([event]).collect()
 }
 
 /// Returns the conditions of a node whose state is unknown.

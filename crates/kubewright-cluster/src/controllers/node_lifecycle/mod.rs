@@ -1,12 +1,17 @@
-//! The lifecycle of nodes: the conditions of those whose kubelets have stopped, and the taints of those that aren't ready, lack a resource, or are cordoned.
+//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, and the taints of those that aren't ready, lack a
+//! resource, or are cordoned.
 //!
-//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched. The pods of a node that isn't ready keep their conditions until
-//! they are evicted by its taints.
+//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces it.
 
 mod health;
 mod taints;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
@@ -16,7 +21,8 @@ use serde_json::{Value, json};
 use self::health::Heartbeat;
 use super::{
     kind::Kind,
-    reconcile::{Controller, Key, Plan, Step},
+    objects::Objects,
+    reconcile::{Controller, Key, Plan, Step, StepKind},
     value::{holds, text},
 };
 use crate::node::NODE_NAME;
@@ -32,6 +38,9 @@ pub(crate) struct NodeLifecycle {
     /// The times in the leases of nodes, as they are written.
     leases: BTreeMap<String, String>,
     heartbeats: BTreeMap<String, Heartbeat>,
+    /// The nodes about which no event was recorded yet.
+    unannounced: BTreeSet<String>,
+    pods: Objects,
 }
 
 impl fmt::Debug for NodeLifecycle {
@@ -42,8 +51,9 @@ impl fmt::Debug for NodeLifecycle {
 
 impl NodeLifecycle {
     /// Creates the controller. The clock tells when a heartbeat has been seen.
-    pub(crate) fn new(clock: SharedClock) -> Self {
-        Self { clock, nodes: BTreeMap::new(), leases: BTreeMap::new(), heartbeats: BTreeMap::new() }
+    pub(crate) fn new(clock: SharedClock, pods: Objects) -> Self {
+        let (nodes, leases, heartbeats, unannounced) = Default::default();
+        Self { clock, nodes, leases, heartbeats, unannounced, pods }
     }
 
     /// Notes the heartbeat of a node, if there is another one.
@@ -59,6 +69,13 @@ impl NodeLifecycle {
             let seen = self.clock.now();
             let heartbeat = Heartbeat { reported: reported.into(), renewed: renewed.into(), seen };
             self.heartbeats.insert(name.into(), heartbeat);
+        }
+    }
+
+    /// Has a node announced that wasn't known before.
+    fn meet(&mut self, name: &str) {
+        if !self.heartbeats.contains_key(name) && name != NODE_NAME {
+            self.unannounced.insert(name.into());
         }
     }
 
@@ -84,6 +101,12 @@ impl NodeLifecycle {
             plan.requeue_after(left.max(Duration::from_millis(1)));
             return;
         }
+        if holds(node, "Ready") {
+            // Before the condition of the node, which tells the next decision that this is done.
+            let pods = self.pods.all();
+            let bound = pods.iter().filter(|pod| text(pod, "/spec/nodeName") == name);
+            plan.steps.extend(bound.flat_map(|pod| health::not_ready(pod, now)));
+        }
         let metadata = json!({"uid": node["metadata"]["uid"], "resourceVersion": node["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": metadata, "status": {"conditions": health::unknown(node, now)}});
         plan.steps.push(Step::Merge(Kind::NODE.address("", name), "/status", patch));
@@ -106,8 +129,9 @@ impl Controller for NodeLifecycle {
         let concerns = if Kind::NODE.is_of(change) {
             if gone {
                 self.nodes.remove(name);
-            } else {
-                self.nodes.insert(name.into(), object.clone());
+                self.unannounced.remove(name);
+            } else if self.nodes.insert(name.into(), object.clone()).is_none() {
+                self.meet(name);
             }
             true
         } else {
@@ -129,7 +153,17 @@ impl Controller for NodeLifecycle {
             let step = |taints| Step::change(&Kind::NODE, node, json!({"spec": {"taints": taints}}));
             plan.steps.extend(changed.map(step));
         }
+        if self.unannounced.contains(&key.name) {
+            let message = format!("Node {0} event: Registered Node {0} in Controller", key.name);
+            let event = Step::Event { warning: false, reason: "RegisteredNode", message };
+            plan.steps.insert(0, event);
+        }
         plan
+    }
+
+    fn finished(&mut self, key: &Key, _failure: Option<(StepKind, String)>) {
+        // The event comes first in the plan.
+        self.unannounced.remove(&key.name);
     }
 }
 
@@ -142,7 +176,7 @@ mod tests {
 
     /// Returns the plan for a node that has been seen at the beginning, some seconds later.
     fn plan(name: &str, conditions: Value, seconds: i64) -> Plan {
-        let mut controller = NodeLifecycle::new(SystemClock::shared());
+        let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
         let node = json!({
             "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"conditions": conditions},
@@ -192,5 +226,45 @@ mod tests {
         let unknown = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
             .map(|name| json!({"type": name, "status": "Unknown"}));
         assert_eq!(plan("far", json!(unknown), 500).requeue_after, None);
+    }
+
+    #[test]
+    fn pods_of_a_silent_node_are_not_ready() {
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "p", "generation": 3},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]},
+        });
+        let steps = health::not_ready(&pod, Timestamp::UNIX_EPOCH);
+        let [Step::Merge(_, "/status", patch), Step::EventAbout { regarding, warning: true, reason, message }] =
+            &steps[..]
+        else {
+            panic!("{steps:?}")
+        };
+        let ready = json!({
+            "type": "Ready", "status": "False", "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z",
+        });
+        assert_eq!(patch["status"]["conditions"], json!([ready]));
+        assert_eq!((*reason, message.as_str(), regarding[1].as_str()), ("NodeNotReady", "Node is not ready", "Pod"));
+        let waiting =
+            json!({"metadata": {"name": "b"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        assert_eq!(health::not_ready(&waiting, Timestamp::UNIX_EPOCH), []);
+    }
+
+    #[test]
+    fn a_node_is_announced_once() {
+        let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
+        let node = json!({"metadata": {"name": "far", "uid": "u"}, "status": {}});
+        controller.nodes.insert("far".into(), Arc::new(node));
+        controller.meet("far");
+        controller.meet(NODE_NAME);
+        assert_eq!(controller.unannounced.len(), 1);
+        let key = Key { namespace: String::new(), name: "far".into() };
+        let announced = |controller: &NodeLifecycle| {
+            let plan = controller.decide(&key, Timestamp::UNIX_EPOCH);
+            plan.steps.iter().any(|step| matches!(step, Step::Event { reason: "RegisteredNode", .. }))
+        };
+        assert!(announced(&controller));
+        controller.finished(&key, None);
+        assert!(!announced(&controller));
     }
 }

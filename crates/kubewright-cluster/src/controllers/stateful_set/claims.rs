@@ -28,15 +28,16 @@ pub(super) fn missing(view: &View<'_>, ordinal: i64) -> Option<Vec<Step>> {
             None => {}
         }
         let pod = identity::pod_name(set, ordinal);
+        let of = view.name();
         let report = Report {
-            success: (
-                "SuccessfulCreate",
-                format!("Create Claim {name} Pod {pod} in StatefulSet {} success", view.name()),
-            ),
-            failure: (
-                "FailedCreate",
-                format!("Create Claim {name} for Pod {pod} in StatefulSet {} failed error: ", view.name()),
-            ),
+            success: Some(("SuccessfulCreate", format!("Create Claim {name} Pod {pod} in StatefulSet {of} success"))),
+            failures: vec![
+                ("FailedCreate", format!("Create Claim {name} for Pod {pod} in StatefulSet {of} failed error: ")),
+                (
+                    "FailedCreate",
+                    format!("Create Pod {pod} in StatefulSet {of} failed error: failed to create PVC {name}: "),
+                ),
+            ],
         };
         let path = Kind::CLAIM.address(text(set, "/metadata/namespace"), "");
         steps.push(Step::CreateReported(path, new_claim(set, template, &name), report));

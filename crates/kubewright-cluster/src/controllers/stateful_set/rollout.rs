@@ -91,7 +91,14 @@ impl Rollout<'_, '_> {
             return false;
         }
         if text(pod, "/status/phase") != "Pending" {
-            self.steps.extend(claims::own(view, pod, ordinal));
+            let owned = claims::own(view, pod, ordinal);
+            // Kubernetes reports a later change of the policy as one of the pod.
+            let updated = (!owned.is_empty()).then(|| {
+                let message =
+                    format!("Update Pod {} in StatefulSet {} successful", text(pod, "/metadata/name"), view.name());
+                Step::Event { warning: false, reason: "SuccessfulUpdate", message }
+            });
+            self.steps.extend(owned.into_iter().chain(updated));
         }
         let labels = identity::relabel(view.set, pod, ordinal);
         self.steps.extend(labels.map(|patch| Step::change(&Kind::POD, pod, patch)));
@@ -177,8 +184,8 @@ impl Rollout<'_, '_> {
             _ => ("SuccessfulDelete", "FailedDelete"),
         };
         Report {
-            success: (success, format!("{what} successful")),
-            failure: (failure, format!("{what} failed error: ")),
+            success: Some((success, format!("{what} successful"))),
+            failures: vec![(failure, format!("{what} failed error: "))],
         }
     }
 }

@@ -136,9 +136,12 @@ fn a_pod_has_a_stable_identity() {
     let [(claims, claim, claimed), (pods, pod, created)] = &made[..] else { panic!("{plan:?}") };
     assert_eq!(claims, "/api/v1/namespaces/default/persistentvolumeclaims");
     assert_eq!(claim["metadata"], json!({"name": "data-db-0", "labels": {"app": "db"}}));
-    assert_eq!(claimed.success.1, "Create Claim data-db-0 Pod db-0 in StatefulSet db success");
+    assert_eq!(
+        claimed.success.as_ref().expect("an event").1,
+        "Create Claim data-db-0 Pod db-0 in StatefulSet db success"
+    );
     assert_eq!(pods, "/api/v1/namespaces/default/pods");
-    assert_eq!(created.success.1, "Create Pod db-0 in StatefulSet db successful");
+    assert_eq!(created.success.as_ref().expect("an event").1, "Create Pod db-0 in StatefulSet db successful");
     assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("db-0"), &json!("peers")));
     let labels = json!({"app": "db", REVISION: "db-old", "statefulset.kubernetes.io/pod-name": "db-0", "apps.kubernetes.io/pod-index": "0"});
     assert_eq!(pod["metadata"]["labels"], labels);

@@ -10,6 +10,9 @@ use crate::controllers::{
     value::{is_deleting, text},
 };
 
+/// The annotation with the node that a scheduler has selected for the first pod of a claim.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
 /// Decides the next steps for a claim.
 pub(super) fn decide(all: &Volumes, key: &Key, claim: &Value, now: Timestamp, plan: &mut Plan) {
     let wanted = text(claim, "/spec/volumeName");
@@ -54,7 +57,8 @@ fn choose(all: &Volumes, key: &Key, claim: &Value, now: Timestamp, plan: &mut Pl
 
 fn choose_of_class(all: &Volumes, key: &Key, claim: &Value, class: &str, now: Timestamp, plan: &mut Plan) {
     let mode = all.classes.get(class).map(|class| text(class, "/volumeBindingMode"));
-    let waits = mode == Some("WaitForFirstConsumer") && !all.is_used(key);
+    let is_placed = annotation(claim, SELECTED_NODE).is_some();
+    let waits = mode == Some("WaitForFirstConsumer") && !all.is_used(key) && !is_placed;
     if let Some(volume) = matching::best(all.volumes.values().map(|volume| &**volume), claim, key, !waits) {
         bind(volume, claim, now, plan);
     } else if waits {

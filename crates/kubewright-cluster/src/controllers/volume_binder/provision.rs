@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{CLASS, PROVISIONED, Volumes, annotation};
 use crate::{
@@ -58,18 +58,21 @@ pub(super) fn provision(all: &Volumes, claim: &Value, name: &str, plan: &mut Pla
     let volume = new_volume(claim, class, root);
     let created = text(&volume, "/metadata/name");
     let report = Report {
-        success: ("ProvisioningSucceeded", format!("Successfully provisioned volume {created}")),
-        failure: ("ProvisioningFailed", format!("failed to provision volume with StorageClass \"{name}\": ")),
+        success: Some(("ProvisioningSucceeded", format!("Successfully provisioned volume {created}"))),
+        failures: vec![("ProvisioningFailed", format!("failed to provision volume with StorageClass \"{name}\": "))],
     };
     plan.steps.push(Step::CreateReported(Kind::VOLUME.address("", ""), volume, report));
 }
 
 /// Leaves a claim to another provisioner.
 fn wait_for(claim: &Value, provisioner: &str, plan: &mut Plan) {
-    const ANNOTATION: &str = "volume.kubernetes.io/storage-provisioner";
-    if annotation(claim, ANNOTATION) != Some(provisioner) {
-        let patch = json!({"metadata": {"annotations": {ANNOTATION: provisioner}}});
-        plan.steps.push(Step::change(&Kind::CLAIM, claim, patch));
+    // Older provisioners read the second one.
+    const ANNOTATIONS: [&str; 2] =
+        ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+    if ANNOTATIONS.iter().any(|name| annotation(claim, name) != Some(provisioner)) {
+        let annotations: Map<_, _> =
+            ANNOTATIONS.map(|name| (name.to_owned(), provisioner.into())).into_iter().collect();
+        plan.steps.push(Step::change(&Kind::CLAIM, claim, json!({"metadata": {"annotations": annotations}})));
     }
     let message = format!(
         "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system \

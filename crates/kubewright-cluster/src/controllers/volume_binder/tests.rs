@@ -191,3 +191,20 @@ fn bindings_that_are_broken_are_reported() {
     let state = state(&[bound], &[elsewhere], &[]);
     assert_eq!(steps(&state, &key("", "w")), [r#"w {"claimRef":{"resourceVersion":null,"uid":null}}"#]);
 }
+
+#[test]
+fn a_claim_whose_node_is_selected_is_left_to_its_provisioner() {
+    let classes = [class("far", "example.com/csi", "WaitForFirstConsumer")];
+    let mut wanted = claim("c", json!({"storageClassName": "far"}));
+    assert_eq!(steps(&state(&[wanted.clone()], &[], &classes), &key("default", "c")), ["WaitForFirstConsumer"]);
+    wanted["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+    let plan = state(&[wanted], &[], &classes).decide(&key("default", "c"), now());
+    let [Step::Merge(_, "", patch), Step::Event { reason: "ExternalProvisioning", .. }] = &plan.steps[..] else {
+        panic!("{plan:?}")
+    };
+    let expect = json!({
+        "volume.kubernetes.io/storage-provisioner": "example.com/csi",
+        "volume.beta.kubernetes.io/storage-provisioner": "example.com/csi",
+    });
+    assert_eq!(patch["metadata"]["annotations"], expect);
+}

@@ -1,9 +1,9 @@
-//! Event recording for the scheduler and the kubelet: each distinct occurrence has one Event object, whose count grows
-//! with each repetition.
+//! Event recording for the controllers, the scheduler and the kubelet: each distinct occurrence has one Event object, whose count grows
+//! with each repetition, and many similar ones share one ([`correlation`]).
 //!
 //! Recording never blocks: a background task writes the events, and events are dropped while too many are pending.
 
-use std::collections::{BTreeMap, VecDeque};
+mod correlation;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,12 +11,13 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use self::correlation::{Correlated, Correlator};
 use crate::object_client::{ObjectClient, ObjectPath};
 
 /// The maximum number of pending events.
 const PENDING: usize = 1000;
-/// The number of occurrences that are remembered in order to count repetitions.
-const REMEMBERED: usize = 4096;
+/// The component whose events Kubernetes records through the newer API, which neither combines nor limits them.
+const SCHEDULER: &str = "default-scheduler";
 
 /// An occurrence to record as an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +56,8 @@ impl Recorder {
         clock: SharedClock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(PENDING);
-        let writer =
-            Writer { component, host, client, clock, last: 0, written: BTreeMap::new(), order: VecDeque::new() };
+        let correlator = Correlator::new(component != SCHEDULER);
+        let writer = Writer { component, host, client, clock, last: 0, correlator };
         (Self(sender), writer.run(receiver))
     }
 
@@ -75,9 +76,7 @@ struct Writer {
     clock: SharedClock,
     /// The nanosecond timestamp in the name of the most recent event.
     last: i128,
-    /// The event's name and count of each occurrence that was written.
-    written: BTreeMap<ObjectEvent, (String, u32)>,
-    order: VecDeque<ObjectEvent>,
+    correlator: Correlator,
 }
 
 impl Writer {
@@ -92,9 +91,9 @@ impl Writer {
         let place = if namespace.is_empty() { "default" } else { namespace.as_str() };
         let events = ObjectPath::core("events", Some(place), "");
         let now = self.clock.now();
-        if let Some((name, count)) = self.written.get_mut(&event) {
-            *count += 1;
-            let patch = json!({"count": *count, "lastTimestamp": written(now)});
+        let Some(event) = self.correlator.observe(&event, now) else { return };
+        if let Some(name) = &event.name {
+            let patch = json!({"count": event.count, "message": event.message, "lastTimestamp": written(now)});
             let address = ObjectPath { name: name.clone(), ..events.clone() };
             match self.client.merge(&address, "", &patch).await {
                 Ok(_) => return,
@@ -105,40 +104,30 @@ impl Writer {
         let body = self.body(&event, place, now);
         match self.client.create(&events, "", &body).await {
             Ok(created) => {
-                let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                self.remember(event, name);
+                self.correlator.created(&event.counted, created["metadata"]["name"].as_str().unwrap_or_default());
             }
             Err(error) => tracing::debug!(%error, "failed to write an event"),
         }
     }
 
-    fn remember(&mut self, event: ObjectEvent, name: String) {
-        if self.written.insert(event.clone(), (name, 1)).is_none() {
-            self.order.push_back(event);
-        }
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.written.remove(&oldest);
-        }
-    }
-
-    fn body(&self, event: &ObjectEvent, place: &str, now: Timestamp) -> Value {
-        let [version, kind, namespace, name, uid] = &event.regarding;
+    fn body(&self, event: &Correlated, place: &str, now: Timestamp) -> Value {
+        let [version, kind, namespace, name, uid] = &event.counted.regarding;
+        // A combined event has no reporter in Kubernetes.
+        let (component, host) = if event.combined { ("", "") } else { (self.component, self.host) };
         json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": format!("{name}.{:x}", self.last), "namespace": place},
             "involvedObject": {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
-            "type": if event.warning { "Warning" } else { "Normal" },
-            "reason": event.reason,
+            "type": if event.counted.warning { "Warning" } else { "Normal" },
+            "reason": event.counted.reason,
             "message": event.message,
-            "count": 1,
+            "count": event.count,
             "firstTimestamp": written(now),
             "lastTimestamp": written(now),
             "source": {"component": self.component, "host": self.host},
-            "reportingComponent": self.component,
-            "reportingInstance": self.host,
+            "reportingComponent": component,
+            "reportingInstance": host,
         })
     }
 }
