@@ -360,17 +360,18 @@ impl Review {
             let Some(before) = object.as_ref() else { continue };
             let sent = self.convert_for(&one.resource, before).await?;
             let mutated = mutation::mutate(policy, mutation, &environments.expressions, &one.resource, &sent).await;
-            let mutated = mutated.and_then(|mutated| check_kind(&sent, &mutated).map(|()| mutated));
+            let mutated = mutated.and_then(|mutated| Ok(check_kind(&sent, &mutated).map(|()| mutated)?));
             let mutated = match mutated {
                 Ok(mutated) => mutated,
-                Err(why) => {
+                Err(mutation::Failure::Status(status)) => return Err(status),
+                Err(mutation::Failure::Denial(why)) => {
                     fail(why);
                     continue;
                 }
             };
             let mut after = self.convert(&one.resource, &self.attributes.resource, mutated).await?;
             if let Err(status) = self.normalize(&mut after) {
-                fail(format!("error applying patch: {}", status.message));
+                fail(self.unconvertible(&status));
                 continue;
             }
             *object = Some(after);

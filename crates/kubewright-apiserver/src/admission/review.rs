@@ -399,6 +399,15 @@ impl Review {
         Status::internal(reason.unwrap_or(&status.message))
     }
 
+    /// Returns the error that an apply configuration makes an object that can't be decoded.
+    pub(super) fn unconvertible(&self, status: &Status) -> String {
+        let Resource { group, version, kind, .. } = &*self.attributes.resource;
+        let why = schema_rules::unreadable_reason(kind, status).unwrap_or(&status.message);
+        let fraction = why.starts_with("json: cannot unmarshal number") && why.contains(" of type int");
+        let why = if fraction { "cannot convert float64 to int64".to_owned() } else { format!("error decoding from json: {why}") };
+        format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {why}")
+    }
+
     /// Decodes and defaults an object by its kind, before a webhook receives it and after one changed it.
     pub(super) fn normalize(&self, object: &mut Value) -> Result<(), Status> {
         if self.attributes.subresource_kind.is_some() {

@@ -44,6 +44,7 @@ pub(super) fn validate_policy(phase: Phase, policy: &Value, errors: &mut Errors)
     // Match conditions can't use composed variables, which aren't declared yet.
     let mut declarations = PolicyDeclarations::of_policy(field(spec, "paramKind").is_some());
     validate_match_conditions(spec, &declarations, &path.child("matchConditions"), errors);
+    declarations.compose();
     let at = path.child("variables");
     for (index, variable) in items(spec, "variables").iter().enumerate() {
         validate_variable(variable, &mut declarations, &at.index(index), errors);
@@ -143,9 +144,9 @@ fn validate_match_resources(resources: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// Checks that only creations and updates are changed.
+/// Checks that no deletions are changed.
 fn validate_operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const OPERATIONS: &[&str] = &["CREATE", "UPDATE"];
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
     let path = path.child("resourceRules");
     let path = path.child("operations");
     for rule in items(resources, "resourceRules") {
@@ -393,8 +394,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \
-                 \"CREATE\", \"UPDATE\"",
+                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \
+                 \"CONNECT\", \"CREATE\", \"UPDATE\"",
                 "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
                 "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified \
                  when patchType is JSONPatch",
