@@ -282,10 +282,7 @@ impl<'e> Checker<'e, '_> {
             let given = if field.optional { unwrapped(given) } else { given };
             let wanted = self.field(&of, name, at);
             if !Bindings::default().accept(&wanted, &given) {
-                self.error(
-                    at,
-                    format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'"),
-                );
+                self.error(at, format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'"));
             }
         }
         self.tokens.after("}");

@@ -324,9 +324,8 @@ impl Patching {
             (Value::Array(items), token) => existing(token, items.len()).ok().and_then(|at| items.get_mut(at)),
             _ => None,
         };
-        let why = || {
-            rejected(format!("replace operation does not apply: doc is missing key: {}: missing value", path.text))
-        };
+        let why =
+            || rejected(format!("replace operation does not apply: doc is missing key: {}: missing value", path.text));
         *place.ok_or_else(why)? = value.clone();
         Ok(())
     }

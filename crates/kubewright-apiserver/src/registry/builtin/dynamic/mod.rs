@@ -5,6 +5,8 @@
 //! counters and request policies of devices, and of the allocation in the status of a claim, are Kubernetes' own.
 
 mod attributes;
+mod counters;
+mod request_policy;
 mod validate;
 
 use kubewright_apimachinery::status::Cause;
