@@ -270,7 +270,8 @@ pub fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresourc
 /// If the configuration doesn't match the schema, or has atomic lists or maps, which can't be merged.
 pub fn merge_configuration(node: Node<'_>, live: &Value, config: &Value) -> Result<Value, String> {
     let cursor = Cursor::root(node);
-    cursor.claimed(config).map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
+    let checked = cursor.refuse_nulls(config).and_then(|()| cursor.claimed(config));
+    checked.map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;
     let mut atomics = Vec::new();
     cursor.collect_atomics(config, "", &mut atomics);
     if !atomics.is_empty() {

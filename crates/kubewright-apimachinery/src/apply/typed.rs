@@ -246,6 +246,23 @@ impl<'a> Cursor<'a> {
         if errors.is_empty() { Ok(set.sorted()) } else { Err(SchemaError { errors }) }
     }
 
+    /// Checks that there is no null in fields with a type, which an expression of a policy may have made. Nulls in lists are left to
+    /// [`claimed`](Self::claimed).
+    pub(super) fn refuse_nulls(self, value: &Value) -> Result<(), SchemaError> {
+        match value {
+            Value::Null => wrong_null(self.node.schema()).map_or(Ok(()), |why| Err(SchemaError::new(why))),
+            Value::Object(map) => {
+                let known = map.iter().filter_map(|(name, value)| Some((name, self.lookup(name)?.0, value)));
+                let wrong = known.filter_map(|(name, below, value)| {
+                    Some(below.refuse_nulls(value).err()?.below(&PathElement::field(name)).errors)
+                });
+                let errors: Vec<_> = wrong.flatten().collect();
+                if errors.is_empty() { Ok(()) } else { Err(SchemaError { errors }) }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the fields that the creation of `value` creates: the value itself, and everything in it.
     pub(crate) fn created(self, value: &Value) -> FieldSet {
         let mut set = match self.shape(value) {
@@ -295,6 +312,20 @@ fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
             Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_format::syntax(other)))
         }
     }
+}
+
+/// Returns the error about CEL's null, which is a number in Go, in a field with a type.
+fn wrong_null(schema: &Schema) -> Option<String> {
+    let scalar = schema.quantity || schema.format.as_deref().is_some_and(|format| format != "byte");
+    let (expected, shown) = match schema.kind? {
+        Kind::Object => ("map", "&{NULL_VALUE}"),
+        Kind::Array => ("list", "&{NULL_VALUE}"),
+        Kind::Boolean => ("boolean", "&{NULL_VALUE}"),
+        Kind::String if scalar => ("any scalar", "&{NULL_VALUE}"),
+        Kind::String => ("string", "&value.valueUnstructured{Value:0}"),
+        Kind::Integer | Kind::Number => ("numeric (int or float)", "structpb.NullValue"),
+    };
+    Some(format!("expected {expected}, got {shown}"))
 }
 
 impl<'a> Items<'a> {

@@ -31,6 +31,10 @@ impl Budget {
         Self { left: PER_OBJECT }
     }
 
+    pub(crate) fn spent() -> Self {
+        Self { left: 0 }
+    }
+
     pub(super) fn of(left: u64) -> Self {
         Self { left }
     }
@@ -82,13 +86,20 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     since: u64,
+    /// True if it never yields.
+    steady: bool,
 }
 
 impl Pace {
+    /// Returns one that never yields, for few expressions.
+    pub(crate) fn steady() -> Self {
+        Self { steady: true, ..Self::default() }
+    }
+
     /// Records the units spent, and yields once they reach `PER_TURN`.
     pub(crate) async fn spent(&mut self, units: u64) {
         self.since = self.since.saturating_add(units);
-        if self.since >= PER_TURN {
+        if self.since >= PER_TURN && !self.steady {
             self.since = 0;
             tokio::task::yield_now().await;
         }

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     check::{Environment, Expected, Fields, NAMESPACE, REQUEST, Type},
+    message::JSON_PATCH,
     program::{self, Typed},
 };
 
@@ -12,8 +13,8 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {
     environment: Environment,
-    /// The composed variables.
-    variables: BTreeMap<String, Type>,
+    /// The composed variables, once they can be used.
+    variables: Option<BTreeMap<String, Type>>,
 }
 
 impl PolicyDeclarations {
@@ -25,10 +26,11 @@ impl PolicyDeclarations {
             .with("namespaceObject", NAMESPACE.clone())
             .with("request", REQUEST.clone())
             .with("authorizer", Type::Unknown);
-        Self { environment, variables: BTreeMap::new() }
+        Self { environment, variables: None }
     }
 
-    /// Returns the variables of a policy, which may have parameters. Composed variables are declared by [`Self::declare`].
+    /// Returns the variables of the match conditions of a policy, which may have parameters. Composed variables are declared by
+    /// [`Self::compose`] and [`Self::declare`].
     pub fn of_policy(has_parameters: bool) -> Self {
         let mut declarations = Self::of_webhook();
         if has_parameters {
@@ -65,14 +67,20 @@ impl PolicyDeclarations {
         declarations
     }
 
+    /// Declares `variables`, which has no fields yet.
+    pub fn compose(&mut self) {
+        self.variables.get_or_insert_default();
+    }
+
     /// Checks the expression of a composed variable, and declares the variable.
     ///
     /// # Errors
     /// The reason why Kubernetes refuses the expression. The variable is declared in any case.
     pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), Refusal> {
+        self.compose();
         let found = self.type_of(expression);
         let of = found.as_ref().map_or(Type::Dyn, |found| found.of.clone());
-        self.variables.insert(name.to_owned(), of);
+        self.variables.get_or_insert_default().insert(name.to_owned(), of);
         found?.finished()
     }
 
@@ -84,13 +92,17 @@ impl PolicyDeclarations {
     pub fn check(&self, expression: &str, expected: Expected) -> Result<(), Refusal> {
         let found = self.type_of(expression)?;
         expected.accept(&found.of).map_err(Refusal::Expression)?;
+        // The items of a list are open if it is empty, or if the checker can't tell their type.
+        if expected == Expected::Patches && matches!(found.of, Type::List(_)) && !expression.contains(JSON_PATCH) {
+            return Err(Refusal::Expression("must evaluate to list(JSONPatch) but got list(dyn)".to_owned()));
+        }
         found.finished()
     }
 
     fn type_of(&self, expression: &str) -> Result<Typed, Refusal> {
         let mut environment = self.environment.clone();
-        if !self.variables.is_empty() {
-            let fields = Fields { name: "kubernetes.variables", fields: self.variables.clone() };
+        if let Some(variables) = &self.variables {
+            let fields = Fields { name: "kubernetes.variables", fields: variables.clone() };
             environment = environment.with("variables", Type::Object(Arc::new(fields)));
         }
         let found = program::type_of(expression, &environment);

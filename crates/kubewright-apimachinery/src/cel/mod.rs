@@ -13,6 +13,7 @@ mod check;
 mod conversion;
 mod cost;
 mod declarations;
+mod device;
 mod estimate;
 mod evaluate;
 mod expression;
@@ -52,6 +53,7 @@ pub use self::{
     authorizer::{AccessCheck, AccessDecision, Authorize},
     check::Expected,
     declarations::{PolicyDeclarations, Refusal},
+    device::{SelectorRefusal, check_device_selector},
     match_conditions::MatchConditions,
     policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
 };

@@ -145,7 +145,7 @@ impl PolicyOutput {
                 let unsupported = "JSONPath valueExpression evaluated to a type that could not marshal to JSON";
                 shown.insert(
                     "value".to_owned(),
-                    message::to_json(value).map_err(|why| format!("{unsupported}: {why}"))?,
+                    message::to_patch_value(value).map_err(|why| format!("{unsupported}: {why}"))?,
                 );
             }
             Ok(Value::Object(shown))

@@ -32,6 +32,11 @@ impl<'t> Tokens<'t> {
         pairs.filter(move |pair| pair[0].1 == name && pair[1].1 == "(").map(|pair| pair[0].0)
     }
 
+    /// Returns where the quoted names of fields begin, such as `` `a-b` ``.
+    pub(super) fn quoted_names(&self) -> impl Iterator<Item = usize> {
+        self.tokens.iter().filter(|(_, token)| token.starts_with('`')).map(|(at, _)| *at).step_by(2)
+    }
+
     /// Moves behind the next token with this text. Returns where it begins.
     pub(super) fn after(&mut self, token: &str) -> usize {
         self.after_any(|known| known == token)

@@ -102,7 +102,7 @@ fn padding(text: &[u8], mut at: usize, length: usize) -> Result<usize, usize> {
 }
 
 /// Encodes bytes.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let [a, b, c] = [0, 1, 2].map(|at| group.get(at).copied().unwrap_or_default());

@@ -11,7 +11,7 @@
 //!
 //! The declarations are read from text ([`Types::parse`]). All names are slices of it, so a table is small.
 
-mod base64;
+pub(crate) mod base64;
 mod complete;
 mod decode;
 mod encode;

@@ -4,11 +4,34 @@ use kubewright_apimachinery::{
     apply,
     cel::{PolicyEnvironment, PolicyExpression, PolicyOutput},
     patch::{PatchError, json},
+    status::Status,
+    types::json_type,
 };
 use serde_json::Value;
 
 use super::policy::{Mutation, Policy};
-use crate::registry::Resource;
+use crate::{object_type::ObjectType, registry::Resource};
+
+/// The failure of a mutation.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The policy denies the request, unless it ignores failures.
+    Denial(String),
+    /// The request fails, whatever the policy says.
+    Status(Status),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Denial(why)
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
 
 /// Returns the object as a mutation changes it. The error has kube-apiserver's wording.
 pub(super) async fn mutate(
@@ -17,7 +40,7 @@ pub(super) async fn mutate(
     environment: &PolicyEnvironment,
     resource: &Resource,
     object: &Value,
-) -> Result<Value, String> {
+) -> Result<Value, Failure> {
     match mutation {
         Mutation::ApplyConfiguration(expression) => {
             let mut config = evaluate(policy, expression, environment).await?.to_apply_configuration()?;
@@ -25,17 +48,68 @@ pub(super) async fn mutate(
                 config[field] = object[field].clone();
             }
             let merged = apply::merge_configuration(resource.schema.node(), object, &config);
-            merged.map_err(|why| format!("error applying patch: {why}"))
+            Ok(merged.map_err(|why| format!("error applying patch: {why}"))?)
         }
         Mutation::JsonPatch(expression) => {
             let patch = evaluate(policy, expression, environment).await?.to_json_patch()?;
             match json::apply(object, &patch) {
-                Ok(patched) => Ok(patched),
+                Ok(patched) => Ok(read(resource, object, patched)?),
                 Err(PatchError::TestFailed(_)) => Ok(object.clone()),
-                Err(error) => Err(format!("JSON Patch: {error}")),
+                Err(error) => Err(format!("JSON Patch: {error}").into()),
             }
         }
     }
+}
+
+/// Reads a patched object as the kind of the original one, strictly if it is a built-in kind.
+fn read(resource: &Resource, before: &Value, mut patched: Value) -> Result<Value, Status> {
+    const EXPECTED: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                            \"json:\\\"kind,omitempty\\\"\" }";
+    let begin = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    if !patched.is_object() {
+        let found = json_type(&patched);
+        return Err(Status::internal(format!("{begin} {found} into Go value of type {EXPECTED}")));
+    }
+    for field in ["apiVersion", "kind"] {
+        let is_empty = match &patched[field] {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            other => {
+                let found = json_type(other);
+                return Err(Status::internal(format!("{begin} {found} into Go struct field .{field} of type string")));
+            }
+        };
+        if is_empty && resource.schema.custom {
+            return Err(Status::internal(format!("Object 'Kind' is missing in '{patched}'")));
+        }
+        if is_empty {
+            patched[field] = before[field].clone();
+        }
+    }
+    let (version, kind) = (meta_text(&patched, "apiVersion"), meta_text(&patched, "kind"));
+    if version.split('/').count() > 2 {
+        return Err(Status::internal(format!("unexpected GroupVersion string: {version}")));
+    }
+    let ty = match resource.schema.served {
+        Some(ty) if version == meta_text(before, "apiVersion") && kind == meta_text(before, "kind") => ty,
+        Some(_) => ObjectType::of_object(&patched).ok_or_else(|| {
+            Status::internal(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            ))
+        })?,
+        None => return Ok(patched),
+    };
+    // The conversion removes empty fields, which the caller does, too.
+    let decoded = ty.decode(&mut patched).map_err(Status::internal)?;
+    if decoded.unknown.is_empty() {
+        return Ok(patched);
+    }
+    let unknown: Vec<_> = decoded.unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+    Err(Status::internal(format!("strict decoding error: {}", unknown.join(", "))))
+}
+
+fn meta_text<'o>(object: &'o Value, field: &str) -> &'o str {
+    object[field].as_str().unwrap_or_default()
 }
 
 async fn evaluate(

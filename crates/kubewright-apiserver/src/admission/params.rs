@@ -10,7 +10,7 @@ use super::{
     policy::{ParamKind, ParamReference, Policy, PolicyBinding},
 };
 use crate::{
-    codec,
+    codec, meta,
     registry::{Registry, Resource},
     storage::{Key, Stored},
     webhook_client::WebhookClient,
@@ -49,7 +49,20 @@ pub(super) async fn collect(
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
     let loaded = codec::load(client, resource, found).await.map_err(|status: Status| status.message)?;
-    Ok(loaded.iter().map(|stored| Some(codec::to_served(resource, &stored.value()))).collect())
+    Ok(loaded.iter().map(|stored| Some(shown(resource, &stored.value()))).collect())
+}
+
+/// Returns a parameter as policies see it. Kubernetes reads those of built-in kinds from a cache without types and owners.
+fn shown(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
+    let mut served = codec::to_served(resource, stored);
+    if !resource.schema.custom {
+        let object = Arc::make_mut(&mut served);
+        meta::set(object, "managedFields", None);
+        if let Some(fields) = object.as_object_mut() {
+            fields.retain(|name, _| name != "apiVersion" && name != "kind");
+        }
+    }
+    served
 }
 
 fn find(

@@ -14,7 +14,7 @@ use super::{
     criteria::Objects,
     mutation, params,
     policies::PolicyMatch,
-    policy::{Policy, PolicyBinding},
+    policy::{Mutation, Policy, PolicyBinding},
     review::{Review, check_kind},
     validation::{self, Environments, Validated, Violation},
 };
@@ -390,18 +390,27 @@ impl Review {
         for mutation in &policy.mutations {
             let Some(before) = object.as_ref() else { continue };
             let sent = self.convert_for(&one.resource, before).await?;
+            if let Err(why) = self.has_type(mutation) {
+                fail(why);
+                continue;
+            }
             let mutated = mutation::mutate(policy, mutation, &environments.expressions, &one.resource, &sent).await;
-            let mutated = mutated.and_then(|mutated| check_kind(&sent, &mutated).map(|()| mutated));
+            let mutated = mutated.and_then(|mutated| Ok(check_kind(&sent, &mutated).map(|()| mutated)?));
             let mutated = match mutated {
                 Ok(mutated) => mutated,
-                Err(why) => {
+                Err(mutation::Failure::Status(status)) => return Err(status),
+                Err(mutation::Failure::Denial(why)) => {
                     fail(why);
                     continue;
                 }
             };
+            if let Some(why) = self.unconverted(&one.resource) {
+                fail(why);
+                continue;
+            }
             let mut after = self.convert(&one.resource, &self.attributes.resource, mutated).await?;
             if let Err(status) = self.normalize(&mut after) {
-                fail(format!("error applying patch: {}", status.message));
+                fail(self.unconvertible(&status));
                 continue;
             }
             *object = Some(after);
@@ -413,6 +422,40 @@ impl Review {
             reinvocation.repeatable.insert(key);
         }
         Ok(())
+    }
+
+    /// Checks that the schema of the object is known, as an apply configuration needs. Kubernetes doesn't know those of objects that only
+    /// subresources take.
+    fn has_type(&self, mutation: &Mutation) -> Result<(), String> {
+        let (Mutation::ApplyConfiguration(_), Some((group, version, kind))) =
+            (mutation, &self.attributes.subresource_kind)
+        else {
+            return Ok(());
+        };
+        let is_it = |it: &Resource| *it.group == **group && *it.version == **version && *it.kind == **kind;
+        if self.admission.registry.first(is_it).is_some() {
+            return Ok(());
+        }
+        Err(format!(
+            "error applying patch: failed to convert patch object to typed object: no corresponding type for \
+             {group}/{version}, Kind={kind}"
+        ))
+    }
+
+    /// Returns the error about a built-in kind that was patched in another version than the request's, which Kubernetes can't convert.
+    fn unconverted(&self, patched: &Resource) -> Option<String> {
+        let Resource { group, version, kind, .. } = &*self.attributes.resource;
+        if patched.schema.custom || (&patched.group, &patched.version) == (group, version) {
+            return None;
+        }
+        let from = format!("{}.{}", patched.version, patched.kind);
+        Some(if patched.group == *group {
+            format!("converting ({from}) to ({version}.{kind}): unknown conversion")
+        } else {
+            let to = format!("{group}/{version}");
+            let to = to.trim_start_matches('/');
+            format!("{from} is not suitable for converting to {to:?} in scheme \"pkg/runtime/scheme.go:111\"")
+        })
     }
 
     /// Returns the response that mutating policies deny the request.

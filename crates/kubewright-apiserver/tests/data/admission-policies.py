@@ -335,6 +335,41 @@ case("mutation: reinvoked", [mapo(patch("has(object.data.b) ? [JSONPatch{op: 'ad
      mapo(patch("[JSONPatch{op: 'add', path: '/data/b', value: 'c'}]"), name="m2"), mapb("m2", "mb2")], [create(cm())])
 case("mutation: then validation", [mapo(apply("Object{data: {'b': 'c'}}")), mapb(), vap(v("!has(object.data.b)", message="has b")), vapb()], [create(cm())])
 
+# what mutations may answer
+def mutates(name, mutation, request=None, setup=(), binding=None, **fields):
+    case(f"mutation: {name}", [mapo(mutation, **fields), binding or mapb()], [request or create(cm())], setup)
+
+
+for name, operation in [
+    ("an unknown field in a patch", "op: 'add', path: '/foo', value: 'b'"), ("a wrong type in a patch", "op: 'add', path: '/data/c', value: 5"),
+    ("a patch without a value", "op: 'add', path: '/data/b'"), ("a copy of a missing field", "op: 'copy', from: '/data/z', path: '/data/c'"),
+    ("a move of a missing field", "op: 'move', from: '/data/z', path: '/data/c'"), ("a removal of a missing field", "op: 'remove', path: '/data/z'"),
+    ("a patch without a slash", "op: 'add', path: 'z', value: 'x'"), ("a removed kind", "op: 'remove', path: '/kind'"),
+    ("an unknown kind", "op: 'replace', path: '/kind', value: 'Foo'"), ("a kind that is no text", "op: 'replace', path: '/kind', value: 5"),
+    ("another version", "op: 'replace', path: '/apiVersion', value: 'v2'"), ("a list for the object", "op: 'replace', path: '', value: [1]"),
+    ("a timestamp", "op: 'add', path: '/data/c', value: timestamp('2020-01-01T00:00:00.5+05:00')"), ("a duration", "op: 'add', path: '/data/c', value: duration('1h5m0.5s')"),
+    ("bytes", "op: 'add', path: '/data/c', value: b'abc'"), ("a large integer", "op: 'add', path: '/data/c', value: 9007199254740993"),
+    ("an optional", "op: 'add', path: '/data/c', value: optional.of('x')"), ("an empty optional", "op: 'add', path: '/data/c', value: optional.none()"),
+    ("a quantity", "op: 'add', path: '/data/c', value: quantity('1')"), ("a type", "op: 'add', path: '/data/c', value: string"),
+    ("keys that are numbers", "op: 'add', path: '/data/c', value: {1: 'x'}"), ("not a number", "op: 'add', path: '/data/c', value: 0.0 / 0.0"),
+]:
+    mutates(name, patch(f"[JSONPatch{{{operation}}}]"))
+mutates("an unknown field with ignored failures", patch("[JSONPatch{op: 'add', path: '/foo', value: 'b'}]"), failurePolicy="Ignore")
+for name, fields in [("a null for a map", "data: null"), ("a null for a text", "data: {'a': null}"), ("a null for a boolean", "immutable: null"),
+                     ("a null for a number", "metadata: Object.metadata{generation: null}"), ("text that isn't base64", "binaryData: {'x': '???'}"),
+                     ("a fraction for an integer", "metadata: Object.metadata{generation: 1.5}"), ("a malformed time", "metadata: Object.metadata{creationTimestamp: 'foo'}")]:
+    mutates(name, apply(f"Object{{{fields}}}"))
+scale_rule = {"resourceRules": [{**RULE, "apiGroups": ["apps"], "resources": ["deployments/scale"]}]}
+mutates("of a scale", apply("Object{spec: Object.spec{replicas: 7}}"), merge(deployment(), {"spec": {"replicas": 3}}, "/scale"), [deployment()], constraints=scale_rule)
+autoscaler = {**meta("HorizontalPodAutoscaler", "autoscaling/v2", "it"), "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "X", "name": "y"}}}
+mutates("of another version", apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}"), create(autoscaler),
+        constraints={"resourceRules": [{**RULE, "apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"]}]})
+for name, mutation in [("refused: an empty list", patch("[]")), ("refused: a field of a wrong type", patch("[JSONPatch{op: 1}]")), ("refused: a part of an object", apply("Object.spec{}")),
+                       ("refused: an unknown message", apply("Foo{}")), ("refused: a quoted name", apply("Object{`a-b`: 1}")), ("refused: a variable", apply("variables.x"))]:
+    mutates(name, mutation)
+mutates("refused: deletions", apply("Object{}"), constraints={"resourceRules": [rule(operations=["DELETE", "CONNECT"])]})
+mutates("refused: an empty match policy", apply("Object{}"), constraints={"resourceRules": [RULE], "matchPolicy": ""})
+
 
 class Server:
     def __init__(self, url, cert, key, ca):

@@ -498,7 +498,7 @@ async fn patches_that_break_the_object_are_refused() {
         })
     })
     .await;
-    let missing = "remove operation does not apply: doc is missing path: \"/data/nothing\": missing value";
+    let missing = "error in remove for path: '/data/nothing': Unable to remove nonexistent key: nothing: missing value";
     let mismatch = "the namespace of the provided object does not match the namespace sent on the request";
     for (path, code, message) in [
         ("/missing", 500, missing),

@@ -212,7 +212,8 @@ async fn invalid_patches_are_refused() {
         serde_json::to_string(&vec![json!({"op": "test", "path": "/kind", "value": "ConfigMap"}); 10_001]).unwrap();
     for (kind, body, code) in [
         ("json-patch+json", "{}", 400),
-        ("json-patch+json", "[{}]", 400),
+        ("json-patch+json", "[{}]", 422),
+        ("json-patch+json", "[7]", 400),
         ("json-patch+json", r#"[{"op":"remove","path":"/nothing/here"}]"#, 422),
         ("json-patch+json", r#"[{"op":"replace","path":"","value":7}]"#, 422),
         ("json-patch+json", r#"[{"op":"replace","path":"/metadata/name","value":"b"}]"#, 400),

@@ -54,9 +54,11 @@ impl Expected {
             (Self::Any, _) | (_, Type::Unknown) => return Ok(()),
             (Self::Bool, Type::Bool) | (Self::String | Self::StringOrNull, Type::String) => return Ok(()),
             (Self::StringOrNull, Type::Null) => return Ok(()),
-            (Self::Object, Type::Opaque(name)) if *name == OBJECT => return Ok(()),
+            (Self::Object, Type::Message(name)) if **name == *OBJECT => return Ok(()),
             (Self::Patches, Type::List(items)) if matches!(**items, Type::Unknown) => return Ok(()),
-            (Self::Patches, Type::List(items)) if matches!(**items, Type::Opaque(JSON_PATCH)) => return Ok(()),
+            (Self::Patches, Type::List(items)) if matches!(&**items, Type::Object(of) if of.name == JSON_PATCH) => {
+                return Ok(());
+            }
             (Self::Object, _) => OBJECT,
             (Self::Patches, _) => "list(JSONPatch)",
             (Self::Bool, _) => "bool",

@@ -33,7 +33,7 @@ use super::{
     format::{self, Verb},
     kind,
     macros::{INSERT, Macro, SORT, name_in_text},
-    message::{JSON_PATCH, OBJECT},
+    message::JSON_PATCH,
     positions::Tokens,
     time,
 };
@@ -62,6 +62,9 @@ pub(super) fn check(tree: &IdedExpr, text: &str, environment: &Environment) -> R
         literals: Vec::new(),
         templates: 0,
     };
+    // The parser knows the syntax, but Kubernetes doesn't enable it.
+    let quoted: Vec<_> = checker.tokens.quoted_names().collect();
+    checker.syntax.extend(quoted.into_iter().map(|at| (at, "unsupported syntax: '`'".to_owned())));
     let (found, _) = checker.expression(tree);
     if checker.errors.is_empty() {
         checker.errors = std::mem::take(&mut checker.literals);
@@ -140,7 +143,8 @@ impl<'e> Checker<'e, '_> {
         if let Some(found) = self.declared(name) {
             return (found, at);
         }
-        if let Some(of) = Type::named(name) {
+        let message = || Type::message(name).filter(|_| self.environment.has_messages());
+        if let Some(of) = Type::named(name).or_else(message) {
             return (Type::Meta(Arc::new(of)), at);
         }
         if PACKAGES.contains(&name) || name.contains(['.', '@']) {
@@ -178,8 +182,15 @@ impl<'e> Checker<'e, '_> {
                 Type::Unknown => Type::Unknown,
                 found => Type::optional(found),
             },
+            // The fields of an apply configuration are checked when it is applied.
+            Type::Message(_) => Type::Dyn,
+            Type::Meta(of) if matches!(**of, Type::Message(_)) => {
+                Type::message(&format!("{of}.{field}")).map_or(Type::Unknown, |of| Type::Meta(Arc::new(of)))
+            }
             Type::Object(object) => match object.fields.get(field) {
                 Some(found) => found.clone(),
+                // As in Kubernetes, an undeclared field has a type without a name.
+                None if object.name == JSON_PATCH => Type::Opaque(""),
                 None => self.error(at, format!("undefined field '{field}'")),
             },
             other => self.error(at, format!("type '{other}' does not support field selection")),
@@ -258,19 +269,24 @@ impl<'e> Checker<'e, '_> {
 
     fn message(&mut self, message: &'e StructExpr) -> Found {
         let at = self.tokens.after("{");
-        if !self.environment.has_messages() {
-            let name = &message.type_name;
+        let name = message.type_name.as_str();
+        let Some(of) = Type::message(name).filter(|_| self.environment.has_messages()) else {
             return (self.error(at, format!("undeclared reference to '{name}' (in container '')")), at);
-        }
+        };
         for entry in &message.entries {
-            if let EntryExpr::StructField(field) = &entry.expr {
-                self.tokens.after(&field.field);
-                self.expression(&field.value);
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            let name = &field.field;
+            self.tokens.after(name);
+            let at = self.tokens.after(":");
+            let (given, _) = self.expression(&field.value);
+            let given = if field.optional { unwrapped(given) } else { given };
+            let wanted = self.field(&of, name, at);
+            if !Bindings::default().accept(&wanted, &given) {
+                self.error(at, format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'"));
             }
         }
         self.tokens.after("}");
-        let found = [OBJECT, JSON_PATCH].into_iter().find(|name| message.type_name == *name);
-        (found.map_or(Type::Unknown, Type::Opaque), at)
+        (of, at)
     }
 
     fn call(&mut self, call: &'e CallExpr) -> Found {

@@ -189,6 +189,49 @@ fn expressions_of_policies_are_checked() {
     assert_eq!(object, refused("must evaluate to Object but got dyn"));
 }
 
+/// The errors are those of 1.36.3.
+#[test]
+fn messages_have_types() {
+    let policy = PolicyDeclarations::of_policy(false).with_messages();
+    let first = |text: &str, expected: Expected| match policy.check(text, expected) {
+        Err(Refusal::Expression(why)) => why.lines().next().unwrap_or_default().to_owned(),
+        other => format!("{other:?}"),
+    };
+    let failed = |why: &str| format!("compilation failed: ERROR: <input>:{why}");
+    let object = |text: &str| first(text, Expected::Object);
+    assert_eq!(object("Object"), "must evaluate to Object but got type(Object)");
+    assert_eq!(object("Object.spec{}"), "must evaluate to Object but got Object.spec");
+    assert_eq!(object("JSONPatch{}"), "must evaluate to Object but got JSONPatch");
+    assert_eq!(object("Foo{}"), failed("1:4: undeclared reference to 'Foo' (in container '')"));
+    assert_eq!(object("Objecta{}"), failed("1:8: undeclared reference to 'Objecta' (in container '')"));
+    assert_eq!(object("Object{`a-b`: 1}"), failed("1:8: unsupported syntax: '`'"));
+    assert_eq!(object("true ? Object{} : Object{spec: Object.spec{a: 1}.a}"), "Ok(())");
+    let patches = |text: &str| first(text, Expected::Patches);
+    for empty in ["[]", "true ? [] : []"] {
+        assert_eq!(patches(empty), "must evaluate to list(JSONPatch) but got list(dyn)");
+    }
+    assert_eq!(patches("[JSONPatch{op: 'x'}.op]"), "must evaluate to list(JSONPatch) but got list(string)");
+    let wrong = "1:14: expected type of field 'op' is 'string' but provided type is 'int'";
+    assert_eq!(patches("[JSONPatch{op:1}]"), failed(wrong));
+    let wrong = "1:15: expected type of field 'foo' is '' but provided type is 'int'";
+    assert_eq!(patches("[JSONPatch{foo:1}]"), failed(wrong));
+    assert_eq!(patches("[JSONPatch{op: 'x', ?value: optional.none()}] + []"), "Ok(())");
+    assert_eq!(patches("[] + [JSONPatch{op: dyn(1)}].filter(x, x.op == 'y')"), "Ok(())");
+}
+
+/// Composed variables can't be used in match conditions, and only after their declaration.
+#[test]
+fn composed_variables_are_declared_in_order() {
+    let mut policy = PolicyDeclarations::of_policy(false);
+    let why = |checked: Result<(), Refusal>| match checked {
+        Err(Refusal::Expression(why)) => why.lines().next().unwrap_or_default().to_owned(),
+        other => format!("{other:?}"),
+    };
+    assert!(why(policy.check("variables.b", Expected::Any)).contains("undeclared reference to 'variables'"));
+    assert!(why(policy.declare("a", "variables.b")).ends_with("1:10: undefined field 'b'"));
+    assert!(why(policy.check("variables.b", Expected::Any)).ends_with("1:10: undefined field 'b'"));
+}
+
 /// The errors are those of Kubernetes 1.36.3.
 #[test]
 fn literals_are_checked_last() {

@@ -1,6 +1,19 @@
 //! The types of expressions.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use crate::cel::message::{self, JSON_PATCH};
+
+/// The type of an operation of a JSON patch.
+static OPERATION: LazyLock<Type> = LazyLock::new(|| {
+    let texts = ["op", "path", "from"].into_iter().map(|name| (name.to_owned(), Type::String));
+    let fields = texts.chain([("value".to_owned(), Type::Dyn)]).collect();
+    Type::Object(Arc::new(Fields { name: JSON_PATCH, fields }))
+});
 
 /// The type of an expression.
 #[derive(Clone, Debug)]
@@ -24,6 +37,8 @@ pub(crate) enum Type {
     Map(Arc<[Type; 2]>),
     Optional(Arc<Type>),
     Object(Arc<Fields>),
+    /// An apply configuration or a part of one, such as `Object.spec`.
+    Message(Arc<str>),
     /// A type of the function library.
     Opaque(&'static str),
     /// A parameter of a function's signature.
@@ -74,6 +89,15 @@ impl Type {
         })
     }
 
+    /// Returns the type of the messages of this name.
+    pub(super) fn message(name: &str) -> Option<Type> {
+        match name {
+            JSON_PATCH => Some(OPERATION.clone()),
+            name if message::is_known(name) => Some(Self::Message(name.into())),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the type without its parameters.
     pub(in crate::cel) fn name(&self) -> String {
         match self {
@@ -97,7 +121,13 @@ impl Type {
     fn is_nullable(&self) -> bool {
         matches!(
             self,
-            Self::Null | Self::Timestamp | Self::Duration | Self::Object(_) | Self::Opaque(_) | Self::Optional(_)
+            Self::Null
+                | Self::Timestamp
+                | Self::Duration
+                | Self::Object(_)
+                | Self::Message(_)
+                | Self::Opaque(_)
+                | Self::Optional(_)
         )
     }
 
@@ -109,6 +139,7 @@ impl Type {
             }
             (Self::Map(left), Type::Map(right)) => left[0].is_exactly(&right[0]) && left[1].is_exactly(&right[1]),
             (Self::Object(left), Type::Object(right)) => left.name == right.name,
+            (Self::Message(left), Type::Message(right)) => left == right,
             (Self::Opaque(left), Type::Opaque(right)) => left == right,
             (Self::Meta(left), Type::Meta(right)) => left.is_exactly(right),
             (Self::Parameter(left), Type::Parameter(right)) => left == right,
@@ -136,6 +167,7 @@ impl fmt::Display for Type {
             Self::Map(entry) => return write!(f, "map({}, {})", entry[0], entry[1]),
             Self::Optional(value) => return write!(f, "optional_type({value})"),
             Self::Object(object) => object.name,
+            Self::Message(name) => name,
             Self::Opaque(name) => name,
             Self::Parameter(name) => return write!(f, "{name}"),
         })

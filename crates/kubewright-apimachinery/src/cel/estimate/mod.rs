@@ -36,6 +36,8 @@ pub(crate) struct SizeLimits {
     pub(crate) fields: BTreeMap<String, SizeLimits>,
     /// The items of a list, or the values of a map.
     pub(crate) items: Option<Box<SizeLimits>>,
+    /// The entries of a map that an expression selects as fields, if they are known.
+    pub(crate) entries: Option<Box<SizeLimits>>,
 }
 
 /// Returns the greatest cost of an expression in units. `limits` are those of `self` and `oldSelf`, whose types the environment declares.
@@ -170,7 +172,10 @@ impl<'t, 'l> Estimator<'t, 'l> {
         let place = match operand.place {
             Place::Outside => Place::At(self.root),
             Place::Undescribed => Place::Undescribed,
-            Place::At(limits) => limits.fields.get(&select.field).map_or(Place::Undescribed, Place::At),
+            Place::At(limits) => {
+                let entries = || limits.entries.as_deref();
+                limits.fields.get(&select.field).or_else(entries).map_or(Place::Undescribed, Place::At)
+            }
         };
         let cost = if has_cost { operand.cost.plus(Span::ONE) } else { operand.cost };
         Part { place, ..Part::new(cost, of) }
@@ -336,7 +341,7 @@ impl<'t, 'l> Estimator<'t, 'l> {
 fn is_list(range: &Part<'_>) -> bool {
     range.entries.map_or(matches!(range.of, Type::List(_)), |entries| entries.is_list)
 }
-static NOTHING: SizeLimits = SizeLimits { greatest: 0, fields: BTreeMap::new(), items: None };
+static NOTHING: SizeLimits = SizeLimits { greatest: 0, fields: BTreeMap::new(), items: None, entries: None };
 
 fn count(number: usize) -> Span {
     Span::exactly(number as u64)

@@ -2,15 +2,16 @@
 //! all or nothing.
 //!
 //! The `json-patch` crate isn't used, because the limits must be checked between operations and some results follow
-//! kube-apiserver instead of the RFC: a `test` without a value is for null, which an absent field equals, `1` and `1.0` are
-//! equal, and a `replace` adds a field that is missing.
+//! kube-apiserver instead of the RFC: an operation without a value is one with null, which an absent field equals, `1` and
+//! `1.0` are equal, a `replace` adds a field that is missing, only a `replace` changes the whole document, and indexes may be
+//! negative.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, num::IntErrorKind};
 
 use serde_json::Value;
 
 use super::PatchError;
-use crate::depth;
+use crate::{depth, types::json_type};
 
 /// The maximum number of operations in one patch, as in Kubernetes.
 pub const OPERATIONS_LIMIT: usize = 10_000;
@@ -36,16 +37,15 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(patching.root)
 }
 
-enum Operation<'a> {
-    Add(Pointer<'a>, &'a Value),
-    Remove(Pointer<'a>),
-    Replace(Pointer<'a>, &'a Value),
-    Move(Pointer<'a>, Pointer<'a>),
-    Copy(Pointer<'a>, Pointer<'a>),
-    Test(Pointer<'a>, &'a Value),
+/// An operation as it is sent. What it lacks is an error only when it is performed, as in kube-apiserver's library.
+struct Operation<'a> {
+    kind: &'a str,
+    path: Option<Pointer<'a>>,
+    from: Option<Pointer<'a>>,
+    value: Option<&'a Value>,
 }
 
-/// A JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
+/// A JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)). What precedes the first slash is ignored.
 struct Pointer<'a> {
     text: &'a str,
     tokens: Vec<Cow<'a, str>>,
@@ -53,6 +53,10 @@ struct Pointer<'a> {
 
 fn malformed(why: impl Into<String>) -> PatchError {
     PatchError::Malformed(why.into())
+}
+
+fn rejected(why: impl Into<String>) -> PatchError {
+    PatchError::Rejected(why.into())
 }
 
 fn parse(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
@@ -68,37 +72,55 @@ fn parse(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
 }
 
 fn parse_operation(operation: &Value) -> Result<Operation<'_>, PatchError> {
-    let text = |member: &str| operation.get(member).and_then(Value::as_str);
-    let kind = text("op").ok_or_else(|| malformed("a JSON patch operation must have an op"))?;
-    let pointer = |member: &str| {
-        let text =
-            text(member).ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a {member}")))?;
-        Pointer::parse(text)
+    let begin = "error decoding patch: json: cannot unmarshal";
+    if !operation.is_object() && !operation.is_null() {
+        let found = json_type(operation);
+        return Err(malformed(format!("{begin} {found} into Go value of type handlers.jsonPatchOp")));
+    }
+    let text = |member: &str| match operation.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.as_str())),
+        Some(other) => {
+            let found = json_type(other);
+            Err(malformed(format!("{begin} {found} into Go struct field jsonPatchOp.{member} of type string")))
+        }
     };
-    let value =
-        || operation.get("value").ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a value")));
-    Ok(match kind {
-        "add" => Operation::Add(pointer("path")?, value()?),
-        "remove" => Operation::Remove(pointer("path")?),
-        "replace" => Operation::Replace(pointer("path")?, value()?),
-        "move" => Operation::Move(pointer("from")?, pointer("path")?),
-        "copy" => Operation::Copy(pointer("from")?, pointer("path")?),
-        // A test without a value is for null, as in kube-apiserver's library.
-        "test" => Operation::Test(pointer("path")?, operation.get("value").unwrap_or(&Value::Null)),
-        _ => return Err(PatchError::Rejected(format!("Unexpected kind: {kind}"))),
+    let (from, kind, path) = (text("from")?, text("op")?, text("path")?);
+    Ok(Operation {
+        kind: kind.unwrap_or("unknown"),
+        path: path.map(Pointer::parse),
+        from: from.map(Pointer::parse),
+        value: operation.get("value"),
     })
 }
 
+impl<'a> Operation<'a> {
+    fn path(&self) -> Result<&Pointer<'a>, PatchError> {
+        self.path.as_ref().ok_or_else(|| {
+            let why = match self.kind {
+                "add" | "remove" | "copy" => "missing value",
+                _ => "operation missing path field: missing value",
+            };
+            rejected(format!("{} operation failed to decode path: {why}", self.kind))
+        })
+    }
+
+    fn from(&self) -> Result<&Pointer<'a>, PatchError> {
+        self.from.as_ref().ok_or_else(|| {
+            let kind = self.kind;
+            rejected(format!("{kind} operation failed to decode from: operation, missing from field: missing value"))
+        })
+    }
+
+    /// Returns the value, which is null if there is none.
+    fn value(&self) -> &'a Value {
+        self.value.unwrap_or(&Value::Null)
+    }
+}
+
 impl<'a> Pointer<'a> {
-    fn parse(text: &'a str) -> Result<Self, PatchError> {
-        let tokens = match text.strip_prefix('/') {
-            Some(rest) => rest.split('/').map(unescape).collect(),
-            None if text.is_empty() => Vec::new(),
-            // kube-apiserver's library ignores what precedes the first slash.
-            None if text.contains('/') => text.split('/').skip(1).map(unescape).collect(),
-            None => return Err(PatchError::Rejected(format!("JSON pointer {text:?} must begin with a slash"))),
-        };
-        Ok(Self { text, tokens })
+    fn parse(text: &'a str) -> Self {
+        Self { text, tokens: text.split('/').skip(1).map(unescape).collect() }
     }
 }
 
@@ -124,128 +146,187 @@ impl Patching {
     }
 
     fn perform(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
-        match operation {
-            Operation::Add(path, value) => {
+        match operation.kind {
+            "add" => {
+                let (path, value) = (operation.path()?, operation.value());
                 self.check_depth(path, value, depth::of(value))?;
-                self.add("add", path, (*value).clone())
+                let why = || format!("add operation does not apply: doc is missing path: \"{}\"", path.text);
+                let added = self.add(path, value.clone(), why)?;
+                added.map_err(|why| rejected(format!("error in add for path: '{}': {why}", path.text)))
             }
-            Operation::Remove(path) => self.remove("remove", path).map(drop),
-            Operation::Replace(path, value) => {
+            "remove" => {
+                let path = operation.path()?;
+                let why = || format!("remove operation does not apply: doc is missing path: \"{}\"", path.text);
+                let removed = self.remove(path, why)?.map(drop);
+                removed.map_err(|why| rejected(format!("error in remove for path: '{}': {why}", path.text)))
+            }
+            "replace" => {
+                let (path, value) = (operation.path()?, operation.value());
                 self.check_depth(path, value, depth::of(value))?;
                 self.replace(path, value)
             }
-            Operation::Move(from, path) => {
-                if is_below(&path.tokens, &from.tokens) {
-                    let (from, path) = (from.text, path.text);
-                    return Err(PatchError::Rejected(format!("move operation: {path:?} is inside {from:?}")));
-                }
-                let deepest = self.depth.saturating_sub(from.tokens.len());
-                let value = self.remove("move", from)?;
-                self.check_depth(path, &value, deepest)?;
-                self.add("move", path, value)
-            }
-            Operation::Copy(from, path) => {
-                let deepest = self.depth.saturating_sub(from.tokens.len());
-                let value = self.get("copy", from)?.clone();
-                self.copied = self.copied.saturating_add(value.to_string().len());
-                if self.copied > COPY_LIMIT {
-                    return Err(PatchError::Rejected(format!(
-                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the \
-                         limit {COPY_LIMIT}",
-                        self.copied
-                    )));
-                }
-                self.check_depth(path, &value, deepest)?;
-                self.add("copy", path, value)
-            }
-            Operation::Test(path, expected) => {
-                let found = self.get("test", path);
-                match found {
-                    Ok(found) if is_equal(found, expected) => Ok(()),
-                    Err(_) if expected.is_null() => Ok(()),
-                    Ok(_) => Err(PatchError::TestFailed(format!("testing value {} failed", path.text))),
-                    Err(error) => Err(error),
-                }
-            }
+            "move" => self.perform_move(operation),
+            "copy" => self.perform_copy(operation),
+            "test" => self.test(operation),
+            other => Err(rejected(format!("Unexpected kind: {other}"))),
         }
     }
 
-    /// Returns the list or object that contains the target of `path`, and the last token.
-    fn parent<'p>(&mut self, what: &str, path: &'p Pointer<'_>) -> Result<(&mut Value, &'p str), PatchError> {
-        let Some((last, above)) = path.tokens.split_last() else { return Err(missing(what, path)) };
+    fn perform_move(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let from = operation.from()?;
+        let deepest = self.depth.saturating_sub(from.tokens.len());
+        let why = || format!("move operation does not apply: doc is missing from path: {}", from.text);
+        let value = self.remove(from, why)?.map_err(|why| {
+            let key = from.tokens.last().map_or("", AsRef::as_ref);
+            rejected(format!("error in move for path: '{key}': {why}"))
+        })?;
+        let path = operation.path()?;
+        self.check_depth(path, &value, deepest)?;
+        let why = || format!("move operation does not apply: doc is missing destination path: {}", path.text);
+        let added = self.add(path, value, why)?;
+        added.map_err(|why| rejected(format!("error in move for path: '{}': {why}", path.text)))
+    }
+
+    /// Performs a copy. A field that is missing is copied as null, as in kube-apiserver's library.
+    fn perform_copy(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let from = operation.from()?;
+        let deepest = self.depth.saturating_sub(from.tokens.len());
+        let why = || format!("copy operation does not apply: doc is missing from path: {}", from.text);
+        let value = self.get(from, why)?;
+        let value = value.map_err(|why| rejected(format!("error in copy for from: '{}': {why}", from.text)))?.clone();
+        let path = operation.path()?;
+        self.copied = self.copied.saturating_add(value.to_string().len());
+        if self.copied > COPY_LIMIT {
+            return Err(rejected(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
+                 {COPY_LIMIT}",
+                self.copied
+            )));
+        }
+        self.check_depth(path, &value, deepest)?;
+        let why = || format!("copy operation does not apply: doc is missing destination path: {}", path.text);
+        let added = self.add(path, value, why)?;
+        added.map_err(|why| rejected(format!("error while adding value during copy: {why}")))
+    }
+
+    fn test(&self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        let path = operation.path()?;
+        let found = if path.text.is_empty() {
+            &self.root
+        } else {
+            let why = || format!("test operation does not apply: is missing path: {}", path.text);
+            let found = self.get(path, why)?;
+            found.map_err(|why| rejected(format!("error in test for path: '{}': {why}", path.text)))?
+        };
+        if is_equal(found, operation.value()) {
+            return Ok(());
+        }
+        Err(PatchError::TestFailed(format!("testing value {} failed: test failed", path.text)))
+    }
+
+    /// Returns the list or object that contains the target of `path`, and the last token. `missing` is the error that there is none.
+    fn parent<'p>(
+        &mut self,
+        path: &'p Pointer<'_>,
+        missing: impl Fn() -> String,
+    ) -> Result<(&mut Value, &'p str), PatchError> {
+        let missing = || rejected(format!("{}: missing value", missing()));
+        let Some((last, above)) = path.tokens.split_last() else { return Err(missing()) };
         let mut place = &mut self.root;
         for token in above {
             place = match place {
                 Value::Object(fields) => fields.get_mut(token.as_ref()),
-                Value::Array(items) => index(token).and_then(|at| items.get_mut(at)),
+                Value::Array(items) => existing(token, items.len()).ok().and_then(|at| items.get_mut(at)),
                 _ => None,
             }
-            .ok_or_else(|| missing(what, path))?;
+            .ok_or_else(missing)?;
         }
-        Ok((place, last))
+        if place.is_object() || place.is_array() { Ok((place, last)) } else { Err(missing()) }
     }
 
-    fn get(&self, what: &str, path: &Pointer<'_>) -> Result<&Value, PatchError> {
-        path.tokens.iter().try_fold(&self.root, |place, token| {
-            match place {
-                Value::Object(fields) => fields.get(token.as_ref()),
-                Value::Array(items) => index(token).and_then(|at| items.get(at)),
-                _ => None,
+    /// Returns a value, which is null if its object doesn't have the field. The inner error is that of an index.
+    fn get(&self, path: &Pointer<'_>, missing: impl Fn() -> String) -> Result<Result<&Value, String>, PatchError> {
+        let missing = || rejected(format!("{}: missing value", missing()));
+        let Some((last, above)) = path.tokens.split_last() else { return Err(missing()) };
+        let place = above.iter().try_fold(&self.root, |place, token| match place {
+            Value::Object(fields) => fields.get(token.as_ref()),
+            Value::Array(items) => existing(token, items.len()).ok().and_then(|at| items.get(at)),
+            _ => None,
+        });
+        match place {
+            Some(Value::Object(fields)) => Ok(Ok(fields.get(last.as_ref()).unwrap_or(&Value::Null))),
+            Some(Value::Array(items)) => {
+                Ok(existing(last, items.len()).map(|at| items.get(at).unwrap_or(&Value::Null)))
             }
-            .ok_or_else(|| missing(what, path))
-        })
+            _ => Err(missing()),
+        }
     }
 
-    fn add(&mut self, what: &str, path: &Pointer<'_>, value: Value) -> Result<(), PatchError> {
-        if path.tokens.is_empty() {
-            self.root = value;
-            return Ok(());
-        }
-        match self.parent(what, path)? {
+    fn add(
+        &mut self,
+        path: &Pointer<'_>,
+        value: Value,
+        missing: impl Fn() -> String,
+    ) -> Result<Result<(), String>, PatchError> {
+        match self.parent(path, missing)? {
             (Value::Object(fields), name) => {
                 fields.insert(name.into(), value);
-                Ok(())
+                Ok(Ok(()))
             }
             (Value::Array(items), token) => {
-                let at = if token == "-" { Some(items.len()) } else { index(token) };
-                let at = at.filter(|at| *at <= items.len()).ok_or_else(|| {
-                    let path = path.text;
-                    PatchError::Rejected(format!("{what} operation: {path:?}: Unable to access invalid index: {token}"))
-                })?;
-                let shifted = items.len() - at;
+                let at = match place(token, items.len()) {
+                    Ok(at) => at,
+                    Err(why) => return Ok(Err(why)),
+                };
+                let shifted = items.len().saturating_sub(at);
                 items.insert(at, value);
-                self.charge(shifted)
+                self.charge(shifted).map(Ok)
             }
-            _ => Err(missing(what, path)),
+            _ => Ok(Ok(())),
         }
     }
 
-    fn remove(&mut self, what: &str, path: &Pointer<'_>) -> Result<Value, PatchError> {
-        let mut shifted = 0;
-        let removed = match self.parent(what, path)? {
-            (Value::Object(fields), name) => fields.remove(name),
-            (Value::Array(items), token) => index(token).filter(|at| *at < items.len()).map(|at| {
-                shifted = items.len() - at;
-                items.remove(at)
-            }),
-            _ => None,
-        };
-        self.charge(shifted)?;
-        removed.ok_or_else(|| missing(what, path))
+    fn remove(
+        &mut self,
+        path: &Pointer<'_>,
+        missing: impl Fn() -> String,
+    ) -> Result<Result<Value, String>, PatchError> {
+        match self.parent(path, missing)? {
+            (Value::Object(fields), name) => {
+                let removed = fields.remove(name);
+                Ok(removed.ok_or_else(|| format!("Unable to remove nonexistent key: {name}: missing value")))
+            }
+            (Value::Array(items), token) => match existing(token, items.len()) {
+                Ok(at) => {
+                    let shifted = items.len().saturating_sub(at);
+                    let removed = items.remove(at);
+                    self.charge(shifted)?;
+                    Ok(Ok(removed))
+                }
+                Err(why) => Ok(Err(why)),
+            },
+            _ => Ok(Ok(Value::Null)),
+        }
     }
 
     fn replace(&mut self, path: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
-        if path.tokens.is_empty() {
+        if path.text.is_empty() {
+            if !value.is_object() && !value.is_array() {
+                return Err(rejected("replace operation value must be object or array: %!w(<nil>)"));
+            }
             self.root = value.clone();
             return Ok(());
         }
-        let place = match self.parent("replace", path)? {
+        let why = || format!("replace operation does not apply: doc is missing path: {}", path.text);
+        let place = match self.parent(path, why)? {
             // As in kube-apiserver's library, a field that is missing is added.
             (Value::Object(fields), name) => Some(fields.entry(name).or_insert(Value::Null)),
-            (Value::Array(items), token) => index(token).and_then(|at| items.get_mut(at)),
+            (Value::Array(items), token) => existing(token, items.len()).ok().and_then(|at| items.get_mut(at)),
             _ => None,
         };
-        *place.ok_or_else(|| missing("replace", path))? = value.clone();
+        let why =
+            || rejected(format!("replace operation does not apply: doc is missing key: {}: missing value", path.text));
+        *place.ok_or_else(why)? = value.clone();
         Ok(())
     }
 
@@ -280,22 +361,34 @@ impl Patching {
     }
 }
 
-fn missing(what: &str, path: &Pointer<'_>) -> PatchError {
-    PatchError::Rejected(format!(
-        "{what} operation does not apply: doc is missing path: {:?}: missing value",
-        path.text
-    ))
+/// Parses the index of a list as Go does: with a sign and leading zeros.
+fn index(token: &str) -> Result<i64, String> {
+    let parsed = token.parse::<i64>();
+    parsed.map_err(|why| {
+        let why = match why.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.Atoi: parsing {token:?}: {why}")
+    })
 }
 
-/// Parses a list index: digits without a leading zero.
-fn index(token: &str) -> Option<usize> {
-    let plain = token == "0" || token.starts_with(|first: char| matches!(first, '1'..='9'));
-    (plain && token.bytes().all(|byte| byte.is_ascii_digit())).then(|| token.parse().ok())?
+/// Returns the position of an existing item. A negative index counts from the end, as in kube-apiserver's library.
+fn existing(token: &str, length: usize) -> Result<usize, String> {
+    let at = index(token)?;
+    let end = i64::try_from(length).unwrap_or(i64::MAX);
+    let position = if at < 0 { at.checked_add(end) } else { Some(at).filter(|at| *at < end) };
+    let position = position.and_then(|position| usize::try_from(position).ok());
+    position.ok_or_else(|| format!("Unable to access invalid index: {at}: invalid index referenced"))
 }
 
-/// Returns whether `path` leads into the target of `above`.
-fn is_below(path: &[Cow<'_, str>], above: &[Cow<'_, str>]) -> bool {
-    path.len() > above.len() && path.starts_with(above)
+/// Returns the position at which an item is inserted: at most the end, which `-` and -1 mean.
+fn place(token: &str, length: usize) -> Result<usize, String> {
+    if token == "-" {
+        return Ok(length);
+    }
+    index(token).map_err(|why| format!("value was not a proper array index: '{token}': {why}"))?;
+    existing(token, length.saturating_add(1))
 }
 
 /// Compares values as JSON does: `1` and `1.0` are the same number.

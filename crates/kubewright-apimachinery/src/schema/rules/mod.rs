@@ -10,6 +10,11 @@ mod declare;
 mod size;
 mod value;
 
+use std::{
+    pin::pin,
+    task::{Context, Waker},
+};
+
 use kube_cel::cel;
 use serde_json::Value;
 
@@ -51,6 +56,19 @@ pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vio
     let (unchanged, errors): (Vec<_>, Vec<_>) = validator.violations.into_iter().partition(|one| one.unchanged);
     let causes = |violations: Vec<Violation>| violations.into_iter().map(|violation| violation.cause).collect();
     Violations { causes: causes(errors), unchanged: causes(unchanged) }
+}
+
+/// Returns the rules that the default of a schema violates, before nested defaults are set. All defaults of a schema share a budget.
+pub(super) fn check_default(node: Node<'_>, value: &Value, budget: &mut Budget) -> Vec<Cause> {
+    let left = std::mem::replace(budget, Budget::spent());
+    let mut validator = Validator { violations: Vec::new(), budget: left, pace: Pace::steady() };
+    {
+        let visit = pin!(validator.visit(node, false, Seen { value, cel: None }, None, &FieldPath::Root));
+        // It never waits.
+        let _ready = visit.poll(&mut Context::from_waker(Waker::noop()));
+    }
+    *budget = validator.budget;
+    validator.violations.into_iter().map(|violation| violation.cause).collect()
 }
 
 impl Rule {

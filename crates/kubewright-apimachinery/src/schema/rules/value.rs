@@ -131,10 +131,10 @@ fn to_metadata(metadata: &Value) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(names.collect()) })
 }
 
-/// Returns whether a field can be selected by its own name, although the name is also escaped. This was a reserved word in older
-/// versions of the language.
+/// Returns whether a field can be selected by its own name, although the name is also escaped: a reserved word that isn't a token of
+/// the language.
 pub(super) fn is_alias(name: &str) -> bool {
-    name == "namespace"
+    RESERVED.contains(&name) && !matches!(name, "true" | "false" | "null" | "in")
 }
 
 /// Returns the identifier of a field in rules, or `None` if it has none.
@@ -158,6 +158,12 @@ pub(super) fn escape(name: &str) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reserved_words_are_also_selected_as_they_are() {
+        assert!(["for", "namespace", "while"].into_iter().all(is_alias));
+        assert!(!["true", "in", "replicas", "a-b"].into_iter().any(is_alias));
+    }
 
     #[test]
     fn names_are_escaped() {

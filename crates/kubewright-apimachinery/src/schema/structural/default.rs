@@ -4,43 +4,56 @@ use serde_json::Value;
 
 use super::{Place, Relation};
 use crate::{
-    schema::{Definitions, Node, parse, prune, validate},
+    cel::Budget,
+    schema::{Definitions, Node, parse, prune, rules, validate},
     status::Cause,
 };
 
 pub(super) fn check(root: &Place<'_>) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    visit(root, true, &mut causes);
-    causes
+    let mut checked = Checked { causes: Vec::new(), budget: Budget::of_object() };
+    checked.visit(root, true);
+    checked.causes
 }
 
-/// Checks the defaults of a schema and below it. Like Kubernetes, not those of maps' values (`ValidateDefaults` in
-/// `apiextensions-apiserver`).
-fn visit(place: &Place<'_>, is_root: bool, causes: &mut Vec<Cause>) {
-    if let Some(value) = place.value("default") {
-        check_default(place, is_root, value, causes);
-    }
-    for (relation, child) in place.children() {
-        if matches!(relation, Relation::Property(_) | Relation::Items) {
-            visit(&child, false, causes);
+/// The errors so far, and what is left for the evaluation of rules.
+struct Checked {
+    causes: Vec<Cause>,
+    budget: Budget,
+}
+
+impl Checked {
+    /// Checks the defaults of a schema and below it. Like Kubernetes, not those of maps' values (`ValidateDefaults` in
+    /// `apiextensions-apiserver`).
+    fn visit(&mut self, place: &Place<'_>, is_root: bool) {
+        if let Some(value) = place.value("default") {
+            self.check(place, is_root, value);
+        }
+        for (relation, child) in place.children() {
+            if matches!(relation, Relation::Property(_) | Relation::Items) {
+                self.visit(&child, false);
+            }
         }
     }
-}
 
-fn check_default(place: &Place<'_>, is_root: bool, value: &Value, causes: &mut Vec<Cause>) {
-    let mut schema = parse::from_openapi(&Value::Object(place.document.clone()));
-    // A default of the root is a whole object.
-    schema.embedded_resource |= is_root;
-    let definitions = Definitions::default();
-    let node = Node::new(&schema, &definitions);
-    if !prune::unknown_fields_as(prune::Root::Part, node, value).is_empty() {
-        causes.push(Cause::invalid(place.at("default"), value, "must not have unknown fields"));
-    }
-    for cause in validate(node, value, None) {
-        let field = match cause.field.as_str() {
-            "" | "<nil>" => place.at("default"),
-            field => place.at(&format!("default.{field}")),
-        };
-        causes.push(Cause { field, ..cause });
+    fn check(&mut self, place: &Place<'_>, is_root: bool, value: &Value) {
+        let mut schema = parse::from_openapi(&Value::Object(place.document.clone()));
+        // A default of the root is a whole object.
+        schema.embedded_resource |= is_root;
+        let definitions = Definitions::default();
+        let node = Node::new(&schema, &definitions);
+        if !prune::unknown_fields_as(prune::Root::Part, node, value).is_empty() {
+            self.causes.push(Cause::invalid(place.at("default"), value, "must not have unknown fields"));
+        }
+        let mut causes = validate(node, value, None);
+        if causes.is_empty() {
+            causes = rules::check_default(node, value, &mut self.budget);
+        }
+        self.causes.extend(causes.into_iter().map(|cause| {
+            let field = match cause.field.as_str() {
+                "" | "<nil>" => place.at("default"),
+                field => place.at(&format!("default.{field}")),
+            };
+            Cause { field, ..cause }
+        }));
     }
 }

@@ -265,6 +265,39 @@ fn defaults() {
     check_schema(spec(json!({"type": "object", "additionalProperties": {"type": "string", "default": 5}})), &[]);
 }
 
+/// The errors are those of Kubernetes 1.36.3.
+#[test]
+fn defaults_follow_the_rules_of_their_schema() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
+    let rules = |rule: Value| json!([rule]);
+    let own = |of: &str, default: Value, rule: Value| json!({"type": of, "default": default, "x-kubernetes-validations": rules(rule)});
+    let not_y = json!({"rule": "self == \"y\""});
+    let failed = "Invalid value: \"x\": failed rule: self == \"y\"";
+    check_schema(spec(own("string", json!("x"), not_y.clone())), &[&at(&format!("default: {failed}"))]);
+    let inner = json!({"type": "string", "x-kubernetes-validations": rules(not_y)});
+    check_schema(
+        spec(json!({"type": "object", "default": {"a": "x"}, "properties": {"a": inner}})),
+        &[&at(&format!("default.a: {failed}"))],
+    );
+    // Nested defaults aren't set.
+    check_schema(
+        spec(json!({
+            "type": "object", "default": {}, "properties": {"a": {"type": "string", "default": "y"}},
+            "x-kubernetes-validations": rules(json!({"rule": "self.a == \"y\""})),
+        })),
+        &[&at("default: Invalid value: \"object\": no such key: a evaluating rule: self.a == \"y\"")],
+    );
+    let forbidden = json!({"rule": "self == \"y\"", "message": "mm", "reason": "FieldValueForbidden"});
+    check_schema(spec(own("string", json!("x"), forbidden)), &[&at("default: Forbidden: mm")]);
+    let transition = json!({"rule": "self == oldSelf"});
+    check_schema(spec(own("string", json!("x"), transition)), &[]);
+    let division = json!({"rule": "self / 0 == 1"});
+    check_schema(
+        spec(own("integer", json!(5), division)),
+        &[&at("default: Invalid value: \"integer\": division by zero evaluating rule: self / 0 == 1")],
+    );
+}
+
 #[test]
 fn a_deep_schema_is_refused() {
     let deep = (0..depth::LIMIT).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));

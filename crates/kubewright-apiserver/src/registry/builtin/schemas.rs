@@ -205,8 +205,9 @@ impl Builder {
             Shape::Time | Shape::MicroTime => of(Kind::String, Some("date-time")),
             Shape::Quantity => Schema { quantity: true, ..of(Kind::String, None) },
             Shape::IntOrString => Schema { int_or_string: true, ..Schema::default() },
+            // An object of any kind is owned as a whole.
             Shape::Any if ty.name().is_some_and(|name| name.starts_with("io.k8s.apimachinery.")) => {
-                free(Some(Kind::Object))
+                Schema { atomic_map: (!self.published).then_some(true), ..free(Some(Kind::Object)) }
             }
             _ => free(None),
         }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     admission::{Phase, Policies, Policy, PolicyBinding},
-    fields::{each, fill, fill_zero, present, text, within},
+    fields::{each, fill, present, text, within},
     registry::{Column, Strategy},
 };
 
@@ -95,7 +95,7 @@ impl Strategy for BindingStrategy {
 }
 
 fn default_match_resources(resources: &mut Value) {
-    fill_zero(resources, "matchPolicy", "Equivalent");
+    fill(resources, "matchPolicy", "Equivalent");
     fill(resources, "namespaceSelector", json!({}));
     fill(resources, "objectSelector", json!({}));
     for name in ["resourceRules", "excludeResourceRules"] {

@@ -4,7 +4,7 @@ use kubewright_apimachinery::{
     cel::{Expected, PolicyDeclarations, Refusal},
     name,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     admission::Phase,
@@ -44,6 +44,9 @@ pub(super) fn validate_policy(phase: Phase, policy: &Value, errors: &mut Errors)
     // Match conditions can't use composed variables, which aren't declared yet.
     let mut declarations = PolicyDeclarations::of_policy(field(spec, "paramKind").is_some());
     validate_match_conditions(spec, &declarations, &path.child("matchConditions"), errors);
+    if phase == Phase::Mutating {
+        declarations.compose();
+    }
     let at = path.child("variables");
     for (index, variable) in items(spec, "variables").iter().enumerate() {
         validate_variable(variable, &mut declarations, &at.index(index), errors);
@@ -143,9 +146,9 @@ fn validate_match_resources(resources: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// Checks that only creations and updates are changed.
+/// Checks that no deletions are changed.
 fn validate_operations(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const OPERATIONS: &[&str] = &["CREATE", "UPDATE"];
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
     let path = path.child("resourceRules");
     let path = path.child("operations");
     for rule in items(resources, "resourceRules") {
@@ -228,11 +231,10 @@ fn validate_validations(policy: &Value, declarations: &PolicyDeclarations, path:
         validate_validation(validation, declarations, &place.index(index), errors);
     }
     if annotations.len() > MAX_ANNOTATIONS {
-        errors.invalid(
-            &at,
-            annotations.to_vec(),
-            &format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations"),
-        );
+        // The names are those of Go's fields.
+        let shown = |one: &Value| json!({"Key": string(one, "key"), "ValueExpression": string(one, "valueExpression")});
+        let shown: Vec<_> = annotations.iter().map(shown).collect();
+        errors.invalid(&at, shown, &format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations"));
     }
     let mut keys = Vec::new();
     for (index, annotation) in annotations.iter().enumerate() {
@@ -370,8 +372,6 @@ fn validate_actions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn texts(validate: impl FnOnce(&mut Errors)) -> Vec<String> {
@@ -393,8 +393,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \
-                 \"CREATE\", \"UPDATE\"",
+                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \
+                 \"CONNECT\", \"CREATE\", \"UPDATE\"",
                 "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
                 "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified \
                  when patchType is JSONPatch",

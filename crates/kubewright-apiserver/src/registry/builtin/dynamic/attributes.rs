@@ -3,6 +3,7 @@
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
+use super::request_policy;
 use crate::registry::builtin::{
     pod::validate_csi_driver_name,
     validation::{
@@ -19,6 +20,8 @@ const MAX_VALUE: usize = 64;
 /// The greatest number of attributes and capacities of a device, and of its taints.
 const MAX_ATTRIBUTES: usize = 32;
 const MAX_TAINTS: usize = 16;
+/// The greatest number of conditions of either kind.
+const MAX_CONDITIONS: usize = 4;
 
 /// Checks what a device says about itself.
 pub(super) fn validate_device(device: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -34,7 +37,11 @@ pub(super) fn validate_device(device: &Value, path: &Path<'_>, errors: &mut Erro
         validate_attribute(attribute, &at.key(name), errors);
     }
     let at = path.child("capacity");
-    entries(device, "capacity").for_each(|(name, _)| validate_qualified_name(name, &at, errors));
+    let is_shared = device["allowMultipleAllocations"] == true;
+    for (name, capacity) in entries(device, "capacity") {
+        validate_qualified_name(name, &at, errors);
+        request_policy::validate_capacity(capacity, is_shared, &at.key(name), errors);
+    }
     let (taints, at) = (items(device, "taints"), path.child("taints"));
     if taints.len() > MAX_TAINTS {
         errors.too_many(&at, taints.len(), MAX_TAINTS);
@@ -42,6 +49,27 @@ pub(super) fn validate_device(device: &Value, path: &Path<'_>, errors: &mut Erro
     }
     for (index, taint) in taints.iter().enumerate() {
         validate_taint(taint, &at.index(index), errors);
+    }
+}
+
+/// Checks the conditions for which a pod waits before it is bound. Those of success and of failure need each other.
+pub(super) fn validate_binding(device: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const LISTS: [&str; 2] = ["bindingConditions", "bindingFailureConditions"];
+    for list in LISTS {
+        let (conditions, at) = (items(device, list), path.child(list));
+        if conditions.len() > MAX_CONDITIONS {
+            errors.too_many(&at, conditions.len(), MAX_CONDITIONS);
+            continue;
+        }
+        for (index, condition) in conditions.iter().enumerate() {
+            validate_text(condition.as_str().unwrap_or_default(), name::label_key, &at.index(index), errors);
+        }
+    }
+    let [success, failure] = LISTS;
+    for (missing, given) in [(success, failure), (failure, success)] {
+        if items(device, missing).is_empty() && !items(device, given).is_empty() {
+            errors.invalid(&path.child(missing), Value::Null, &format!("{missing} are required to use {given}"));
+        }
     }
 }
 

@@ -2,9 +2,11 @@
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
 //!
 //! They are stored and checked. Nothing allocates devices. The checks cover what users and drivers write; those of
-//! counters and request policies of devices, and of the allocation in the status of a claim, are Kubernetes' own.
+//! the allocation in the status of a claim are Kubernetes' own.
 
 mod attributes;
+mod counters;
+mod request_policy;
 mod validate;
 
 use kubewright_apimachinery::status::Cause;

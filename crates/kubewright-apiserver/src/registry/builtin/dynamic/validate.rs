@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use kubewright_apimachinery::{cel::MatchConditions, name};
+use kubewright_apimachinery::{
+    cel::{Refusal, SelectorRefusal, check_device_selector},
+    name,
+};
 use serde_json::Value;
 
-use super::attributes;
+use super::{attributes, counters};
 use crate::registry::builtin::{
     pod::{validate_csi_driver_name, validate_node_selector},
     validation::{
@@ -21,6 +24,8 @@ const MAX_ALTERNATIVES: usize = 8;
 /// The greatest number of devices of a slice, and of a slice with taints or shared counters.
 const MAX_DEVICES: usize = 128;
 const MAX_COMPLEX_DEVICES: usize = 64;
+/// The greatest number of sets of counters of a slice.
+const MAX_COUNTER_SETS: usize = 8;
 /// The greatest number of users of a claim.
 const MAX_USERS: usize = 256;
 /// The greatest length of a selector's expression.
@@ -232,8 +237,15 @@ fn validate_selectors(object: &Value, path: &Path<'_>, errors: &mut Errors) {
         let (expression, path) = (string(cel, "expression"), path.child("expression"));
         if expression.len() > MAX_EXPRESSION {
             errors.too_long(&path, MAX_EXPRESSION);
-        } else if let Err(why) = MatchConditions::check(expression) {
-            errors.invalid(&path, expression, &why);
+            continue;
+        }
+        match check_device_selector(expression) {
+            Ok(()) => {}
+            Err(SelectorRefusal::Invalid(why)) => errors.invalid(&path, expression, &why),
+            Err(SelectorRefusal::Program(why)) => {
+                errors.refused(&path, expression, Refusal::Program(why));
+            }
+            Err(SelectorRefusal::TooComplex) => errors.forbidden(&path, "too complex, exceeds cost limit"),
         }
     }
 }
@@ -253,9 +265,9 @@ fn validate_configurations(object: &Value, names: Option<&BTreeSet<String>>, pat
         validate_csi_driver_name(string(opaque, "driver"), &path.child("driver"), errors);
         let at = path.child("parameters");
         match field(opaque, "parameters") {
-            None => errors.required(&at, ""),
+            None if opaque.get("parameters").is_none_or(Value::is_null) => errors.required(&at, ""),
             Some(Value::Object(_)) => {}
-            Some(other) => errors.invalid(&at, other.to_string(), "must be a valid JSON object"),
+            _ => errors.invalid(&at, "<value omitted>", "must be a valid JSON object"),
         }
     }
 }
@@ -281,6 +293,9 @@ pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Erro
         }
     }
     validate_place(spec, &path, errors);
+    if ["sharedCounters", "devices"].iter().all(|name| !items(spec, name).is_empty()) {
+        errors.invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
     let at = path.child("devices");
     let is_complex = |device: &Value| ["taints", "consumesCounters"].iter().any(|name| !items(device, name).is_empty());
     let devices = items(spec, "devices");
@@ -290,8 +305,16 @@ pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Erro
         let path = at.index(index);
         validate_text(string(device, "name"), name::dns1123_label, &path.child("name"), errors);
         attributes::validate_device(device, &path, errors);
+        counters::validate_consumptions(device, &path, errors);
+        attributes::validate_binding(device, &path, errors);
     }
     validate_unique(devices, &at, errors);
+    let at = path.child("sharedCounters");
+    let sets = bounded(spec, "sharedCounters", MAX_COUNTER_SETS, &at, errors);
+    for (index, set) in sets.iter().enumerate() {
+        counters::validate_set(set, &at.index(index), errors);
+    }
+    validate_unique(sets, &at, errors);
 }
 
 fn validate_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -419,6 +442,29 @@ mod tests {
         };
         let found = texts(|errors| validate_template(Some(&template("a")), &template("A"), errors));
         assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    /// The answers are those of Kubernetes 1.36.3.
+    #[test]
+    fn counters_and_conditions_of_slices_are_checked() {
+        let slice = |fields: Value| {
+            let mut spec = json!({"driver": "d", "pool": {"name": "p", "resourceSliceCount": 1}, "allNodes": true});
+            spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            texts(|errors| validate_slice(None, &json!({"spec": spec}), errors))
+        };
+        let set = json!({"name": "s", "counters": {"c": {"value": "1"}}});
+        assert_eq!(slice(json!({"sharedCounters": [set]})), [""; 0]);
+        let device = json!({"name": "d", "bindingConditions": ["a"]});
+        assert_eq!(
+            slice(json!({"sharedCounters": [set, {}], "devices": [device]})),
+            [
+                "spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed",
+                "spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required \
+                 to use bindingConditions",
+                "spec.sharedCounters[1].name: Required value",
+                "spec.sharedCounters[1].counters: Required value",
+            ]
+        );
     }
 
     #[test]
