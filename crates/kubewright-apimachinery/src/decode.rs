@@ -376,6 +376,10 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        // Go writes a float that is an integer as one, so it is one when it is read again.
+        if value.fract() == 0.0 && value.abs() < 2f64.powi(63) {
+            return Ok(Value::from(value as i64));
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that JSON does not have"))
     }
 

@@ -37,6 +37,7 @@ pub mod document_order;
 pub mod duration;
 mod field_path;
 pub mod go_format;
+pub mod go_json;
 pub mod name;
 pub mod patch;
 pub mod path;

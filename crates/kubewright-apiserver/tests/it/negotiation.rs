@@ -1,5 +1,8 @@
 //! Content negotiation, health, version and discovery.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -12,6 +15,7 @@ use crate::{
     start,
 };
 
+const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
@@ -120,4 +124,45 @@ async fn health_version_and_discovery() {
     let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(get(&api, address, "application/json").await.json()["paths"].is_object());
     assert!(get(&api, "/openapi/v2", "application/json").await.json()["definitions"].is_object());
+}
+
+#[tokio::test]
+async fn large_objects_and_lists_are_compressed_for_clients_that_accept_gzip() {
+    let (api, _) = start();
+    let gzip = "Accept-Encoding: deflate, gzip";
+    let text = |place: usize| format!("{place} ").repeat(20_000);
+    for place in 0..3 {
+        let object = json!({"metadata": {"name": format!("large-{place}")}, "data": {"text": text(10 * place + 1)}});
+        send(&api, &format!("POST {CONFIGS}"), &[], object.to_string()).await.expect_code(201);
+    }
+    let object = format!("GET {CONFIGS}/large-2");
+    let (list, page) = (format!("GET {CONFIGS}"), format!("GET {CONFIGS}?limit=2"));
+    let protobuf = "Accept: application/vnd.kubernetes.protobuf";
+    let pretty = format!("GET {CONFIGS}?pretty=true");
+    for (line, accept, is_large) in [
+        (&list, "Accept: application/json", true),
+        (&list, protobuf, true),
+        (&list, "Accept: application/yaml", true),
+        (&pretty, "Accept: application/json", true),
+        (&page, "Accept: application/json", false),
+        (&object, "Accept: application/json", false),
+    ] {
+        let plain = send(&api, line, &[accept], "").await.expect_code(200);
+        assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", ""), "{line}");
+        assert_eq!(plain.body.len() > 128 << 10, is_large, "{line}");
+        let sent = send(&api, line, &[accept, gzip], "").await.expect_code(200);
+        if !is_large {
+            assert_eq!(sent.header("content-encoding"), "", "{line}");
+            assert!(sent.body == plain.body, "{line}");
+            continue;
+        }
+        assert_eq!((sent.header("content-encoding"), sent.header("vary")), ("gzip", "Accept-Encoding"), "{line}");
+        let mut unpacked = Vec::new();
+        GzDecoder::new(&*sent.body).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == plain.body && sent.body.len() < unpacked.len() / 10, "{line}");
+    }
+    // Another media type, and documents that are no objects.
+    for line in ["GET /openapi/v2", "GET /metrics"] {
+        assert_eq!(send(&api, line, &[gzip], "").await.header("content-encoding"), "", "{line}");
+    }
 }
