@@ -53,5 +53,6 @@ mod testing;
 pub mod text;
 pub mod trace;
 pub mod types;
+mod unicode_repair;
 mod url;
 pub mod watch;

@@ -138,6 +138,9 @@ fn has_objects(route: &Route) -> bool {
         | Route::OpenApiV3Index
         | Route::OpenApiV3(_)
         | Route::Metrics
+        | Route::HealthMetrics
+        | Route::StatusPage
+        | Route::FlagsPage
         | Route::OpenIdConfiguration
         | Route::OpenIdKeys
         | Route::Unknown(_) => false,

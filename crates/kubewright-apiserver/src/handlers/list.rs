@@ -257,8 +257,9 @@ fn token(revision: i64, after: &Key, namespace: &str) -> String {
         space if space == namespace => format!("/{}\0", after.name),
         space => format!("/{space}/{}\0", after.name),
     };
-    let token = json!({"v": TOKEN_VERSION, "rv": revision, "start": start});
-    URL_SAFE_NO_PAD.encode(token.to_string())
+    // A client that begins again at the current revision has the key without its slash, as in Kubernetes.
+    let start = if revision < 0 { start.trim_start_matches('/') } else { &start };
+    URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{TOKEN_VERSION}","rv":{revision},"start":{}}}"#, json!(start)))
 }
 
 /// The state that a continue token refers to.

@@ -62,8 +62,12 @@ impl PatchType {
         if is_expected {
             return Ok(decoded);
         }
-        if self == Self::Apply && decoded.value.is_null() {
-            return Ok(Decoded { value: json!({}), ..decoded });
+        if decoded.value.is_null() {
+            return match self {
+                Self::Apply | Self::Strategic => Ok(Decoded { value: json!({}), ..decoded }),
+                Self::Json => Ok(Decoded { value: json!([]), ..decoded }),
+                Self::Merge => Err(Status::bad_request("Invalid JSON Patch")),
+            };
         }
         let begin = match self {
             Self::Apply => "error decoding YAML: error unmarshaling JSON: while decoding JSON: ",

@@ -2,15 +2,16 @@
 //! all or nothing.
 //!
 //! The `json-patch` crate isn't used, because the limits must be checked between operations and some results follow
-//! kube-apiserver instead of the RFC: a `test` without a value is for null, which an absent field equals, `1` and `1.0` are
-//! equal, and a `replace` adds a field that is missing.
+//! kube-apiserver instead of the RFC: an absent value is null, which an absent field equals, `1` and `1.0` are equal, a `replace` adds
+//! a field that is missing, a `copy` of one is null, negative indexes count from the end, and only a `replace` is possible for the
+//! whole document.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::PatchError;
-use crate::depth;
+use crate::{depth, types::json_type};
 
 /// The maximum number of operations in one patch, as in Kubernetes.
 pub const OPERATIONS_LIMIT: usize = 10_000;
@@ -68,23 +69,32 @@ fn parse(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
 }
 
 fn parse_operation(operation: &Value) -> Result<Operation<'_>, PatchError> {
+    if !operation.is_object() && !operation.is_null() {
+        return Err(malformed("a JSON patch operation must be an object"));
+    }
+    for member in ["op", "path", "from"] {
+        if let Some(other) = operation.get(member).filter(|value| !value.is_string() && !value.is_null()) {
+            return Err(malformed(format!(
+                "error decoding patch: json: cannot unmarshal {} into Go struct field jsonPatchOp.{member} of type string",
+                json_type(other)
+            )));
+        }
+    }
     let text = |member: &str| operation.get(member).and_then(Value::as_str);
-    let kind = text("op").ok_or_else(|| malformed("a JSON patch operation must have an op"))?;
+    let kind = text("op").ok_or_else(|| PatchError::Rejected("a JSON patch operation must have an op".into()))?;
     let pointer = |member: &str| {
-        let text =
-            text(member).ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a {member}")))?;
-        Pointer::parse(text)
+        let missing = || PatchError::Rejected(format!("JSON patch {kind} operation must have a {member}"));
+        Pointer::parse(text(member).ok_or_else(missing)?)
     };
-    let value =
-        || operation.get("value").ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a value")));
+    // An absent value is null, as in kube-apiserver's library.
+    let value = operation.get("value").unwrap_or(&Value::Null);
     Ok(match kind {
-        "add" => Operation::Add(pointer("path")?, value()?),
+        "add" => Operation::Add(pointer("path")?, value),
         "remove" => Operation::Remove(pointer("path")?),
-        "replace" => Operation::Replace(pointer("path")?, value()?),
+        "replace" => Operation::Replace(pointer("path")?, value),
         "move" => Operation::Move(pointer("from")?, pointer("path")?),
         "copy" => Operation::Copy(pointer("from")?, pointer("path")?),
-        // A test without a value is for null, as in kube-apiserver's library.
-        "test" => Operation::Test(pointer("path")?, operation.get("value").unwrap_or(&Value::Null)),
+        "test" => Operation::Test(pointer("path")?, value),
         _ => return Err(PatchError::Rejected(format!("Unexpected kind: {kind}"))),
     })
 }
@@ -146,7 +156,7 @@ impl Patching {
             }
             Operation::Copy(from, path) => {
                 let deepest = self.depth.saturating_sub(from.tokens.len());
-                let value = self.get("copy", from)?.clone();
+                let value = self.copied_value(from)?;
                 self.copied = self.copied.saturating_add(value.to_string().len());
                 if self.copied > COPY_LIMIT {
                     return Err(PatchError::Rejected(format!(
@@ -177,7 +187,7 @@ impl Patching {
         for token in above {
             place = match place {
                 Value::Object(fields) => fields.get_mut(token.as_ref()),
-                Value::Array(items) => index(token).and_then(|at| items.get_mut(at)),
+                Value::Array(items) => index(token, items.len()).and_then(|at| items.get_mut(at)),
                 _ => None,
             }
             .ok_or_else(|| missing(what, path))?;
@@ -189,25 +199,31 @@ impl Patching {
         path.tokens.iter().try_fold(&self.root, |place, token| {
             match place {
                 Value::Object(fields) => fields.get(token.as_ref()),
-                Value::Array(items) => index(token).and_then(|at| items.get(at)),
+                Value::Array(items) => index(token, items.len()).and_then(|at| items.get(at)),
                 _ => None,
             }
             .ok_or_else(|| missing(what, path))
         })
     }
 
-    fn add(&mut self, what: &str, path: &Pointer<'_>, value: Value) -> Result<(), PatchError> {
-        if path.tokens.is_empty() {
-            self.root = value;
-            return Ok(());
+    /// Returns the value to copy. As in kube-apiserver's library, a field that is missing is null.
+    fn copied_value(&mut self, from: &Pointer<'_>) -> Result<Value, PatchError> {
+        match self.parent("copy", from)? {
+            (Value::Object(fields), name) => Ok(fields.get(name).cloned().unwrap_or_default()),
+            _ => self.get("copy", from).cloned(),
         }
+    }
+
+    /// Adds a value. As in kube-apiserver's library, the whole document can only be replaced.
+    fn add(&mut self, what: &str, path: &Pointer<'_>, value: Value) -> Result<(), PatchError> {
         match self.parent(what, path)? {
             (Value::Object(fields), name) => {
                 fields.insert(name.into(), value);
                 Ok(())
             }
             (Value::Array(items), token) => {
-                let at = if token == "-" { Some(items.len()) } else { index(token) };
+                // A negative index counts from the end of the list with the new item.
+                let at = if token == "-" { Some(items.len()) } else { index(token, items.len().saturating_add(1)) };
                 let at = at.filter(|at| *at <= items.len()).ok_or_else(|| {
                     let path = path.text;
                     PatchError::Rejected(format!("{what} operation: {path:?}: Unable to access invalid index: {token}"))
@@ -224,7 +240,7 @@ impl Patching {
         let mut shifted = 0;
         let removed = match self.parent(what, path)? {
             (Value::Object(fields), name) => fields.remove(name),
-            (Value::Array(items), token) => index(token).filter(|at| *at < items.len()).map(|at| {
+            (Value::Array(items), token) => index(token, items.len()).filter(|at| *at < items.len()).map(|at| {
                 shifted = items.len() - at;
                 items.remove(at)
             }),
@@ -242,7 +258,7 @@ impl Patching {
         let place = match self.parent("replace", path)? {
             // As in kube-apiserver's library, a field that is missing is added.
             (Value::Object(fields), name) => Some(fields.entry(name).or_insert(Value::Null)),
-            (Value::Array(items), token) => index(token).and_then(|at| items.get_mut(at)),
+            (Value::Array(items), token) => index(token, items.len()).and_then(|at| items.get_mut(at)),
             _ => None,
         };
         *place.ok_or_else(|| missing("replace", path))? = value.clone();
@@ -287,10 +303,13 @@ fn missing(what: &str, path: &Pointer<'_>) -> PatchError {
     ))
 }
 
-/// Parses a list index: digits without a leading zero.
-fn index(token: &str) -> Option<usize> {
-    let plain = token == "0" || token.starts_with(|first: char| matches!(first, '1'..='9'));
-    (plain && token.bytes().all(|byte| byte.is_ascii_digit())).then(|| token.parse().ok())?
+/// Parses an index of a list. As in kube-apiserver's library, a negative one counts from the end.
+fn index(token: &str, length: usize) -> Option<usize> {
+    let index: isize = token.parse().ok()?;
+    match usize::try_from(index) {
+        Ok(index) => Some(index),
+        Err(_) => length.checked_sub(index.unsigned_abs()),
+    }
 }
 
 /// Returns whether `path` leads into the target of `above`.
