@@ -94,7 +94,8 @@ impl<'s> Exchange<'s> {
 
     /// Completes the response.
     pub(super) fn finish(self, mut response: Response) -> Response {
-        let Self { state, audit_id, method, started, upgrade, is_pretty, is_compressed, flow, labels, in_flight } = self;
+        let Self { state, audit_id, method, started, upgrade, is_pretty, is_compressed, flow, labels, in_flight } =
+            self;
         drop(in_flight);
         let content = response.extensions_mut().remove::<Content>();
         let headers = response.headers_mut();

@@ -43,10 +43,6 @@ use http_body_util::BodyExt;
 use kubewright_apimachinery::{name::path_segment, status::Status};
 use tokio::time::timeout;
 
-pub(crate) use self::{
-    health::HealthCounts,
-    settle::{settle, settled},
-};
 use self::{
     call::Call,
     decode::MAX_BODY,
@@ -54,6 +50,10 @@ use self::{
     part::Part,
     query::Query,
     route::{Route, Target},
+};
+pub(crate) use self::{
+    health::HealthCounts,
+    settle::{settle, settled},
 };
 use crate::{
     admission::Warnings,

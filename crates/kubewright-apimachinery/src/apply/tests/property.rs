@@ -307,7 +307,9 @@ fn clashes(before: &State, config: &State, who: &str) -> bool {
             let replaced_above = path.strip_prefix(other.as_str()).is_some_and(|rest| {
                 let there = before.leaves.get(other);
                 rest.starts_with('/')
-                    && there.is_some_and(|there| !there.is_null() && (!is_empty(there) || there.is_object() != rest.starts_with("/f:")))
+                    && there.is_some_and(|there| {
+                        !there.is_null() && (!is_empty(there) || there.is_object() != rest.starts_with("/f:"))
+                    })
             });
             other == path || replaced_above
         })

@@ -64,7 +64,9 @@ fn is_date_time(text: &str) -> bool {
     let (time, zone) = time.split_at(zone);
     // As in Kubernetes, the separator of the fraction may be any character.
     let (time, fraction) = match time.split_at_checked(8) {
-        Some((time, rest)) if !rest.is_empty() => (time, rest.char_indices().nth(1).map(|(start, _)| &rest[start..]).or(Some(""))),
+        Some((time, rest)) if !rest.is_empty() => {
+            (time, rest.char_indices().nth(1).map(|(start, _)| &rest[start..]).or(Some("")))
+        }
         _ => (time, None),
     };
     let parts: Vec<&str> = time.split(':').collect();
@@ -85,7 +87,8 @@ fn is_date_time(text: &str) -> bool {
 /// around those doesn't matter.
 fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 19] = [
-        "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d", "day", "w", "wk", "week",
+        "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d", "day", "w",
+        "wk", "week",
     ];
     /// The units that may be continued, as in `seconds`.
     const STEMS: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
@@ -141,7 +144,9 @@ fn is_ip(text: &str) -> bool {
 
 fn is_ipv4(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
-    let fits = |part: &&str| is_digits(part) && part.trim_start_matches('0').len() <= 3 && part.parse().is_ok_and(|part: u32| part <= 255);
+    let fits = |part: &&str| {
+        is_digits(part) && part.trim_start_matches('0').len() <= 3 && part.parse().is_ok_and(|part: u32| part <= 255)
+    };
     parts.len() == 4 && parts.iter().all(fits)
 }
 
@@ -316,7 +321,11 @@ mod tests {
         );
         let bad = ["", "a..b", "-a", "a_b", "a b", "1.2.3.4", "a.1", "A.b", "xn--a"];
         check("hostname", &["a", "1", "a-", "a-b", "example.com", "xn--a.de", "é.com"], &bad);
-        check("email", &["a@b.c", " a@b.c", "a@[1.2.3.4]", "First Last <a@b.c>", "a+b@c.d"], &["", "a", "@b", "a@", "a b@c.d", "a..b@c.d"]);
+        check(
+            "email",
+            &["a@b.c", " a@b.c", "a@[1.2.3.4]", "First Last <a@b.c>", "a+b@c.d"],
+            &["", "a", "@b", "a@", "a b@c.d", "a..b@c.d"],
+        );
         check("uri", &["https://example.com/%20", "/a/b", "urn:x"], &["", "a b", "example", "https://%zz", ":x"]);
     }
 
