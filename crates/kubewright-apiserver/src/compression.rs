@@ -41,14 +41,14 @@ pub(crate) fn compress(mut response: Response) -> Response {
 /// Compresses chunks, fast rather than thoroughly, as Kubernetes does.
 fn gzip(chunks: Chunks) -> Chunks {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let mut step = move |chunk: Option<Result<Bytes, BoxError>>| -> Result<Bytes, BoxError> {
+    let step = move |chunk: Option<Result<Bytes, BoxError>>| -> Result<Bytes, BoxError> {
         match chunk {
             Some(chunk) => encoder.write_all(&chunk?)?,
             None => encoder.try_finish()?,
         }
         Ok(std::mem::take(encoder.get_mut()).into())
     };
-    let steps = chunks.map(Some).chain(stream::once(ready(None))).map(move |chunk| step(chunk));
+    let steps = chunks.map(Some).chain(stream::once(ready(None))).map(step);
     steps.filter(|chunk| ready(!matches!(chunk, Ok(bytes) if bytes.is_empty()))).boxed()
 }
 
