@@ -12,7 +12,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value, map::Entry};
 use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
-use crate::{depth, field_path::FieldPath};
+use crate::{depth, field_path::FieldPath, go_format, unicode_repair};
 
 /// The maximum number of duplicate fields that are reported.
 const DUPLICATES_LIMIT: usize = 100;
@@ -59,7 +59,15 @@ pub fn json_into_struct(text: &[u8]) -> Result<Decoded, DecodeError> {
     json_with(text, true)
 }
 
+/// Decodes JSON. As in Go, what isn't Unicode is replaced.
 fn json_with(text: &[u8], merges: bool) -> Result<Decoded, DecodeError> {
+    unicode_json(text, merges).or_else(|error| {
+        let repaired = unicode_repair::repaired(text).and_then(|text| unicode_json(&text, merges).ok());
+        repaired.ok_or(error)
+    })
+}
+
+fn unicode_json(text: &[u8], merges: bool) -> Result<Decoded, DecodeError> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let seed = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut duplicates, merges };
@@ -103,7 +111,7 @@ fn quoted(byte: u8) -> String {
         b'\t' => r"'\t'".into(),
         b'\r' => r"'\r'".into(),
         b' '..=b'~' => format!("'{}'", char::from(byte)),
-        0x80.. => format!("'\\u{byte:04x}'"),
+        0x80.. => format!("'{}'", go_format::quoted(&char::from(byte).to_string()).trim_matches('"')),
         _ => format!("'\\x{byte:02x}'"),
     }
 }
@@ -114,7 +122,7 @@ fn quoted(byte: u8) -> String {
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     // Duplicate fields are reported as those of YAML.
     if text.trim_ascii_start().starts_with(b"{")
-        && let Ok(decoded) = json(text)
+        && let Ok(decoded) = unicode_json(text, false)
         && decoded.duplicates.is_empty()
     {
         return Ok(decoded);
@@ -376,6 +384,10 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        // Go writes a float that is an integer as one, so it is one when it is read again.
+        if value.fract() == 0.0 && value.abs() < 2f64.powi(63) {
+            return Ok(Value::from(value as i64));
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that JSON does not have"))
     }
 
@@ -518,8 +530,8 @@ mod tests {
         check_error(b"{\"a\" 1}", "invalid character '1' after object key");
         check_error(b"{\"a\":1 2}", "invalid character '2' after object key:value pair");
         check_error(b"[1 2]", "invalid character '2' after array element");
-        check_error(b"\"\xff\"", "invalid unicode code point");
-        check_error(br#"{"a": "\ud800"}"#, "unexpected end of hex escape");
+        check_error(b"\x9e", "invalid character '\\u009e' looking for beginning of value");
+        assert_eq!(json(b"\"\xff\\ud800\"").unwrap().value, json!("\u{fffd}\u{fffd}"));
         check_error("[".repeat(100_000).as_bytes(), "exceeded max depth");
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(json(nested(depth::LIMIT).as_bytes()).is_ok());

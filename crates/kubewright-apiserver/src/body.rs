@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream::BoxStream};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
 use http_body::{Frame, SizeHint};
 
 /// The error of a stream.
@@ -21,9 +24,12 @@ pub struct Body {
     guard: Option<Box<dyn Send>>,
 }
 
+/// The chunks of a body.
+pub(crate) type Chunks = BoxStream<'static, Result<Bytes, BoxError>>;
+
 enum Kind {
     Whole(Option<Bytes>),
-    Stream(BoxStream<'static, Result<Bytes, BoxError>>),
+    Stream(Chunks),
 }
 
 impl Body {
@@ -56,6 +62,19 @@ impl Body {
             Kind::Stream(chunks) => Kind::Stream(chunks.map(move |chunk| chunk.map(&mut replace)).boxed()),
         };
         Self { kind, guard: self.guard }
+    }
+
+    /// Returns the body with its chunks replaced. A body that exists as a whole has chunks of this size.
+    pub(crate) fn map_stream(self, size: usize, replace: impl FnOnce(Chunks) -> Chunks) -> Self {
+        let chunks = match self.kind {
+            Kind::Stream(chunks) => chunks,
+            Kind::Whole(bytes) => {
+                let mut rest = bytes.unwrap_or_default();
+                let next = move || Some(rest.split_to(rest.len().min(size))).filter(|chunk| !chunk.is_empty());
+                stream::iter(std::iter::from_fn(next).map(Ok)).boxed()
+            }
+        };
+        Self { kind: Kind::Stream(replace(chunks)), guard: self.guard }
     }
 
     /// Returns a streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends only

@@ -24,6 +24,7 @@ mod certificate_authority;
 mod certificate_verifier;
 mod codec;
 mod compaction;
+mod compression;
 mod conversion;
 pub mod cron;
 mod decoding;

@@ -10,6 +10,11 @@ use crate::{meta, registry::Resource};
 /// The finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
+/// The maximum length of the name of a field manager, in bytes.
+const MAX_MANAGER: usize = 128;
+/// The maximum length of the name of a subresource in managed fields, in bytes.
+const MAX_SUBRESOURCE: usize = 256;
+
 /// Removes empty fields, which are not stored in `ObjectMeta`. An empty list of managed fields is kept, since it resets
 /// them.
 pub(crate) fn drop_empty(object: &mut Value) {
@@ -122,7 +127,24 @@ pub(crate) fn check_syntax(resource: &Resource, object: &Value) -> Vec<Cause> {
     causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
     check_owners(&metadata["ownerReferences"], &mut causes);
     check_finalizers(resource, &meta::finalizers(object), &mut causes);
+    check_managers(&metadata["managedFields"], &mut causes);
     causes
+}
+
+/// Checks the names in managed fields, which clients may send.
+fn check_managers(managed: &Value, causes: &mut Vec<Cause>) {
+    for (index, entry) in managed.as_array().into_iter().flatten().enumerate() {
+        for (field, limit) in [("manager", MAX_MANAGER), ("subresource", MAX_SUBRESOURCE)] {
+            if entry[field].as_str().is_some_and(|name| name.len() > limit) {
+                let path = format!("metadata.managedFields[{index}].{field}");
+                causes.push(Cause::new(
+                    "FieldValueTooLong",
+                    path,
+                    format!("Too long: may not be more than {limit} bytes"),
+                ));
+            }
+        }
+    }
 }
 
 /// Checks owner references. As in Kubernetes, the field of a cause doesn't contain the index.

@@ -7,7 +7,10 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-use kubewright_apimachinery::types::{Decoded, TypeId, Types};
+use kubewright_apimachinery::{
+    go_json,
+    types::{Decoded, TypeId, Types},
+};
 use serde_json::Value;
 
 /// The type of a built-in kind, or of another built-in object such as a `Status`.
@@ -132,8 +135,7 @@ fn metadata_of(kind: &str, metadata: &Value) -> Vec<u8> {
 pub(crate) fn write(object: &Value, out: &mut Vec<u8>) {
     match ObjectType::of_document(object) {
         Some(ty) => ty.write(object, out),
-        // Writing to a vector can't fail: keys are strings and numbers are finite.
-        None => drop(serde_json::to_writer(out, object)),
+        None => go_json::write(object, out),
     }
 }
 

@@ -37,6 +37,18 @@ pub(crate) enum Representation {
     MetadataList,
 }
 
+/// The form of a page about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    Text,
+    Object { encoding: Encoding, version: &'static str },
+}
+
+/// The API group of pages.
+pub(crate) const PAGE_GROUP: &str = "config.k8s.io";
+/// The versions of pages, of which only the first isn't deprecated.
+pub(crate) const PAGE_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+
 /// The negotiated media type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
@@ -77,6 +89,47 @@ impl Accept {
             (Encoding::Protobuf, Representation::Whole) => protobuf,
             (_, Representation::Table) => tables,
             _ => true,
+        })
+    }
+
+    /// Checks that a client accepts the only media type of a document.
+    ///
+    /// # Errors
+    /// Returns 406.
+    pub(crate) fn check(headers: &HeaderMap, media_type: &str) -> Result<(), Status> {
+        let accepts = |text: &str| text.split(',').any(|clause| [media_type, "*/*"].contains(&media_type_of(clause)));
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if accept.is_empty() || accepts(accept) {
+            return Ok(());
+        }
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {media_type}");
+        Err(Status::generic(406, "NotAcceptable", message))
+    }
+
+    /// Returns the form of a page about the server, which is text unless the client asks for an object of its kind.
+    pub(crate) fn of_page(headers: &HeaderMap, kind: &str) -> Result<Page, Status> {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if accept.is_empty() {
+            return Ok(Page::Text);
+        }
+        let form = |clause: &str| {
+            let parameter = |name: &str| {
+                let found = clause.split(';').filter_map(|part| part.trim().split_once('='));
+                found.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next().unwrap_or_default()
+            };
+            let version = PAGE_VERSIONS.into_iter().find(|version| *version == parameter("v"));
+            match (media_type_of(clause), parameter("as").as_str(), version) {
+                ("text/plain" | "*/*" | "text/*", "", _) => Some(Page::Text),
+                (media_type, of, Some(version)) if of == kind && parameter("g") == PAGE_GROUP => {
+                    let encoding = Self::clause(media_type).encoding?;
+                    (encoding != Encoding::Protobuf).then_some(Page::Object { encoding, version })
+                }
+                _ => None,
+            }
+        };
+        accept.split(',').find_map(form).ok_or_else(|| {
+            let accepted = "application/json, application/yaml, text/plain";
+            Status::new(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}"))
         })
     }
 
@@ -157,6 +210,11 @@ impl Accept {
         let is_discovery = (kind, group, version) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2");
         Clause { weight, encoding, accept, is_discovery }
     }
+}
+
+/// Returns the media type of a clause of an `Accept` header, without parameters.
+fn media_type_of(clause: &str) -> &str {
+    clause.split(';').next().unwrap_or_default().trim()
 }
 
 /// One media type of an `Accept` header.

@@ -336,6 +336,8 @@ impl ApiServerBuilder {
             openapi: OpenApi::default(),
             flow_control: FlowControl::default(),
             metrics: Arc::default(),
+            health: handlers::HealthCounts::default(),
+            started: clock.now(),
             compaction: Compaction::new(clock.monotonic()),
             store,
             clock,

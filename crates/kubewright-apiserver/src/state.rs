@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     certificate_authority::CertificateAuthority,
     compaction::Compaction,
     flow_control::FlowControl,
+    handlers::HealthCounts,
     metrics::Metrics,
     openapi::OpenApi,
     proxy::ProxyResolver,
@@ -50,6 +52,9 @@ pub(crate) struct State {
     pub(crate) openapi: OpenApi,
     pub(crate) flow_control: FlowControl,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: HealthCounts,
+    /// The time at which the server was built.
+    pub(crate) started: Timestamp,
 }
 
 impl fmt::Debug for State {

@@ -14,7 +14,7 @@ use super::{
 pub(crate) struct Comparison {
     /// Fields that were added or have another value.
     pub(crate) changed: FieldSet,
-    /// Removed fields. Contains only the topmost path, since the fields below it are removed with it.
+    /// Removed fields, and those below them.
     pub(crate) removed: FieldSet,
 }
 
@@ -39,11 +39,13 @@ impl Comparison {
                 Self::of_items(items, old, &[])
             }
             _ if same(old, new) => Self::default(),
-            (_, Shape::Leaf) => Self { changed: FieldSet::leaf(), removed: FieldSet::default() },
+            (Shape::Leaf, Shape::Leaf) => Self { changed: FieldSet::leaf(), removed: FieldSet::default() },
+            // A value of another type. What it contained was removed, but not the value itself.
             _ => {
-                let mut changed = cursor.created(new);
+                let [mut removed, mut changed] = [old, new].map(|value| cursor.created(value));
+                removed.set_owned(false);
                 changed.set_owned(true);
-                Self { changed, removed: FieldSet::default() }
+                Self { changed, removed }
             }
         }
     }
@@ -82,8 +84,8 @@ impl Comparison {
                 comparison.push(PathElement::field(name), below);
             }
         }
-        for name in old.keys().filter(|name| !new.contains_key(*name) && cursor.tracks(name)) {
-            comparison.removed.push(PathElement::field(name), FieldSet::leaf());
+        for (name, value) in old.iter().filter(|(name, _)| !new.contains_key(*name) && cursor.tracks(name)) {
+            comparison.removed.push(PathElement::field(name), cursor.field(name).created(value));
         }
         comparison.sorted()
     }
@@ -103,7 +105,7 @@ impl Comparison {
         for (element, (old, new)) in pairs {
             let below = match (old.as_slice(), new.as_slice()) {
                 ([old], [new]) => Self::of(items.item(), old, new),
-                (_, []) => Self { changed: FieldSet::default(), removed: FieldSet::leaf() },
+                (old, []) => Self { changed: FieldSet::default(), removed: items.created(old) },
                 (old, new) if old == new => Self::default(),
                 // If several items have equal keys, it is unknown which of them changed, so all of them count as
                 // changed.

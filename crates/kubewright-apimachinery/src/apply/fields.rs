@@ -211,6 +211,19 @@ impl FieldSet {
         }
     }
 
+    /// Removes the paths of `other`, but not those below them. Returns whether any path was removed.
+    pub(crate) fn remove(&mut self, other: &FieldSet) -> bool {
+        let mut any = self.owned && other.owned;
+        self.owned &= !other.owned;
+        if !other.children.is_empty() {
+            self.children.retain_mut(|(element, child)| {
+                any |= other.child(element).is_some_and(|other| child.remove(other));
+                !child.is_empty()
+            });
+        }
+        any
+    }
+
     /// Removes all paths of `other` and all paths below them. Returns whether any path was removed.
     pub fn subtract(&mut self, other: &FieldSet) -> bool {
         if other.owned {
@@ -247,17 +260,20 @@ impl FieldSet {
         });
     }
 
-    /// Returns the paths of `changed` that conflict with this set. A path conflicts if the set contains it or, where
-    /// `changed` ends because the value was replaced as a whole, if the set contains a path below it.
-    pub fn conflicts_with(&self, changed: &FieldSet) -> FieldSet {
-        let whole = changed.children.is_empty() && !self.children.is_empty();
-        let mut stake = Self { owned: changed.owned && (self.owned || whole), children: Vec::new() };
-        for (element, changed) in &changed.children {
+    /// Returns the paths that both sets have.
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let mut common = Self { owned: self.owned && other.owned, children: Vec::new() };
+        for (element, other) in &other.children {
             if let Some(child) = self.child(element) {
-                stake.push(element.clone(), child.conflicts_with(changed));
+                common.push(element.clone(), child.intersection(other));
             }
         }
-        stake
+        common
+    }
+
+    /// Changes the subsets.
+    pub(crate) fn map_children(&mut self, mut change: impl FnMut(&PathElement, &mut FieldSet)) {
+        self.children.iter_mut().for_each(|(element, child)| change(element, child));
     }
 
     /// Returns the paths of the set as conflicts show them: `.spec.containers[name="web"].image`. As in Kubernetes, those of
@@ -396,10 +412,12 @@ mod tests {
         within.restrict(&set(json!({"f:a": {"f:x": {}}, "f:b": {}})));
         check(within, json!({"f:a": {"f:x": {}}, "f:b": {"f:z": {}}}));
 
-        // `b` was replaced as a whole; in `a`, only one field was.
-        check(
-            a().conflicts_with(&set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}))),
-            json!({"f:a": {"f:x": {}}, "f:b": {}}),
-        );
+        let mut rest = a();
+        assert!(!rest.remove(&set(json!({"f:a": {"f:q": {}}, "f:b": {}}))));
+        assert!(rest.remove(&set(json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}))));
+        check(rest, json!({"f:a": {"f:y": {}}, "f:b": {"f:z": {}}}));
+
+        let other = set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}));
+        check(a().intersection(&other), json!({"f:a": {"f:x": {}}}));
     }
 }

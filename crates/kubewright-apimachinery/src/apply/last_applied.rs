@@ -24,8 +24,8 @@ pub(crate) fn unchanged(cursor: Cursor<'_>, live: &Value, group_version: &str) -
     }
     let mut fields = cursor.claimed(&applied).ok()?;
     let since = Comparison::of(cursor, &applied, live);
-    fields.subtract(&since.changed);
-    fields.subtract(&since.removed);
+    fields.remove(&since.changed);
+    fields.remove(&since.removed);
     Some(fields)
 }
 

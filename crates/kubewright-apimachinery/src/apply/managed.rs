@@ -170,6 +170,11 @@ impl Managers {
         Some(self.0.remove(place))
     }
 
+    /// Returns whether there are too many update entries.
+    pub(crate) fn have_excess(&self) -> bool {
+        self.0.iter().filter(|entry| entry.operation == Operation::Update).count() > MAX_UPDATES
+    }
+
     /// Merges the oldest update entries of each version into one until the limit is met.
     pub(crate) fn cap_updates(&mut self) {
         let mut updates: Vec<usize> =

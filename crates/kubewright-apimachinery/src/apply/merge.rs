@@ -76,11 +76,12 @@ fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Valu
 /// that any manager owns now.
 ///
 /// A field is removed together with its content. An object stays while any field in it is owned; a list item stays
-/// while the item itself is owned.
+/// while the item itself is owned. As in Kubernetes, a map or list of which nothing is left becomes null.
 pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held: &FieldSet) {
     let nothing = FieldSet::default();
     match value {
         Value::Object(map) if !cursor.is_atomic_map() => {
+            let was_empty = map.is_empty();
             for (element, last) in last.children() {
                 // A client may have written an owner of the name, for example. It can't be removed.
                 let Some(name) = element.as_field().filter(|name| cursor.tracks(name)) else { continue };
@@ -91,9 +92,13 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
                     (_, None) => {}
                 }
             }
+            if map.is_empty() && !was_empty {
+                *value = Value::Null;
+            }
         }
         Value::Array(list) => {
             let Some(items) = cursor.items() else { return };
+            let was_empty = list.is_empty();
             list.retain_mut(|item| {
                 let element = items.element(item);
                 let Some(last) = last.child(&element) else { return true };
@@ -104,6 +109,9 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
                 prune(items.item(), item, last, held);
                 true
             });
+            if list.is_empty() && !was_empty {
+                *value = Value::Null;
+            }
         }
         _ => {}
     }

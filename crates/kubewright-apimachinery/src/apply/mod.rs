@@ -6,8 +6,8 @@
 //! afterwards, since a manager doesn't own fields that are absent from its configuration.
 //!
 //! Fields that are owned in another version of the kind are compared in that version ([`Versions`]). Without versions,
-//! all versions are assumed to have the same fields. When the schema changes the type of a list or map, its entries
-//! keep their owners until their fields are next written.
+//! all versions are assumed to have the same fields. When the schema makes a list or map atomic, who owned something in it
+//! owns it as a whole.
 
 mod compare;
 mod conflict;
@@ -43,6 +43,8 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub struct Context<'a> {
     /// The schema of the kind.
     pub node: Node<'a>,
+    /// True if fields may have been recorded by an earlier schema, as of a custom kind.
+    pub schema_changes: bool,
     /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
     /// The kind that is written.
@@ -83,6 +85,13 @@ impl Writable<'_> {
 }
 
 impl Context<'_> {
+    /// Adapts the fields of managers to the schema.
+    fn reconciled(&self, mut managers: Managers) -> Managers {
+        let own = |entry: &&mut Entry| self.schema_changes && entry.api_version == self.group_version;
+        managers.0.iter_mut().filter(own).for_each(|entry| Cursor::root(self.node).reconcile(&mut entry.fields));
+        managers
+    }
+
     fn entry(&self, operation: Operation, manager: &str, fields: FieldSet) -> Entry {
         Entry {
             manager: manager.to_owned(),
@@ -127,7 +136,7 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
         set_managed(&mut object, Managers(vec![entry]).encode());
         return Ok(object);
     };
-    let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
+    let managers = ctx.reconciled(Managers::decode(managed_fields(live)).map_err(Status::internal)?);
     apply_to_live(root, live, config, entry, managers, ctx)
 }
 
@@ -205,7 +214,7 @@ fn refuse_conflicts(
     let mut conflicts: Vec<_> = managers
         .0
         .iter()
-        .filter_map(|other| Some(Conflict::new(other, other.fields.conflicts_with(&changes.seen_by(other)?.changed))))
+        .filter_map(|other| Some(Conflict::new(other, other.fields.intersection(&changes.seen_by(other)?.changed))))
         .filter(|conflict| !conflict.fields.is_empty())
         .collect();
     if !conflicts.is_empty()
@@ -213,7 +222,7 @@ fn refuse_conflicts(
         && let Some(ours) = last_applied::unchanged(root, live, ctx.group_version)
     {
         for conflict in &mut conflicts {
-            conflict.fields.subtract(&ours);
+            conflict.fields.remove(&ours);
         }
         conflicts.retain(|conflict| !conflict.fields.is_empty());
     }
@@ -228,17 +237,17 @@ fn refuse_conflicts(
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
     let sent = take_managed(&mut new);
     let managed = current_ownership(sent, live.and_then(managed_fields), ctx.subresource);
-    let mut managers = Managers::decode(managed.as_ref()).unwrap_or_default();
+    let mut managers = ctx.reconciled(Managers::decode(managed.as_ref()).unwrap_or_default());
     let changes = match live {
         Some(_) if managed.is_none() => return new,
         Some(live) => Comparisons::of(live, &new, &managers, ctx),
         None => Comparisons::creation(&new, ctx),
     };
-    if changes.own.is_empty() {
+    let lost = changes.release(&mut managers);
+    if changes.own.is_empty() && !lost && !managers.have_excess() {
         set_managed(&mut new, managed);
         return new;
     }
-    changes.release(&mut managers);
     if !changes.own.changed.is_empty() {
         let mut entry = ctx.entry(Operation::Update, ctx.manager, changes.own.changed);
         if let Some(before) = managers.take(&entry) {

@@ -129,7 +129,10 @@ impl<'a> Cursor<'a> {
         let node = self.node.resource_field(name)?;
         let place = if self.place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
         let named = matches!(name, "apiVersion" | "kind" | "metadata") || schema.properties.contains_key(name);
-        Some((Self { place, ..self.inside(node) }, named))
+        let inside = self.inside(node);
+        // The metadata has a type of its own, whatever is around it.
+        let preserves = inside.preserves && name != "metadata";
+        Some((Self { place, preserves, ..inside }, named))
     }
 
     /// Returns the position of a field. For an unknown field, the position allows any value.
@@ -261,6 +264,24 @@ impl<'a> Cursor<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Adapts a set of fields to the schema: who owned something in a map or list that is atomic now owns it as a whole.
+    pub(crate) fn reconcile(self, fields: &mut FieldSet) {
+        let schema = self.node.schema();
+        let is_atomic = match schema.kind {
+            Some(Kind::Object) => self.is_atomic_map(),
+            Some(Kind::Array) => self.items().is_none(),
+            _ => false,
+        };
+        if is_atomic && self.place == Place::Inside && !fields.children().is_empty() {
+            *fields = FieldSet::leaf();
+        }
+        fields.map_children(|element, child| match (element.as_field(), self.items()) {
+            (Some(name), _) => self.field(name).reconcile(child),
+            (None, Some(items)) => items.item().reconcile(child),
+            (None, None) => {}
+        });
     }
 
     /// Returns the fields that the creation of `value` creates: the value itself, and everything in it.

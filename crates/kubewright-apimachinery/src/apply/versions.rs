@@ -16,6 +16,9 @@ use crate::schema::Node;
 
 /// Converts objects of one kind to its other versions.
 pub trait Versions: fmt::Debug + Sync {
+    /// Returns whether a version exists.
+    fn has(&self, api_version: &str) -> bool;
+
     /// Converts an object, without `managedFields`, to another version.
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_>;
 }
@@ -43,10 +46,14 @@ impl Comparisons {
     pub(super) fn of(live: &Value, object: &Value, managers: &Managers, ctx: &Context<'_>) -> Self {
         let own = compared(Cursor::root(ctx.node), live, object, ctx);
         let mut others = BTreeMap::new();
-        let (false, Some(versions)) = (own.is_empty(), ctx.versions) else { return Self { own, others } };
+        let Some(versions) = ctx.versions else { return Self { own, others } };
         let elsewhere = managers.0.iter().filter(|entry| entry.api_version != ctx.group_version);
         for version in elsewhere.map(|entry| &entry.api_version) {
             if others.contains_key(version) {
+                continue;
+            }
+            if own.is_empty() {
+                others.insert(version.clone(), versions.has(version).then(Comparison::default));
                 continue;
             }
             let states = [live, object].map(|state| versions.convert(&bare(state), version));
@@ -82,8 +89,8 @@ impl Comparisons {
                 lost = true;
                 continue;
             };
-            lost |= entry.fields.subtract(changed);
-            lost |= entry.fields.subtract(removed);
+            lost |= entry.fields.remove(changed);
+            lost |= entry.fields.remove(removed);
         }
         managers.0.retain(|entry| !entry.fields.is_empty());
         lost

@@ -24,7 +24,10 @@ impl FieldSelector {
     /// Parses `a=b`, `a==b` and `a!=b`, separated by commas. In a value, `\` escapes `\`, `,` and `=`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
-        for term in split_at_commas(text).into_iter().filter(|term| !term.is_empty()) {
+        // As in Kubernetes, the first of several errors is that of the first term in alphabetical order.
+        let mut terms = split_at_commas(text);
+        terms.sort_unstable();
+        for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, operator, value)) = split_at_operator(term) else {
                 return Err(SelectorError(format!("invalid selector: '{text}'; can't understand '{term}'")));
             };
@@ -114,7 +117,8 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
                 None => return Err(bad_escape("\\")),
             },
             ',' | '=' => {
-                let why = format!("invalid field selector: unescaped character in value: {c}");
+                // Go writes the number of the character.
+                let why = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
                 return Err(SelectorError(why));
             }
             _ => plain.push(c),
@@ -169,7 +173,8 @@ mod tests {
     fn errors() {
         check_error("a", "invalid selector: 'a'; can't understand 'a'");
         check_error("x=y,a", "invalid selector: 'x=y,a'; can't understand 'a'");
-        check_error("a=b=c", "invalid field selector: unescaped character in value: =");
+        check_error("a=b=c", "invalid field selector: unescaped character in value: 61");
+        check_error("z,a", "invalid selector: 'z,a'; can't understand 'a'");
         check_error(r"a=\b", r"invalid field selector: invalid escape sequence: \b");
         check_error(r"a=b\", r"invalid field selector: invalid escape sequence: \");
     }

@@ -3,6 +3,8 @@
 //! If a field is duplicated, its last value applies and the duplicate is reported, as in Kubernetes. The parsers limit
 //! nesting, size and numbers.
 
+use std::collections::BTreeSet;
+
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
 use kubewright_apimachinery::{decode, status::Status};
@@ -33,10 +35,58 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     }
 }
 
+/// Returns whether the parameters of the media type are written as Go reads them: with tokens as names, which aren't repeated, and
+/// tokens or quoted strings as values.
+fn has_valid_parameters(headers: &HeaderMap) -> bool {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let Some((_, mut rest)) = text.split_once(';') else { return true };
+    let is_token = |text: &str| {
+        let is_special = |c: char| "()<>@,;:\\\"/[]?=".contains(c);
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && !is_special(c))
+    };
+    let mut seen = BTreeSet::new();
+    loop {
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            return true;
+        }
+        let Some((name, value)) = rest.split_once('=') else { return false };
+        if !is_token(name) || !seen.insert(name.to_ascii_lowercase()) {
+            return false;
+        }
+        let after = match value.strip_prefix('"') {
+            Some(quoted) => after_quoted(quoted),
+            None => {
+                let (token, after) = value.split_at(value.find([';', ' ', '\t']).unwrap_or(value.len()));
+                is_token(token).then_some(after)
+            }
+        };
+        let Some(after) = after.map(str::trim_start) else { return false };
+        match after.strip_prefix(';') {
+            Some(next) => rest = next,
+            None => return after.is_empty(),
+        }
+    }
+}
+
+/// Returns what follows a quoted string, whose first quote has been read.
+fn after_quoted(text: &str) -> Option<&str> {
+    let mut is_escaped = false;
+    let end = text.char_indices().find(|(_, c)| {
+        let ends = *c == '"' && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        ends
+    });
+    end.and_then(|(place, _)| text.get(place + 1..))
+}
+
 impl Format {
     /// Returns the format of a body that is an object.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         match media_type(headers).as_str() {
+            _ if !has_valid_parameters(headers) => {
+                Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf"))
+            }
             "application/json" => Ok(Self::Json),
             "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Self::Yaml),
             protobuf::MEDIA_TYPE => Ok(Self::Protobuf),
@@ -120,6 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_media_types_are_read_as_in_go() {
+        for (text, expect) in [
+            ("application/json", true),
+            ("application/json;", true),
+            ("application/json; charset=utf-8", true),
+            ("application/json;a=1 ; b=\"x;\\\"y\" ;", true),
+            ("application/json; =", false),
+            ("application/json; charset", false),
+            ("application/json; charset=", false),
+            ("application/json; charset=\"utf-8", false),
+            ("application/json; a=1; A=2", false),
+            ("application/json; a=1 b=2", false),
+            ("application/json; a b=2", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, text.parse().unwrap())]);
+            assert_eq!(Format::of(&headers).is_ok(), expect, "{text}");
+        }
+    }
+
+    #[test]
     fn yaml_is_decoded() {
         check(Format::Yaml, "a: 1\nb: [x, 'y']\nc: {d: 1.5}\n", json!({"a": 1, "b": ["x", "y"], "c": {"d": 1.5}}), &[]);
         check(Format::Yaml, r#"{"a": "\/"}"#, json!({"a": "/"}), &[]);
@@ -136,7 +206,10 @@ mod tests {
         for body in ["a: [", "a: .nan", "a: .inf", "a: 1\n b: 2", &deep] {
             assert_eq!(decode(Format::Yaml, body.as_bytes()).unwrap_err().code, 400, "{body:.20}");
         }
-        assert_eq!(decode(Format::Json, b"{\"a\":\"\xff\"}").unwrap_err().code, 400);
+        // As in Go, what isn't Unicode is replaced.
+        for body in [&b"{\"a\":\"\xff\"}"[..], br#"{"a":"\ud800"}"#] {
+            assert_eq!(decode(Format::Json, body).unwrap().value, json!({"a": "\u{fffd}"}));
+        }
         assert_eq!(decode(Format::Yaml, b"a: \xff").unwrap_err().code, 400);
     }
 }

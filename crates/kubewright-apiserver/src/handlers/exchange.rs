@@ -16,7 +16,7 @@ use crate::{
     audit::{AuditContext, AuditedRequest},
     auth::{Attributes, UserInfo},
     body::Body,
-    codec,
+    codec, compression,
     flow_control::Flow,
     metrics::{InFlight, Labels},
     object_type::ObjectType,
@@ -48,6 +48,8 @@ pub(super) struct Exchange<'s> {
     upgrade: Option<Upgrade>,
     /// Whether JSON is indented.
     is_pretty: bool,
+    /// Whether large responses are compressed.
+    is_compressed: bool,
     /// The classification, once the user is known.
     flow: Option<Flow>,
     /// The labels of the metrics, once the route is known.
@@ -71,6 +73,7 @@ impl<'s> Exchange<'s> {
             started,
             upgrade: Upgrade::requested(parts),
             is_pretty: pretty::is_requested(parts),
+            is_compressed: compression::is_accepted(&parts.headers),
             flow: None,
             labels: None,
             in_flight: None,
@@ -181,9 +184,10 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    /// Leaves the text of the response as another server sends it.
+    /// Leaves the body of the response as another server sends it.
     pub(super) fn pass_through(&mut self) {
         self.is_pretty = false;
+        self.is_compressed = false;
     }
 
     /// Counts an authorized request.
@@ -191,6 +195,7 @@ impl<'s> Exchange<'s> {
         self.labels = labels(parts, route);
         self.is_pretty &= !matches!(route, Route::OpenApiV2 | Route::OpenApiV3Index | Route::OpenApiV3(_));
         let long_running = self.labels.as_ref().is_some_and(is_long_running_label);
+        self.is_compressed &= !long_running && has_objects(route);
         if !long_running {
             let mutating = !matches!(self.method, Method::GET | Method::HEAD);
             self.in_flight = Some(self.state.metrics.begin(mutating));
@@ -202,7 +207,20 @@ impl<'s> Exchange<'s> {
         if self.audit.is_enabled() {
             self.audit_response(&response);
         }
-        let Self { state, audit_id, method, started, upgrade, is_pretty, flow, labels, in_flight, audit, .. } = self;
+        let Self {
+            state,
+            audit_id,
+            method,
+            started,
+            upgrade,
+            is_pretty,
+            is_compressed,
+            flow,
+            labels,
+            in_flight,
+            audit,
+            ..
+        } = self;
         drop(in_flight);
         let content = response.extensions_mut().remove::<Content>();
         let headers = response.headers_mut();
@@ -229,12 +247,35 @@ impl<'s> Exchange<'s> {
         if is_pretty && !(is_long_running && response.status().is_success()) {
             response = pretty::indent(response);
         }
+        if is_compressed {
+            response = compression::compress(response);
+        }
         match (upgrade, content) {
             // The response to a handshake has no other headers, as in Kubernetes.
             (Some(upgrade), Some(content)) => upgrade.respond(response.into_body(), content),
             _ if method == Method::HEAD => without_body(response),
             _ => response,
         }
+    }
+}
+
+/// Returns whether the response to a request for a route is an object or a discovery document.
+fn has_objects(route: &Route) -> bool {
+    match route {
+        Route::Resource(_) | Route::CoreVersions | Route::Groups | Route::Group(_) | Route::GroupVersion(..) => true,
+        Route::Health { .. }
+        | Route::Index
+        | Route::Version
+        | Route::OpenApiV2
+        | Route::OpenApiV3Index
+        | Route::OpenApiV3(_)
+        | Route::Metrics
+        | Route::HealthMetrics
+        | Route::StatusPage
+        | Route::FlagsPage
+        | Route::OpenIdConfiguration
+        | Route::OpenIdKeys
+        | Route::Unknown(_) => false,
     }
 }
 

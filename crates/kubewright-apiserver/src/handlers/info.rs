@@ -8,10 +8,7 @@ use kubewright_apimachinery::status::Status;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{
-    query::Query,
-    route::{HEALTH_CHECKS, Route},
-};
+use super::{health, pages, query::Query, route::Route};
 use crate::{
     aggregation::RemoteVersion,
     body::Body,
@@ -56,13 +53,16 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
         return Ok(response);
     }
     let document = match route {
-        Route::Health { is_single: true, .. } => return Ok(health_text("ok".into())),
-        Route::Health { path, .. } => return Ok(health(path, &Query::parse(parts.uri.query()))),
+        Route::Health { is_single: true, .. } => return Ok(health::single()),
+        Route::Health { path, .. } => return Ok(state.health.respond(path, &Query::parse(parts.uri.query()))),
         Route::Metrics => return metrics(state),
+        Route::HealthMetrics => return Ok(state.health.metrics(&parts.method)),
+        Route::StatusPage => return Ok(pages::status(state, parts)),
+        Route::FlagsPage => return Ok(pages::flags(state, parts)),
         Route::OpenIdConfiguration => {
-            return Ok(open_id("application/json", &state.authenticator.open_id(address(parts))));
+            return open_id(parts, "application/json", &state.authenticator.open_id(address(parts)));
         }
-        Route::OpenIdKeys => return Ok(open_id("application/jwk-set+json", &state.authenticator.keys())),
+        Route::OpenIdKeys => return open_id(parts, "application/jwk-set+json", &state.authenticator.keys()),
         Route::Index => return raw(parts, &index(&state.registry)),
         Route::Version => return raw(parts, &version()),
         Route::CoreVersions => discovery::core_versions(address(parts)),
@@ -129,6 +129,9 @@ fn has_method(registry: &Registry, route: &Route, method: &Method) -> bool {
         Route::Index
         | Route::Health { .. }
         | Route::Metrics
+        | Route::HealthMetrics
+        | Route::StatusPage
+        | Route::FlagsPage
         | Route::OpenApiV2
         | Route::OpenApiV3Index
         | Route::OpenApiV3(_) => true,
@@ -168,17 +171,20 @@ fn index(registry: &Registry) -> serde_json::Value {
         "/api",
         "/apis",
         "/apis/",
+        "/flagz",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openapi/v3/",
         "/openid/v1/jwks",
+        "/statusz",
         "/version",
     ];
     let mut paths: BTreeSet<_> = fixed.map(str::to_owned).into();
-    for health in ["/healthz", "/livez", "/readyz"] {
+    for health in health::PATHS {
         paths.insert(health.into());
-        paths.extend(HEALTH_CHECKS.map(|check| format!("{health}/{check}")));
+        paths.extend(health::checks(health).iter().map(|check| format!("{health}/{check}")));
     }
     for entry in registry.all() {
         let (group, version) = (&entry.group, &entry.version);
@@ -201,19 +207,17 @@ fn metrics(state: &State) -> Result<Response, Status> {
     }
     let objects: Vec<_> = objects.into_iter().collect();
     let text = state.metrics.text(&objects).map_err(Status::internal)?;
-    let mut response = response::bytes(StatusCode::OK, text);
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+    Ok(health::metrics_text(text))
 }
 
 /// Returns an OpenID document, which may be cached.
-fn open_id(content_type: &'static str, document: &serde_json::Value) -> Response {
+fn open_id(parts: &Parts, content_type: &'static str, document: &serde_json::Value) -> Result<Response, Status> {
+    Accept::check(&parts.headers, content_type)?;
     let mut response = response::bytes(StatusCode::OK, document.to_string());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
-    response
+    Ok(response)
 }
 
 /// Returns the OpenAPI document of a route, and its content type.
@@ -280,30 +284,6 @@ fn tagged(parts: &Parts, content_type: &str, tag: &str, document: impl Into<Body
     response
 }
 
-/// Returns the results of the health checks, those that the client wants (<https://kubernetes.io/docs/reference/using-api/health-checks/>).
-fn health(path: &str, query: &Query) -> Response {
-    if query.flag("verbose") != Some(true) {
-        return health_text("ok".into());
-    }
-    let excluded = query.values("exclude");
-    let mut text = String::new();
-    for check in HEALTH_CHECKS {
-        text += &format!("[+]{check} {}\n", if excluded.contains(&check) { "excluded: ok" } else { "ok" });
-    }
-    let unknown: BTreeSet<_> = excluded.into_iter().filter(|check| !HEALTH_CHECKS.contains(check)).collect();
-    if !unknown.is_empty() {
-        let names = unknown.iter().map(|check| format!("{check:?}")).collect::<Vec<_>>().join(", ");
-        text += &format!("warn: some health checks cannot be excluded: no matches for {names}\n");
-    }
-    health_text(text + &format!("{} check passed\n", path.trim_start_matches('/')))
-}
-
-fn health_text(text: String) -> Response {
-    let mut response = response::plain(StatusCode::OK, text);
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
 /// The version of the server, with its fields in the order of Kubernetes.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -335,7 +315,7 @@ fn version() -> Version {
         git_commit: "",
         git_tree_state: "clean",
         build_date: "1970-01-01T00:00:00Z",
-        go_version: "none",
+        go_version: pages::GO_VERSION,
         compiler: "rustc",
         platform: format!("{}/{}", of_go(std::env::consts::OS), of_go(std::env::consts::ARCH)),
     }

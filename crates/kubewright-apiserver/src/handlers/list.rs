@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::call::Call;
 use crate::{
     body::Body,
-    codec,
+    codec, compression,
     group_version::group_version,
     object_type, protobuf,
     registry::Resource,
@@ -257,8 +257,9 @@ fn token(revision: i64, after: &Key, namespace: &str) -> String {
         space if space == namespace => format!("/{}\0", after.name),
         space => format!("/{space}/{}\0", after.name),
     };
-    let token = json!({"v": TOKEN_VERSION, "rv": revision, "start": start});
-    URL_SAFE_NO_PAD.encode(token.to_string())
+    // A client that begins again at the current revision has the key without its slash, as in Kubernetes.
+    let start = if revision < 0 { start.trim_start_matches('/') } else { &start };
+    URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"{TOKEN_VERSION}","rv":{revision},"start":{}}}"#, json!(start)))
 }
 
 /// The state that a continue token refers to.
@@ -385,7 +386,9 @@ pub(super) fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Resu
         metadata["continue"] = "".into();
     }
     if call.accept.representation == Representation::Whole && call.accept.encoding == Encoding::Json {
-        return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata)));
+        // What is produced while it is sent is long enough to be compressed.
+        let first = if compression::is_accepted(&call.parts.headers) { compression::THRESHOLD + 1 } else { CHUNK };
+        return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata, first)));
     }
     if let (Representation::Whole, Encoding::Protobuf, Some(of)) =
         (call.accept.representation, call.accept.encoding, resource.schema.served)
@@ -407,6 +410,8 @@ struct Chunks {
     head: Option<Vec<u8>>,
     /// The text after the last item.
     tail: Vec<u8>,
+    /// The size of the next chunk, at least.
+    size: usize,
     ended: bool,
 }
 
@@ -420,7 +425,7 @@ impl Iterator for Chunks {
         let head = self.head.take();
         let mut separate = head.is_none();
         let mut chunk = BytesMut::from(&*head.unwrap_or_default());
-        while chunk.len() < CHUNK {
+        while chunk.len() < self.size {
             let Some(item) = self.items.next() else {
                 self.ended = true;
                 chunk.extend_from_slice(&self.tail);
@@ -436,7 +441,8 @@ impl Iterator for Chunks {
     }
 }
 
-fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
+/// Returns the text of a list, whose first chunk has at least the given size if there are others.
+fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value, first: usize) -> Body {
     let version = group_version(&resource.group, &resource.version);
     let kind = &resource.list_kind;
     let (head, tail) = if resource.schema.custom {
@@ -448,8 +454,9 @@ fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -
         let head = [start.as_bytes(), &object_type::list_meta(metadata), br#","items":["#].concat();
         (head, b"]}\n".to_vec())
     };
-    let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), tail, ended: false };
+    let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), tail, size: first, ended: false };
     let first = chunks.next().unwrap_or_default();
+    chunks.size = CHUNK;
     if chunks.ended {
         return first.into();
     }

@@ -11,9 +11,11 @@ mod eviction;
 mod exchange;
 mod field_validation;
 mod filters;
+mod health;
 mod info;
 mod lifecycle;
 mod list;
+mod pages;
 mod part;
 mod patch;
 mod pod_security;
@@ -41,7 +43,6 @@ use http_body_util::BodyExt;
 use kubewright_apimachinery::{name::path_segment, status::Status};
 use tokio::time::timeout;
 
-pub(crate) use self::settle::{settle, settled};
 use self::{
     call::Call,
     decode::MAX_BODY,
@@ -49,6 +50,10 @@ use self::{
     part::Part,
     query::Query,
     route::{Route, Target},
+};
+pub(crate) use self::{
+    health::HealthCounts,
+    settle::{settle, settled},
 };
 use crate::{
     admission::Warnings,

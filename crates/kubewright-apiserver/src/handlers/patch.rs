@@ -3,11 +3,11 @@
 use http::StatusCode;
 use kubewright_apimachinery::{
     decode as machinery, go_format,
-    patch::{PatchError, json, merge, strategic},
+    patch::{self, PatchError, merge, strategic},
     status::{Cause, Status},
     types::json_type,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     call::Call,
@@ -62,6 +62,17 @@ impl PatchType {
         if is_expected {
             return Ok(decoded);
         }
+        if decoded.value.is_null() {
+            return match self {
+                Self::Apply | Self::Strategic => Ok(Decoded { value: json!({}), ..decoded }),
+                Self::Json => Ok(Decoded { value: json!([]), ..decoded }),
+                Self::Merge => Err(Status::bad_request("Invalid JSON Patch")),
+            };
+        }
+        let begin = match self {
+            Self::Apply => "error decoding YAML: error unmarshaling JSON: while decoding JSON: ",
+            _ => begin,
+        };
         let found = json_type(&decoded.value);
         Err(Status::bad_request(format!("{begin}json: cannot unmarshal {found} into Go value of type {expected}")))
     }
@@ -81,7 +92,7 @@ impl PatchType {
         patch: &Value,
     ) -> Result<Value, Status> {
         match self {
-            Self::Json => match json::apply(object, patch).map_err(|error| error.to_status())? {
+            Self::Json => match patch::json::apply(object, patch).map_err(|error| error.to_status())? {
                 object @ Value::Object(_) => Ok(object),
                 list @ Value::Array(_) => Err(Self::not_an_object(&list)),
                 _ => Err(PatchError::Rejected("the result is not an object".into()).to_status()),

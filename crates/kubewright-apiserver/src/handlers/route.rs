@@ -5,10 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
+use super::health;
 use crate::registry::{Registry, Resource};
-
-/// The names of the health checks.
-pub(crate) const HEALTH_CHECKS: [&str; 3] = ["ping", "log", "etcd"];
 
 /// The route of a path.
 #[derive(Debug)]
@@ -40,6 +38,12 @@ pub(crate) enum Route {
     OpenApiV3(String),
     /// `/metrics`
     Metrics,
+    /// `/metrics/slis`
+    HealthMetrics,
+    /// `/statusz`
+    StatusPage,
+    /// `/flagz`
+    FlagsPage,
     /// `/.well-known/openid-configuration`
     OpenIdConfiguration,
     /// `/openid/v1/jwks`
@@ -77,6 +81,9 @@ impl Route {
             Self::OpenApiV2 => Some("openapi/v2"),
             Self::OpenApiV3Index | Self::OpenApiV3(_) => Some("openapi/v3"),
             Self::Metrics => Some("/metrics"),
+            Self::HealthMetrics => Some("/metrics/slis"),
+            Self::StatusPage => Some("/statusz"),
+            Self::FlagsPage => Some("/flagz"),
             Self::OpenIdConfiguration => Some("/.well-known/openid-configuration"),
             Self::OpenIdKeys => Some("/openid/v1/jwks"),
             Self::Group(_) | Self::GroupVersion(..) | Self::Resource(_) | Self::Unknown(_) => None,
@@ -90,17 +97,23 @@ impl Route {
 
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
         let path = decode(uri);
+        // The paths of these have no slash at the end.
+        let is_exact = !path.ends_with('/');
         let path = segments(&path);
         let health = |rest: &[&str], path| match rest {
+            _ if !is_exact => None,
             [] => Some(Self::Health { path, is_single: false }),
-            [check] if HEALTH_CHECKS.contains(check) => Some(Self::Health { path, is_single: true }),
-            _ => None,
+            _ => health::checks(path).contains(&rest.join("/")).then_some(Self::Health { path, is_single: true }),
         };
         let found = match path.as_slice() {
             ["healthz", rest @ ..] => health(rest, "/healthz"),
             ["livez", rest @ ..] => health(rest, "/livez"),
             ["readyz", rest @ ..] => health(rest, "/readyz"),
-            ["metrics"] => Some(Self::Metrics),
+            ["metrics"] if is_exact => Some(Self::Metrics),
+            ["metrics", "slis"] if is_exact => Some(Self::HealthMetrics),
+            ["statusz"] if is_exact => Some(Self::StatusPage),
+            ["flagz"] if is_exact => Some(Self::FlagsPage),
+            ["index.html"] if is_exact => Some(Self::Index),
             [".well-known", "openid-configuration"] => Some(Self::OpenIdConfiguration),
             ["openid", "v1", "jwks"] => Some(Self::OpenIdKeys),
             [] => Some(Self::Index),

@@ -23,6 +23,15 @@ pub(crate) fn settle(state: &State, resource: &Resource, key: &Key) -> Result<()
     if !resource.strategy.settles() {
         return Ok(());
     }
+    settle_one(state, resource, key)?;
+    // The object may have released what others wait for.
+    for name in resource.strategy.unsettled() {
+        settle_one(state, resource, &Key::new("", &name))?;
+    }
+    Ok(())
+}
+
+fn settle_one(state: &State, resource: &Resource, key: &Key) -> Result<(), Status> {
     commit(state, resource, key, |present: Option<&Arc<Value>>| {
         let Some(present) = present else { return Ok(Mutation::Keep) };
         let new = settled(state, resource, present)?;

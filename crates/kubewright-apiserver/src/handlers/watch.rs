@@ -30,6 +30,8 @@ use crate::{
 
 /// The minimum duration of watches without `timeoutSeconds`. They end after up to twice this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// The time before the end of a watch at which its last bookmark is sent.
+const BEFORE_END: Duration = Duration::from_secs(2);
 /// The maximum number of events that are read from the log at once.
 const BATCH: usize = 128;
 /// The annotation of the bookmark that follows the initial events.
@@ -43,7 +45,13 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
         call.accept.encoding = Encoding::Json;
     }
     if call.accept.encoding == Encoding::Yaml {
-        let message = "only the following media types are accepted: application/json, application/json;stream=watch";
+        let message = match call.resource.schema.custom {
+            true => "only the following media types are accepted: application/json, application/json;stream=watch",
+            false => {
+                "only the following media types are accepted: application/json;stream=watch, \
+                 application/vnd.kubernetes.protobuf;stream=watch"
+            }
+        };
         return Err(Status::new(406, "NotAcceptable", message));
     }
     let selection = list::selection(&call)?;
@@ -62,7 +70,7 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
     // Without a version, a watch begins with all objects, unless `sendInitialEvents` says otherwise.
     let (initial, start) = if wants_initial.unwrap_or(version == 0) {
         let Snapshot { objects, revision } = store.snapshot(&storage);
-        (Some(Initial { objects, after: None, marked: wants_initial == Some(true) }), revision)
+        (Some(Initial { objects, after: None }), revision)
     } else if version == 0 {
         (None, store.revision())
     } else {
@@ -77,7 +85,7 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
         cursor: store.cursor(&storage, start),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         ends_at: monotonic + timeout,
-        bookmark_at: monotonic + call.state.bookmark_interval,
+        bookmark_at: next_bookmark(monotonic, call.state.bookmark_interval, monotonic + timeout),
         selection,
         ready: failure.into_iter().map(|status| Pending::Failure(Box::new(status))).collect(),
         columns_sent: false,
@@ -96,6 +104,13 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
     }
     response.extensions_mut().insert(Content::Events);
     Ok(response)
+}
+
+/// Returns the time of the next bookmark. As in Kubernetes, one is sent shortly before the end, if there is enough time.
+fn next_bookmark(now: Duration, interval: Duration, ends_at: Duration) -> Duration {
+    let next = now + interval;
+    let last = ends_at.saturating_sub(BEFORE_END);
+    if last > now { next.min(last) } else { next }
 }
 
 struct Watcher {
@@ -145,8 +160,6 @@ impl Alarm {
 struct Initial {
     objects: Objects,
     after: Option<Key>,
-    /// True if a bookmark marks the end of the initial events.
-    marked: bool,
 }
 
 /// An event to be sent. Its text is written just before sending, so that a backlog contains only references.
@@ -227,10 +240,10 @@ impl Watcher {
         let confirms = self.bookmarks && self.cursor.revision() <= self.call.state.store.revision();
         if now >= self.ends_at {
             self.ended = true;
-            return confirms.then(|| self.bookmark(self.cursor.revision(), false));
+            return None;
         }
         if self.bookmarks && now >= self.bookmark_at {
-            self.bookmark_at = now + self.call.state.bookmark_interval;
+            self.bookmark_at = next_bookmark(now, self.call.state.bookmark_interval, self.ends_at);
             if confirms {
                 return Some(self.bookmark(self.cursor.revision(), false));
             }
@@ -258,7 +271,7 @@ impl Watcher {
         let rest = rest.take(BATCH).map(|(key, stored)| (key.clone(), stored.clone()));
         let (keys, objects): (Vec<_>, Vec<_>) = rest.unzip();
         let Some(last) = keys.last().cloned() else {
-            if initial.marked && self.bookmarks {
+            if self.bookmarks {
                 self.ready.push_back(Pending::InitialEnd(self.cursor.revision()));
             }
             return Ok(());

@@ -61,9 +61,9 @@ impl Conversions {
 pub(crate) struct BuiltinConversions<'a>(&'a [BuiltinVersion]);
 
 impl<'a> BuiltinConversions<'a> {
-    /// Creates the conversions of one resource. Returns `None` if it has one version.
+    /// Creates the conversions of one resource; `None` if its kind is custom. If it has one version, all others are unknown.
     pub(crate) fn of(resource: &'a Resource) -> Option<Self> {
-        (!resource.builtin_versions.is_empty()).then(|| Self(&resource.builtin_versions))
+        (!resource.schema.custom).then(|| Self(&resource.builtin_versions))
     }
 
     fn find(&self, api_version: &str) -> Option<&'a BuiltinVersion> {
@@ -72,6 +72,10 @@ impl<'a> BuiltinConversions<'a> {
 }
 
 impl apply::Versions for BuiltinConversions<'_> {
+    fn has(&self, api_version: &str) -> bool {
+        self.find(api_version).is_some()
+    }
+
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_> {
         let Some(version) = self.find(api_version) else { return Converted::NoVersion };
         let mut object = object.clone();
@@ -96,6 +100,10 @@ pub(crate) struct ResourceConversions<'a> {
 }
 
 impl apply::Versions for ResourceConversions<'_> {
+    fn has(&self, api_version: &str) -> bool {
+        self.versions.schema(api_version).is_some()
+    }
+
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_> {
         let Some(schema) = self.versions.schema(api_version) else { return Converted::NoVersion };
         if object["apiVersion"] == api_version {

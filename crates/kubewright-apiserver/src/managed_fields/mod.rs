@@ -53,6 +53,7 @@ impl Manager<'_> {
         let builtin = builtin.as_ref().map(|versions| versions as &dyn apply::Versions);
         run(&Context {
             blank: resource.schema.served.map(ObjectType::blank),
+            schema_changes: resource.schema.custom,
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
             kind: &resource.kind,

@@ -30,6 +30,7 @@ impl Manager<'_> {
             now: None,
             writable: Writable::All,
             blank: None,
+            schema_changes: false,
             versions: None,
         })
     }

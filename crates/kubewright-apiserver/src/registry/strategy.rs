@@ -64,6 +64,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns the names of the objects of the cluster whose status may change with that of others.
+    fn unsettled(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns what a controller in Kubernetes' API server writes to the status of a stored object after each write to it.
     /// It is written before the request is answered. Called again with the result, it changes nothing.
     fn settled(&self, _object: &Value) -> Option<Settled> {

@@ -269,3 +269,18 @@ async fn nesting_within_the_limit_is_accepted() {
     }
     assert_eq!(send(&api, &format!("GET {path}"), &["Accept: application/yaml"], "").await.code, 200);
 }
+
+#[tokio::test]
+async fn text_is_escaped_and_repaired_as_in_go() {
+    let (api, _) = start();
+    let configs = "/api/v1/namespaces/default/configmaps";
+    let body = b"{\"metadata\":{\"name\":\"c\"},\"data\":{\"a\":\"<&>\xff\\ud800\"}}";
+    let created = send(&api, &format!("POST {configs}"), &[], body.to_vec()).await.expect_code(201);
+    let escaped = "\"data\":{\"a\":\"\\u003c\\u0026\\u003e\u{fffd}\u{fffd}\"}";
+    assert!(created.text.contains(escaped), "{}", created.text);
+    for path in [format!("{configs}/c"), configs.to_owned()] {
+        assert!(send(&api, &format!("GET {path}"), &[], "").await.text.contains(escaped), "{path}");
+    }
+    let missing = send(&api, &format!("GET {configs}/%3Ca%3E"), &[], "").await.text;
+    assert!(missing.contains("configmaps \\\"\\u003ca\\u003e\\\" not found"), "{missing}");
+}

@@ -70,8 +70,8 @@ async fn a_definition_does_not_take_over_a_built_in_kind() {
     bind(&api).await;
     let defined = define(&api, &definition("rolebindings", "RoleBinding", "v1")).await;
     let accepted = condition(&defined, "NamesAccepted");
-    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("PluralConflict")));
-    assert_eq!(accepted["message"], "\"rolebindings\" is already in use");
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("ListKindConflict")));
+    assert_eq!(accepted["message"], "\"RoleBindingList\" is already in use");
     assert_eq!(condition(&defined, "Established")["status"], "False");
 
     let unchecked = json!({"metadata": {"name": "x"}, "anything": 1}).to_string();
@@ -99,7 +99,7 @@ async fn a_definition_does_not_take_the_kind_of_a_built_in() {
     let mut others = definition("others", "RoleBinding", "v1alpha7");
     others["spec"]["names"]["singular"] = "other".into();
     let defined = define(&api, &others).await;
-    assert_eq!(condition(&defined, "NamesAccepted")["reason"], "KindConflict");
+    assert_eq!(condition(&defined, "NamesAccepted")["reason"], "ListKindConflict");
     assert_eq!(condition(&defined, "Established")["status"], "False");
 }
 

@@ -192,7 +192,7 @@ async fn a_watch_ends_when_its_kind_is_removed() {
     let definitions = define(&client, json!([version("v1", true)])).await;
     let widgets = widgets(&client, "v1");
     widgets.create(&PostParams::default(), &widget("w", &json!({"replicas": 1}))).await.unwrap();
-    let events = widgets.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let events = widgets.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap().boxed();
     let reader = tokio::spawn(events.try_collect::<Vec<_>>());
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
     let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));

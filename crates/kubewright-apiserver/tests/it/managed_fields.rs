@@ -106,3 +106,55 @@ async fn owners_in_a_removed_version_prevent_an_apply_and_are_lost_with_an_updat
     assert_eq!(updated["spec"], json!({"a": "1", "b": "2"}));
     assert_eq!(updated["metadata"].get("managedFields"), None);
 }
+
+const SECRET: &str = "/api/v1/namespaces/default/secrets/s";
+
+/// As recorded on Kubernetes 1.36.3: a field that isn't stored keeps its owner, who owns nothing else of the value around it.
+#[tokio::test]
+async fn fields_that_are_not_stored_keep_their_owners() {
+    let (api, _) = start();
+    let apply = async |manager: &str, fields: Value| {
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        secret.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let line = format!("PATCH {SECRET}?fieldManager={manager}");
+        send(&api, &line, &["Content-Type: application/apply-patch+yaml"], secret.to_string()).await
+    };
+    let owners = |answer: &Value| -> Vec<(Value, Value)> {
+        let entries = sorted(answer["metadata"]["managedFields"].as_array().unwrap().clone());
+        entries.as_array().unwrap().iter().map(|one| (one["manager"].clone(), one["fieldsV1"].clone())).collect()
+    };
+    let string = |name: &str| json!({"f:stringData": {format!("f:{name}"): {}}});
+    apply("m1", json!({"stringData": {"a": "1"}})).await.expect_code(201);
+    apply("m2", json!({"stringData": {"a": "1"}})).await.expect_code(409);
+    let answer = apply("m2", json!({"stringData": {"b": "1"}})).await.expect_code(200).json();
+    assert_eq!(owners(&answer), [(json!("m1"), string("a")), (json!("m2"), string("b"))]);
+    let answer = apply("m3", json!({"stringData": {}})).await.expect_code(200).json();
+    let whole = json!({"f:stringData": {}});
+    assert_eq!(owners(&answer), [(json!("m1"), string("a")), (json!("m2"), string("b")), (json!("m3"), whole)]);
+    let answer = apply("m1", json!({})).await.expect_code(200).json();
+    assert_eq!(owners(&answer).len(), 2);
+}
+
+/// As recorded on Kubernetes 1.36.3.
+#[tokio::test]
+async fn sent_managed_fields_are_checked() {
+    let (api, _) = start();
+    let place = "/api/v1/namespaces/default/configmaps/c";
+    let body = json!({"metadata": {"name": "c"}, "data": {"a": "1"}}).to_string();
+    send(&api, "POST /api/v1/namespaces/default/configmaps", &[], body).await.expect_code(201);
+    let send_fields = async |entries: Vec<Value>| {
+        let body = json!({"metadata": {"managedFields": entries}}).to_string();
+        send(&api, &format!("PATCH {place}"), &["Content-Type: application/merge-patch+json"], body).await
+    };
+    let entry = |manager: &str, operation: &str, version: &str| {
+        json!({"manager": manager, "operation": operation, "apiVersion": version, "time": "2020-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}})
+    };
+    let owners = |answer: Value| answer["metadata"]["managedFields"].as_array().map_or(0, Vec::len);
+    let kept = send_fields(vec![entry("m", "Apply", "v1"), entry("n", "Apply", "v9")]).await.expect_code(200).json();
+    assert_eq!(owners(kept), 1, "an entry of an unknown version is dropped");
+    let many = (0..14).map(|number| entry(&format!("u{number}"), "Update", "v1")).collect();
+    assert_eq!(owners(send_fields(many).await.expect_code(200).json()), 10);
+    let refused = send_fields(vec![entry(&"x".repeat(129), "Apply", "v1")]).await.expect_code(422).json();
+    assert_eq!(refused["details"]["causes"][0]["field"], "metadata.managedFields[0].manager");
+}

@@ -1,5 +1,8 @@
 //! Content negotiation, health, version and discovery.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -12,6 +15,7 @@ use crate::{
     start,
 };
 
+const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
@@ -102,8 +106,21 @@ async fn health_version_and_discovery() {
     }
     let excluded = get(&api, "/readyz?verbose&exclude=etcd&exclude=x", "*/*").await.text;
     let warning = "warn: some health checks cannot be excluded: no matches for \"x\"";
-    assert_eq!(excluded, format!("[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n{warning}\nreadyz check passed\n"));
+    assert!(excluded.starts_with("[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness ok\n"), "{excluded}");
+    assert!(excluded.ends_with(&format!("[+]shutdown ok\n{warning}\nreadyz check passed\n")), "{excluded}");
     assert_eq!(get(&api, "/livez/etcd?verbose", "*/*").await.text, "ok");
+    for (path, code) in [
+        ("/livez/poststarthook/rbac/bootstrap-roles", 200),
+        ("/readyz/informer-sync", 200),
+        ("/livez/informer-sync", 404),
+        ("/livez/", 404),
+        ("/livez/ping/", 404),
+        ("/metrics/", 404),
+        ("/index.html", 200),
+        ("/version/", 200),
+    ] {
+        assert_eq!(get(&api, path, "*/*").await.code, code, "{path}");
+    }
     let version = get(&api, "/version", "*/*").await.json();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));
     let resources = get(&api, "/api/v1", "application/json").await.json();
@@ -120,4 +137,107 @@ async fn health_version_and_discovery() {
     let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(get(&api, address, "application/json").await.json()["paths"].is_object());
     assert!(get(&api, "/openapi/v2", "application/json").await.json()["definitions"].is_object());
+}
+
+#[tokio::test]
+async fn large_objects_and_lists_are_compressed_for_clients_that_accept_gzip() {
+    let (api, _) = start();
+    let gzip = "Accept-Encoding: deflate, gzip";
+    let text = |place: usize| format!("{place} ").repeat(20_000);
+    for place in 0..3 {
+        let object = json!({"metadata": {"name": format!("large-{place}")}, "data": {"text": text(10 * place + 1)}});
+        send(&api, &format!("POST {CONFIGS}"), &[], object.to_string()).await.expect_code(201);
+    }
+    let object = format!("GET {CONFIGS}/large-2");
+    let (list, page) = (format!("GET {CONFIGS}"), format!("GET {CONFIGS}?limit=2"));
+    let protobuf = "Accept: application/vnd.kubernetes.protobuf";
+    let pretty = format!("GET {CONFIGS}?pretty=true");
+    for (line, accept, is_large) in [
+        (&list, "Accept: application/json", true),
+        (&list, protobuf, true),
+        (&list, "Accept: application/yaml", true),
+        (&pretty, "Accept: application/json", true),
+        (&page, "Accept: application/json", false),
+        (&object, "Accept: application/json", false),
+    ] {
+        let plain = send(&api, line, &[accept], "").await.expect_code(200);
+        assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", ""), "{line}");
+        assert_eq!(plain.body.len() > 128 << 10, is_large, "{line}");
+        let sent = send(&api, line, &[accept, gzip], "").await.expect_code(200);
+        if !is_large {
+            assert_eq!(sent.header("content-encoding"), "", "{line}");
+            assert!(sent.body == plain.body, "{line}");
+            continue;
+        }
+        assert_eq!((sent.header("content-encoding"), sent.header("vary")), ("gzip", "Accept-Encoding"), "{line}");
+        let mut unpacked = Vec::new();
+        GzDecoder::new(&*sent.body).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == plain.body && sent.body.len() < unpacked.len() / 10, "{line}");
+    }
+    // Another media type, and documents that are no objects.
+    for line in ["GET /openapi/v2", "GET /metrics"] {
+        assert_eq!(send(&api, line, &[gzip], "").await.header("content-encoding"), "", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_results_of_health_checks_are_metrics() {
+    let (api, _) = start();
+    let metrics = async || get(&api, "/metrics/slis", "*/*").await.expect_code(200).text;
+    assert_eq!(metrics().await, "");
+    for _ in 0..2 {
+        get(&api, "/readyz", "*/*").await.expect_code(200);
+    }
+    let text = metrics().await;
+    assert!(text.contains("kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1\n"), "{text}");
+    let total = "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"readyz\"} 2\n";
+    assert!(text.contains(total) && !text.contains("livez"), "{text}");
+    assert_eq!(send(&api, "DELETE /metrics/slis", &[], "").await.text, "metrics reset\n");
+    assert_eq!(metrics().await, "");
+}
+
+#[tokio::test]
+async fn pages_about_the_server_are_text_or_objects() {
+    let (api, _) = start();
+    for (path, kind) in [("/statusz", "Statusz"), ("/flagz", "Flagz")] {
+        for accept in ["*/*", "text/plain", "text/html, */*;q=0.1"] {
+            let page = get(&api, path, accept).await.expect_code(200);
+            assert_eq!(page.header("content-type"), "text/plain; charset=utf-8");
+            let title = format!("\napiserver {}\nWarning: This endpoint is not meant", kind.to_lowercase());
+            assert!(page.text.starts_with(&title), "{}", page.text);
+        }
+        let accept = |version: &str| format!("application/json;as={kind};g=config.k8s.io;v={version}");
+        let page = get(&api, path, &accept("v1beta1")).await.expect_code(200);
+        assert_eq!(page.header("content-type"), format!("application/json;g=config.k8s.io;v=v1beta1;as={kind}"));
+        let document = page.json();
+        assert_eq!((&document["kind"], &document["apiVersion"]), (&json!(kind), &json!("config.k8s.io/v1beta1")));
+        assert_eq!(document["metadata"], json!({"name": "apiserver"}));
+        let old = get(&api, path, &accept("v1alpha1")).await.expect_code(200);
+        assert!(old.header("warning").contains("endpoint is deprecated"), "{:?}", old.headers);
+        for accept in ["application/json", "text/html", "application/yaml", &accept("v1")] {
+            let refused = get(&api, path, accept).await.expect_code(406).text;
+            assert!(refused.contains("application/json, application/yaml, text/plain"), "{refused}");
+        }
+    }
+    let status = get(&api, "/statusz", "application/json;as=Statusz;g=config.k8s.io;v=v1beta1").await.json();
+    assert_eq!((&status["binaryVersion"], &status["uptimeSeconds"]), (&json!("1.36"), &json!(0)));
+    let nobody = kubewright_apiserver::UserInfo::new("nobody", ["system:authenticated"]);
+    for path in ["/statusz", "/flagz", "/metrics/slis"] {
+        assert_eq!(crate::raw::send_as(&api, &nobody, &format!("GET {path}"), &[], "").await.code, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn open_id_documents_have_one_media_type() {
+    let (api, _) = start();
+    let (keys, configuration) = ("/openid/v1/jwks", "/.well-known/openid-configuration");
+    for (path, accept, code) in [
+        (keys, "*/*", 200),
+        (keys, "application/jwk-set+json", 200),
+        (keys, "application/json", 406),
+        (configuration, "application/json", 200),
+        (configuration, "text/plain", 406),
+    ] {
+        assert_eq!(get(&api, path, accept).await.code, code, "{path} {accept}");
+    }
 }

@@ -62,7 +62,7 @@ async fn a_shutdown_ends_watches_and_frees_the_port() {
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let config = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
     api.create(&PostParams::default(), &config).await.unwrap();
-    let events = api.watch(&WatchParams::default(), "0").await.unwrap();
+    let events = api.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap();
     let reader = tokio::spawn(events.try_collect::<Vec<_>>());
     let address = listener.address();
     timeout(Duration::from_secs(10), listener.shutdown()).await.unwrap();

@@ -185,3 +185,31 @@ async fn results_of_strategic_patches_have_errors_of_their_own() {
     let answer = send(&api, &format!("PATCH {maps}/a"), &json_patch, patch).await.expect_code(200).json();
     assert_eq!(answer["data"], json!({"k": "w"}));
 }
+
+/// As recorded on Kubernetes 1.36.3.
+#[tokio::test]
+async fn json_patches_follow_the_library_of_kubernetes() {
+    let (api, _) = start();
+    let configs = "/api/v1/namespaces/default/configmaps";
+    let config = json!({"metadata": {"name": "c"}, "data": {"a": "1"}});
+    send(&api, &format!("POST {configs}"), &[], config.to_string()).await.expect_code(201);
+    for (kind, body, code) in [
+        ("json-patch", json!(null), 200),
+        ("strategic-merge-patch", json!(null), 200),
+        ("merge-patch", json!(null), 400),
+        ("json-patch", json!([null]), 422),
+        ("json-patch", json!([{"path": "/data/a"}]), 422),
+        ("json-patch", json!([{"op": "add", "value": 1}]), 422),
+        ("json-patch", json!([{"op": "move", "path": "/data/b"}]), 422),
+        ("json-patch", json!([{"op": "add", "path": 5}]), 400),
+        ("json-patch", json!([{"op": "add", "path": "", "value": {}}]), 422),
+        ("json-patch", json!([{"op": "add", "path": "/data/x"}]), 200),
+        ("json-patch", json!([{"op": "copy", "from": "/data/none", "path": "/data/y"}]), 200),
+    ] {
+        let header = format!("Content-Type: application/{kind}+json");
+        let answer = send(&api, &format!("PATCH {configs}/c"), &[&header], body.to_string()).await;
+        assert_eq!(answer.code, code, "{kind} {body}: {}", answer.text);
+    }
+    let config = send(&api, &format!("GET {configs}/c"), &[], "").await.json();
+    assert_eq!(config["data"], json!({"a": "1", "x": "", "y": ""}));
+}

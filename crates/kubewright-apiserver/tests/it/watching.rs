@@ -30,7 +30,7 @@ async fn objects_enter_and_leave_a_watched_selection() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     api.create(&PostParams::default(), &config("old", "x")).await.unwrap();
-    let params = WatchParams::default().labels("app=x");
+    let params = WatchParams::default().labels("app=x").disable_bookmarks();
     let mut events = api.watch(&params, "0").await.unwrap().boxed();
     let label = |app: &str| Patch::Merge(json!({"metadata": {"labels": {"app": app}}}));
     api.create(&PostParams::default(), &config("other", "y")).await.unwrap();
@@ -65,4 +65,15 @@ async fn initial_events_end_with_a_bookmark() {
     let events: Vec<_> = api.watch(&params, "0").await.unwrap().try_collect().await.unwrap();
     let seen: Vec<_> = events.iter().map(shown).collect();
     assert_eq!(seen, ["added a", "bookmark 1", "bookmark 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_any_version_marks_the_end_of_its_initial_events() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    api.create(&PostParams::default(), &config("a", "x")).await.unwrap();
+    // It is too short for another bookmark.
+    let params = WatchParams::default().timeout(1);
+    let events: Vec<_> = api.watch(&params, "0").await.unwrap().try_collect().await.unwrap();
+    assert_eq!(events.iter().map(shown).collect::<Vec<_>>(), ["added a", "bookmark 1"]);
 }

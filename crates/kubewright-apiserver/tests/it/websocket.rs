@@ -98,9 +98,9 @@ async fn events_are_text_messages_until_the_timeout() {
     assert!(!head.contains("sec-websocket-protocol") && !head.contains("content-type"), "{head}");
     let event = socket.event().await;
     assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("a")));
+    assert_eq!(socket.event().await["type"], "BOOKMARK");
     create(&api, "b").await;
     assert_eq!(socket.event().await["object"]["metadata"]["name"], "b");
-    assert_eq!(socket.event().await["type"], "BOOKMARK");
     socket.expect_close(CloseCode::Normal).await;
     listener.shutdown().await;
 }

@@ -85,6 +85,7 @@ impl Object {
             now: Some(self.now),
             writable: Writable::Except(&self.status),
             blank: None,
+            schema_changes: true,
             versions: None,
         }
     }
@@ -647,7 +648,7 @@ fn null_leaves_what_others_own() {
     }));
     // Null has no items, so its manager no longer applies those that it applied before.
     object.apply("a", json!({"spec": {"topics": null}}));
-    object.check(json!({"metadata": {}, "spec": {"strategy": {"type": null}, "topics": [], "replicas": null}}));
+    object.check(json!({"metadata": {}, "spec": {"strategy": {"type": null}, "topics": null, "replicas": null}}));
 }
 
 #[test]

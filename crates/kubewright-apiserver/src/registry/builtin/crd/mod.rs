@@ -90,6 +90,10 @@ impl Strategy for CrdStrategy {
         Some(Settled::Update(settled))
     }
 
+    fn unsettled(&self) -> Vec<String> {
+        self.names.lock().incomplete()
+    }
+
     /// Adds the finalizer of the controller that deletes the objects of the kind.
     fn prepare_delete(&self, object: &mut Value) {
         within(object, "metadata", |metadata| {

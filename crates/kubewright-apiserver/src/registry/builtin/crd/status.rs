@@ -12,9 +12,18 @@ use crate::{
     registry::builtin::types::{TYPES, is_builtin_version},
 };
 
-/// The group and names of each CRD whose names were accepted, by the CRD's name.
+/// The names of each CRD, by the CRD's name.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<String, (String, Value)>);
+pub(super) struct Names(BTreeMap<String, Accepted>);
+
+/// The names of a CRD that were accepted.
+#[derive(Debug)]
+struct Accepted {
+    group: String,
+    names: Value,
+    /// True if these are all that it wants.
+    is_complete: bool,
+}
 
 impl Names {
     /// Updates the names of a CRD.
@@ -22,51 +31,75 @@ impl Names {
         if let Some(before) = before {
             self.0.remove(text(before, "/metadata/name"));
         }
-        if let Some(after) = after.filter(|after| holds(after, "NamesAccepted")) {
-            let group = text(after, "/spec/group").to_owned();
-            self.0.insert(text(after, "/metadata/name").to_owned(), (group, after["status"]["acceptedNames"].clone()));
+        if let Some(after) = after {
+            let accepted = Accepted {
+                group: text(after, "/spec/group").to_owned(),
+                names: after["status"]["acceptedNames"].clone(),
+                is_complete: holds(after, "NamesAccepted"),
+            };
+            self.0.insert(text(after, "/metadata/name").to_owned(), accepted);
         }
     }
 
-    /// Returns the reason and message of a name conflict: a built-in kind, or another CRD of the same group, already
-    /// uses one of the CRD's names.
-    fn conflict(&self, definition: &Value) -> Option<(&'static str, String)> {
+    /// Returns the CRDs that want names which others have, or had.
+    pub(super) fn incomplete(&self) -> Vec<String> {
+        self.0.iter().filter(|(_, accepted)| !accepted.is_complete).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the names of a CRD that it can have, and the reason and message of a conflict: a built-in kind, or another CRD of
+    /// the same group, already uses one of the names. As in Kubernetes, the last of several conflicts counts, and a CRD keeps the
+    /// names that were accepted before.
+    fn accept(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
         let (own, group) = (text(definition, "/metadata/name"), text(definition, "/spec/group"));
-        let others: Vec<_> = self.0.iter().filter(|(name, (of, _))| *name != own && of == group).collect();
+        let others: Vec<_> = self.0.iter().filter(|(name, other)| *name != own && other.group == group).collect();
         let builtin = TYPES.iter().filter(|builtin| builtin.group == group);
         let resource_taken = |name: &str| {
             let is_builtin = |kind: &str, plural: &str| plural == name || kind.to_lowercase() == name;
             !name.is_empty()
                 && (builtin.clone().any(|it| is_builtin(it.kind, it.plural))
-                    || others.iter().any(|(_, (_, names))| {
-                        ["/plural", "/singular"].iter().any(|field| text(names, field) == name)
-                            || list(names, "/shortNames").iter().any(|short| short == name)
+                    || others.iter().any(|(_, other)| {
+                        ["/plural", "/singular"].iter().any(|field| text(&other.names, field) == name)
+                            || list(&other.names, "/shortNames").iter().any(|short| short == name)
                     }))
         };
         let kind_taken = |name: &str| {
             let has = |names: &Value| ["/kind", "/listKind"].iter().any(|field| text(names, field) == name);
             !name.is_empty()
                 && (builtin.clone().any(|it| it.kind == name || it.list_kind == name)
-                    || others.iter().any(|(_, (_, names))| has(names)))
+                    || others.iter().any(|(_, other)| has(&other.names)))
         };
         let wanted = &definition["spec"]["names"];
-        let in_use = |reason, name: &str| Some((reason, format!("{name:?} is already in use")));
-        for (field, reason) in [("/plural", "PluralConflict"), ("/singular", "SingularConflict")] {
-            if resource_taken(text(wanted, field)) {
-                return in_use(reason, text(wanted, field));
+        let before = &definition["status"]["acceptedNames"];
+        let mut accepted = json!({"plural": "", "kind": ""});
+        let mut conflict = None;
+        let in_use = |name: &str| format!("{name:?} is already in use");
+        for (field, reason, is_kind) in [
+            ("plural", "PluralConflict", false),
+            ("singular", "SingularConflict", false),
+            ("shortNames", "ShortNamesConflict", false),
+            ("kind", "KindConflict", true),
+            ("listKind", "ListKindConflict", true),
+        ] {
+            let is_taken = |name: &str| if is_kind { kind_taken(name) } else { resource_taken(name) };
+            let names: Vec<&str> = match &wanted[field] {
+                Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+                name => name.as_str().into_iter().collect(),
+            };
+            let taken: Vec<_> = names.into_iter().filter(|name| is_taken(name)).map(in_use).collect();
+            let source = if taken.is_empty() { wanted } else { before };
+            if let Some(names) = source.get(field).filter(|names| !names.is_null()) {
+                accepted[field] = names.clone();
             }
+            conflict = match taken.as_slice() {
+                [] => conflict,
+                [one] => Some((reason, one.clone())),
+                several => Some((reason, format!("[{}]", several.join(", ")))),
+            };
         }
-        for short in list(wanted, "/shortNames").iter().filter_map(Value::as_str) {
-            if resource_taken(short) {
-                return in_use("ShortNamesConflict", short);
-            }
+        if let Some(categories) = wanted.get("categories") {
+            accepted["categories"] = categories.clone();
         }
-        for (field, reason) in [("/kind", "KindConflict"), ("/listKind", "ListKindConflict")] {
-            if kind_taken(text(wanted, field)) {
-                return in_use(reason, text(wanted, field));
-            }
-        }
-        None
+        (accepted, conflict)
     }
 }
 
@@ -92,12 +125,8 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
     if let Some((conforms, reason, message)) = approval::condition(definition) {
         condition(definition, "KubernetesAPIApprovalPolicyConformant", conforms, reason, &message);
     }
-    let conflict = names.conflict(definition);
-    let wanted = definition["spec"]["names"].clone();
-    within(definition, "status", |status| match &conflict {
-        None => set(status, "acceptedNames", wanted),
-        Some(_) => fill(status, "acceptedNames", json!({"plural": "", "kind": ""})),
-    });
+    let (accepted, conflict) = names.accept(definition);
+    within(definition, "status", |status| set(status, "acceptedNames", accepted));
     match conflict {
         None => {
             condition(definition, "NamesAccepted", true, "NoConflicts", "no conflicts found");

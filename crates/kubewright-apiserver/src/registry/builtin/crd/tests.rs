@@ -161,8 +161,10 @@ fn names_in_use_are_not_accepted() {
     other["metadata"]["name"] = "others.cnat.d2iq.com".into();
     other["spec"]["names"]["plural"] = "others".into();
     let other = server.create(other).unwrap();
-    assert_eq!(condition(&other, "NamesAccepted")["reason"], "SingularConflict");
-    assert_eq!(condition(&other, "NamesAccepted")["message"], "\"at\" is already in use");
+    assert_eq!(condition(&other, "NamesAccepted")["reason"], "ListKindConflict");
+    assert_eq!(condition(&other, "NamesAccepted")["message"], "\"AtList\" is already in use");
+    assert_eq!(other["status"]["acceptedNames"]["plural"], "others");
+    assert_eq!(other["status"]["acceptedNames"].get("singular"), None);
     assert_eq!(condition(&other, "Established")["status"], "False");
     assert!(server.find("v1alpha1", "others").is_none());
     let mut renamed = other.clone();
