@@ -50,11 +50,26 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     // Without an early end, this is a few instructions for each sixteen bytes.
     if text.as_bytes().iter().fold(false, |any, byte| any | may_be_escaped(*byte)) {
-        text.chars().for_each(|c| write_char(c, out));
+        write_escaped(text, out);
     } else {
         out.extend_from_slice(text.as_bytes());
     }
     out.push(b'"');
+}
+
+/// Writes a text with escapes. What is between them is copied as a whole, since configurations in annotations are long.
+fn write_escaped(text: &str, out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some((plain, from)) = rest.bytes().position(may_be_escaped).and_then(|place| rest.split_at_checked(place))
+    {
+        out.extend_from_slice(plain.as_bytes());
+        let mut chars = from.chars();
+        if let Some(c) = chars.next() {
+            write_char(c, out);
+        }
+        rest = chars.as_str();
+    }
+    out.extend_from_slice(rest.as_bytes());
 }
 
 /// Returns whether a character that begins with this byte may be escaped.
