@@ -24,6 +24,9 @@ use super::{
 /// The time for which a node has to be absent.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 
+/// The time after its deletion from which on a pod without a node fails: Kubernetes looks for such pods that often.
+const PERIOD: SignedDuration = SignedDuration::from_secs(20);
+
 /// The controller of abandoned pods.
 #[derive(Debug)]
 pub(crate) struct PodGarbage {
@@ -110,14 +113,17 @@ impl Controller for PodGarbage {
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
         let (Some(node), Some(pod)) = (self.node_of.get(key), self.pods.get(key)) else { return Plan::default() };
         let mut plan = Plan::of(&Kind::POD, &pod);
-        if node.is_empty() {
-            plan.steps.extend(fail(&pod, None));
-            return plan;
-        }
-        let Some(since) = self.absent.get(node) else { return plan };
-        let left = QUARANTINE.checked_sub(now.duration_since(*since)).unwrap_or_default();
+        let (since, patience) = if node.is_empty() {
+            // Whoever holds it by a finalizer may be about to let it go.
+            (text(&pod, "/metadata/deletionTimestamp").parse().ok(), PERIOD)
+        } else {
+            (self.absent.get(node).copied(), QUARANTINE)
+        };
+        let Some(since) = since else { return plan };
+        let left = patience.checked_sub(now.duration_since(since)).unwrap_or_default();
         match Duration::try_from(left).ok().filter(|left| !left.is_zero()) {
             Some(left) => plan.requeue_after(left),
+            None if node.is_empty() => plan.steps.extend(fail(&pod, None)),
             None => abandon(&pod, now, &mut plan),
         }
         plan
