@@ -1,4 +1,4 @@
-//! Panics of components: each is logged, and ends neither other components nor, for long, its own.
+//! Handling of panics: each is logged. A decision that panics concerns one object only, and a component is restarted.
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ pub(crate) async fn log(task: impl Future<Output = ()>) {
     }
 }
 
-/// Runs a component, which starts anew with back-off after a panic, as Kubernetes restarts a program that has crashed.
+/// Runs a component, and restarts it with back-off after a panic, as Kubernetes restarts a program that has crashed.
 pub(crate) async fn restarting<F>(component: &'static str, clock: SharedClock, start: impl Fn() -> F)
 where
     F: Future<Output = ()>,

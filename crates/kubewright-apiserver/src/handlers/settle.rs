@@ -24,7 +24,7 @@ pub(crate) fn settle(state: &State, resource: &Resource, key: &Key) -> Result<()
         return Ok(());
     }
     settle_one(state, resource, key)?;
-    // The object may have released what others wait for.
+    // Others may take the names that the object no longer has.
     for name in resource.strategy.unsettled() {
         settle_one(state, resource, &Key::new("", &name))?;
     }

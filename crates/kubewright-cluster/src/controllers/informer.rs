@@ -155,8 +155,8 @@ impl Subscription {
     }
 
     /// Reads the feed to its end, which includes every write that the API server has answered, and decides about an
-    /// object, which then doesn't need a decision any more. `None` means that the controller has panicked, which concerns this object
-    /// only, since a decision changes nothing.
+    /// object, which then doesn't need a decision any more. `None` means that the controller has panicked. That concerns this object
+    /// only, since a decision leaves the state of the controller usable.
     pub(crate) fn decide(&self, key: &Key, now: Timestamp) -> Option<Plan> {
         self.with(|subscriber| {
             subscriber.dirty.remove(key);

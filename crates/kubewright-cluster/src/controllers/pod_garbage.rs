@@ -114,7 +114,7 @@ impl Controller for PodGarbage {
         let (Some(node), Some(pod)) = (self.node_of.get(key), self.pods.get(key)) else { return Plan::default() };
         let mut plan = Plan::of(&Kind::POD, &pod);
         let (since, patience) = if node.is_empty() {
-            // Whoever holds it by a finalizer may be about to let it go.
+            // A finalizer keeps it, which its owner may be about to remove.
             (text(&pod, "/metadata/deletionTimestamp").parse().ok(), PERIOD)
         } else {
             (self.absent.get(node).copied(), QUARANTINE)

@@ -11,7 +11,7 @@ use super::ObjectEvent;
 const REMEMBERED: usize = 4096;
 /// The number of different messages of a group from which on its events are combined.
 const SIMILAR: usize = 10;
-/// The seconds after which a group without events begins anew.
+/// The time in seconds without events after which a group is empty again.
 const GROUP_SECONDS: i64 = 600;
 /// The beginning of the message of a combined event.
 const COMBINED: &str = "(combined from similar events): ";
@@ -104,7 +104,7 @@ impl Correlator {
         true
     }
 
-    /// Takes an event from the budget of an object. Returns false if there is none left.
+    /// Takes an event from the budget of an object. Returns false if the budget is used up.
     fn spend(&mut self, regarding: &[String; 5], now: Timestamp) -> bool {
         let budget = self.budgets.entry(regarding, || Budget { events: BURST, at: now });
         let passed = now.duration_since(budget.at).as_secs_f64().max(0.0);

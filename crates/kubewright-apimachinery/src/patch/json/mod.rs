@@ -112,7 +112,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// Returns the value, which is null if there is none.
+    /// Returns the value; null if the operation has no value.
     fn value(&self) -> &'a Value {
         self.value.unwrap_or(&Value::Null)
     }

@@ -68,7 +68,7 @@ impl<'a> PodCounts<'a> {
         self.failed
     }
 
-    /// Lets go of the pods that are left when the job has ended. They count as failed if the job has failed, though they still run.
+    /// Releases the remaining pods when the job has ended. They count as failed if the job has failed, though they still run.
     pub(super) fn end<'b>(&mut self, job: &Value, pods: &[&'b Value], failed: bool)
     where
         'b: 'a,
