@@ -129,6 +129,27 @@ fn unescape(token: &str) -> Cow<'_, str> {
     if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
 }
 
+/// Why a place in the document can't be read or changed.
+enum Failure {
+    /// There is no list or object that contains it.
+    Missing,
+    /// The list or object doesn't have it.
+    Invalid(String),
+    /// A limit is exceeded.
+    Limit(PatchError),
+}
+
+impl Failure {
+    /// Returns the error of an operation, with the beginnings of its messages about a place that is missing and one that is invalid.
+    fn of(self, missing: impl FnOnce() -> String, invalid: impl FnOnce() -> String) -> PatchError {
+        match self {
+            Self::Missing => rejected(format!("{}: missing value", missing())),
+            Self::Invalid(why) => rejected(format!("{}: {why}", invalid())),
+            Self::Limit(error) => error,
+        }
+    }
+}
+
 /// A document to which some operations of a patch have been applied.
 struct Patching {
     root: Value,
@@ -150,15 +171,21 @@ impl Patching {
             "add" => {
                 let (path, value) = (operation.path()?, operation.value());
                 self.check_depth(path, value, depth::of(value))?;
-                let why = || format!("add operation does not apply: doc is missing path: \"{}\"", path.text);
-                let added = self.add(path, value.clone(), why)?;
-                added.map_err(|why| rejected(format!("error in add for path: '{}': {why}", path.text)))
+                self.add(path, value.clone()).map_err(|failure| {
+                    failure.of(
+                        || format!("add operation does not apply: doc is missing path: \"{}\"", path.text),
+                        || format!("error in add for path: '{}'", path.text),
+                    )
+                })
             }
             "remove" => {
                 let path = operation.path()?;
-                let why = || format!("remove operation does not apply: doc is missing path: \"{}\"", path.text);
-                let removed = self.remove(path, why)?.map(drop);
-                removed.map_err(|why| rejected(format!("error in remove for path: '{}': {why}", path.text)))
+                self.remove(path).map(drop).map_err(|failure| {
+                    failure.of(
+                        || format!("remove operation does not apply: doc is missing path: \"{}\"", path.text),
+                        || format!("error in remove for path: '{}'", path.text),
+                    )
+                })
             }
             "replace" => {
                 let (path, value) = (operation.path()?, operation.value());
@@ -175,25 +202,32 @@ impl Patching {
     fn perform_move(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
         let from = operation.from()?;
         let deepest = self.depth.saturating_sub(from.tokens.len());
-        let why = || format!("move operation does not apply: doc is missing from path: {}", from.text);
-        let value = self.remove(from, why)?.map_err(|why| {
-            let key = from.tokens.last().map_or("", AsRef::as_ref);
-            rejected(format!("error in move for path: '{key}': {why}"))
+        let value = self.remove(from).map_err(|failure| {
+            failure.of(
+                || format!("move operation does not apply: doc is missing from path: {}", from.text),
+                || format!("error in move for path: '{}'", from.tokens.last().map_or("", AsRef::as_ref)),
+            )
         })?;
         let path = operation.path()?;
         self.check_depth(path, &value, deepest)?;
-        let why = || format!("move operation does not apply: doc is missing destination path: {}", path.text);
-        let added = self.add(path, value, why)?;
-        added.map_err(|why| rejected(format!("error in move for path: '{}': {why}", path.text)))
+        self.add(path, value).map_err(|failure| {
+            failure.of(
+                || format!("move operation does not apply: doc is missing destination path: {}", path.text),
+                || format!("error in move for path: '{}'", path.text),
+            )
+        })
     }
 
     /// Performs a copy. A field that is missing is copied as null, as in kube-apiserver's library.
     fn perform_copy(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
         let from = operation.from()?;
         let deepest = self.depth.saturating_sub(from.tokens.len());
-        let why = || format!("copy operation does not apply: doc is missing from path: {}", from.text);
-        let value = self.get(from, why)?;
-        let value = value.map_err(|why| rejected(format!("error in copy for from: '{}': {why}", from.text)))?.clone();
+        let value = self.get(from).cloned().map_err(|failure| {
+            failure.of(
+                || format!("copy operation does not apply: doc is missing from path: {}", from.text),
+                || format!("error in copy for from: '{}'", from.text),
+            )
+        })?;
         let path = operation.path()?;
         self.copied = self.copied.saturating_add(value.to_string().len());
         if self.copied > COPY_LIMIT {
@@ -204,34 +238,32 @@ impl Patching {
             )));
         }
         self.check_depth(path, &value, deepest)?;
-        let why = || format!("copy operation does not apply: doc is missing destination path: {}", path.text);
-        let added = self.add(path, value, why)?;
-        added.map_err(|why| rejected(format!("error while adding value during copy: {why}")))
+        self.add(path, value).map_err(|failure| {
+            failure.of(
+                || format!("copy operation does not apply: doc is missing destination path: {}", path.text),
+                || "error while adding value during copy".to_owned(),
+            )
+        })
     }
 
     fn test(&self, operation: &Operation<'_>) -> Result<(), PatchError> {
         let path = operation.path()?;
-        let found = if path.text.is_empty() {
-            &self.root
-        } else {
-            let why = || format!("test operation does not apply: is missing path: {}", path.text);
-            let found = self.get(path, why)?;
-            found.map_err(|why| rejected(format!("error in test for path: '{}': {why}", path.text)))?
-        };
+        let found = if path.text.is_empty() { Ok(&self.root) } else { self.get(path) };
+        let found = found.map_err(|failure| {
+            failure.of(
+                || format!("test operation does not apply: is missing path: {}", path.text),
+                || format!("error in test for path: '{}'", path.text),
+            )
+        })?;
         if is_equal(found, operation.value()) {
             return Ok(());
         }
         Err(PatchError::TestFailed(format!("testing value {} failed: test failed", path.text)))
     }
 
-    /// Returns the list or object that contains the target of `path`, and the last token. `missing` is the error that there is none.
-    fn parent<'p>(
-        &mut self,
-        path: &'p Pointer<'_>,
-        missing: impl Fn() -> String,
-    ) -> Result<(&mut Value, &'p str), PatchError> {
-        let missing = || rejected(format!("{}: missing value", missing()));
-        let Some((last, above)) = path.tokens.split_last() else { return Err(missing()) };
+    /// Returns the list or object that contains the target of `path`, and the last token.
+    fn parent<'p>(&mut self, path: &'p Pointer<'_>) -> Result<(&mut Value, &'p str), Failure> {
+        let (last, above) = path.tokens.split_last().ok_or(Failure::Missing)?;
         let mut place = &mut self.root;
         for token in above {
             place = match place {
@@ -239,73 +271,58 @@ impl Patching {
                 Value::Array(items) => existing(token, items.len()).ok().and_then(|at| items.get_mut(at)),
                 _ => None,
             }
-            .ok_or_else(missing)?;
+            .ok_or(Failure::Missing)?;
         }
-        if place.is_object() || place.is_array() { Ok((place, last)) } else { Err(missing()) }
+        if place.is_object() || place.is_array() { Ok((place, last)) } else { Err(Failure::Missing) }
     }
 
-    /// Returns a value, which is null if its object doesn't have the field. The inner error is that of an index.
-    fn get(&self, path: &Pointer<'_>, missing: impl Fn() -> String) -> Result<Result<&Value, String>, PatchError> {
-        let missing = || rejected(format!("{}: missing value", missing()));
-        let Some((last, above)) = path.tokens.split_last() else { return Err(missing()) };
+    /// Returns a value, which is null if its object doesn't have the field.
+    fn get(&self, path: &Pointer<'_>) -> Result<&Value, Failure> {
+        let (last, above) = path.tokens.split_last().ok_or(Failure::Missing)?;
         let place = above.iter().try_fold(&self.root, |place, token| match place {
             Value::Object(fields) => fields.get(token.as_ref()),
             Value::Array(items) => existing(token, items.len()).ok().and_then(|at| items.get(at)),
             _ => None,
         });
         match place {
-            Some(Value::Object(fields)) => Ok(Ok(fields.get(last.as_ref()).unwrap_or(&Value::Null))),
+            Some(Value::Object(fields)) => Ok(fields.get(last.as_ref()).unwrap_or(&Value::Null)),
             Some(Value::Array(items)) => {
-                Ok(existing(last, items.len()).map(|at| items.get(at).unwrap_or(&Value::Null)))
+                let at = existing(last, items.len()).map_err(Failure::Invalid)?;
+                Ok(items.get(at).unwrap_or(&Value::Null))
             }
-            _ => Err(missing()),
+            _ => Err(Failure::Missing),
         }
     }
 
-    fn add(
-        &mut self,
-        path: &Pointer<'_>,
-        value: Value,
-        missing: impl Fn() -> String,
-    ) -> Result<Result<(), String>, PatchError> {
-        match self.parent(path, missing)? {
+    fn add(&mut self, path: &Pointer<'_>, value: Value) -> Result<(), Failure> {
+        match self.parent(path)? {
             (Value::Object(fields), name) => {
                 fields.insert(name.into(), value);
-                Ok(Ok(()))
+                Ok(())
             }
             (Value::Array(items), token) => {
-                let at = match place(token, items.len()) {
-                    Ok(at) => at,
-                    Err(why) => return Ok(Err(why)),
-                };
+                let at = place(token, items.len()).map_err(Failure::Invalid)?;
                 let shifted = items.len().saturating_sub(at);
                 items.insert(at, value);
-                self.charge(shifted).map(Ok)
+                self.charge(shifted).map_err(Failure::Limit)
             }
-            _ => Ok(Ok(())),
+            _ => Err(Failure::Missing),
         }
     }
 
-    fn remove(
-        &mut self,
-        path: &Pointer<'_>,
-        missing: impl Fn() -> String,
-    ) -> Result<Result<Value, String>, PatchError> {
-        match self.parent(path, missing)? {
-            (Value::Object(fields), name) => {
-                let removed = fields.remove(name);
-                Ok(removed.ok_or_else(|| format!("Unable to remove nonexistent key: {name}: missing value")))
+    fn remove(&mut self, path: &Pointer<'_>) -> Result<Value, Failure> {
+        match self.parent(path)? {
+            (Value::Object(fields), name) => fields
+                .remove(name)
+                .ok_or_else(|| Failure::Invalid(format!("Unable to remove nonexistent key: {name}: missing value"))),
+            (Value::Array(items), token) => {
+                let at = existing(token, items.len()).map_err(Failure::Invalid)?;
+                let shifted = items.len().saturating_sub(at);
+                let removed = items.remove(at);
+                self.charge(shifted).map_err(Failure::Limit)?;
+                Ok(removed)
             }
-            (Value::Array(items), token) => match existing(token, items.len()) {
-                Ok(at) => {
-                    let shifted = items.len().saturating_sub(at);
-                    let removed = items.remove(at);
-                    self.charge(shifted)?;
-                    Ok(Ok(removed))
-                }
-                Err(why) => Ok(Err(why)),
-            },
-            _ => Ok(Ok(Value::Null)),
+            _ => Err(Failure::Missing),
         }
     }
 
@@ -317,8 +334,10 @@ impl Patching {
             self.root = value.clone();
             return Ok(());
         }
-        let why = || format!("replace operation does not apply: doc is missing path: {}", path.text);
-        let place = match self.parent(path, why)? {
+        let parent = self.parent(path).map_err(|failure| {
+            failure.of(|| format!("replace operation does not apply: doc is missing path: {}", path.text), String::new)
+        })?;
+        let place = match parent {
             // As in kube-apiserver's library, a field that is missing is added.
             (Value::Object(fields), name) => Some(fields.entry(name).or_insert(Value::Null)),
             (Value::Array(items), token) => existing(token, items.len()).ok().and_then(|at| items.get_mut(at)),
