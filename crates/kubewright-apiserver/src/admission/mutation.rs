@@ -9,7 +9,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use super::policy::{Mutation, Policy};
+use super::policy::{Mutation, Policy, text};
 use crate::{object_type::ObjectType, registry::Resource};
 
 /// The failure of a mutation.
@@ -86,12 +86,12 @@ fn read(resource: &Resource, before: &Value, mut patched: Value) -> Result<Value
             patched[field] = before[field].clone();
         }
     }
-    let (version, kind) = (meta_text(&patched, "apiVersion"), meta_text(&patched, "kind"));
+    let (version, kind) = (text(&patched, "apiVersion"), text(&patched, "kind"));
     if version.split('/').count() > 2 {
         return Err(Status::internal(format!("unexpected GroupVersion string: {version}")));
     }
     let ty = match resource.schema.served {
-        Some(ty) if version == meta_text(before, "apiVersion") && kind == meta_text(before, "kind") => ty,
+        Some(ty) if version == text(before, "apiVersion") && kind == text(before, "kind") => ty,
         Some(_) => ObjectType::of_object(&patched).ok_or_else(|| {
             Status::internal(format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
@@ -106,10 +106,6 @@ fn read(resource: &Resource, before: &Value, mut patched: Value) -> Result<Value
     }
     let unknown: Vec<_> = decoded.unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
     Err(Status::internal(format!("strict decoding error: {}", unknown.join(", "))))
-}
-
-fn meta_text<'o>(object: &'o Value, field: &str) -> &'o str {
-    object[field].as_str().unwrap_or_default()
 }
 
 async fn evaluate(

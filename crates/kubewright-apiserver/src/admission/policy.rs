@@ -76,7 +76,7 @@ pub(super) struct ParamReference {
     pub(super) required: bool,
 }
 
-fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+pub(super) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value[field].as_str().unwrap_or_default()
 }
 

@@ -1,42 +1,30 @@
 //! What surrounds the handling of every request: the headers of the response, metrics, and `HEAD`.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use http::{HeaderName, HeaderValue, Method, header, request::Parts};
 use http_body::Body as _;
 
 use super::{
-    decode::{self, Format},
-    pretty,
+    decode, pretty,
     query::Query,
+    request_audit::RequestAudit,
     route::{Route, Target},
 };
 use crate::{
-    audit::{AuditContext, AuditedRequest},
     auth::{Attributes, UserInfo},
     body::Body,
-    codec, compression,
+    compression,
     flow_control::Flow,
     metrics::{InFlight, Labels},
-    object_type::ObjectType,
     response::Response,
     state::State,
-    websocket::{ConnectionTasks, Content, Upgrade},
+    websocket::{Content, Upgrade},
 };
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The subresources whose requests last as long as the client wants. They aren't subject to priority and fairness.
 const LONG_RUNNING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-
-/// A body that may be recorded in the audit log.
-struct Received {
-    /// The format of an object. A patch has none.
-    format: Option<Format>,
-    body: Bytes,
-    /// The `(group, version, kind)` of the objects that a subresource takes.
-    kind: Option<(&'static str, &'static str, &'static str)>,
-}
 
 /// The handling of one request.
 pub(super) struct Exchange<'s> {
@@ -55,9 +43,7 @@ pub(super) struct Exchange<'s> {
     /// The labels of the metrics, once the route is known.
     labels: Option<Labels>,
     in_flight: Option<InFlight<'s>>,
-    audit: AuditContext,
-    /// The body, if it may be recorded in the audit log.
-    received: Option<Received>,
+    audit: RequestAudit,
 }
 
 impl<'s> Exchange<'s> {
@@ -77,8 +63,7 @@ impl<'s> Exchange<'s> {
             flow: None,
             labels: None,
             in_flight: None,
-            audit: AuditContext::default(),
-            received: None,
+            audit: RequestAudit::default(),
         }
     }
 
@@ -90,87 +75,15 @@ impl<'s> Exchange<'s> {
         user: Option<Arc<UserInfo>>,
         attributes: impl FnOnce() -> Attributes,
     ) {
-        let Some(log) = &self.state.audit_log else { return };
-        let version = match route {
-            Route::Resource(target) => &*target.resource.version,
-            Route::Unknown(segments) => match segments.first().map(String::as_str) {
-                Some("api") => segments.get(1).map(String::as_str).unwrap_or_default(),
-                _ => segments.get(2).map(String::as_str).unwrap_or_default(),
-            },
-            _ => "",
-        };
-        let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let request = AuditedRequest {
-            clock: self.state.clock.clone(),
-            id: text(&self.audit_id),
-            uri: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-            user,
-            user_agent: parts.headers.get(header::USER_AGENT).map(text).unwrap_or_default(),
-            source_ips: source_ips(parts),
-            attributes: &attributes(),
-            version,
-        };
-        self.audit = AuditContext::begin(log, request);
+        if let Some(log) = &self.state.audit_log {
+            let id = self.audit_id.to_str().unwrap_or_default();
+            self.audit = RequestAudit::begin(log, self.state.clock.clone(), id, parts, route, user, &attributes());
+        }
     }
 
     /// Returns the record of the request in the audit log.
-    pub(super) fn audit(&self) -> &AuditContext {
-        &self.audit
-    }
-
-    /// Keeps the body for the audit log, if that wants it.
-    pub(super) fn receive(&mut self, headers: &HeaderMap, target: &Target, body: &Bytes) {
-        if self.audit.wants_request() && !body.is_empty() {
-            let format = Format::of(headers).ok();
-            self.received = Some(Received { format, body: body.clone(), kind: kind_of_subresource(target) });
-        }
-    }
-
-    /// Records that the handler has panicked.
-    pub(super) fn panicked(&mut self, message: &str) {
-        self.audit.panicked(message);
-        self.audit = AuditContext::default();
-    }
-
-    /// Records the body of the request, unless a handler has recorded its object.
-    fn audit_request(&self) {
-        let Some(Received { format, body, kind }) = self.received.as_ref().filter(|_| self.audit.wants_request())
-        else {
-            return;
-        };
-        // A patch has a media type of its own. What can't be parsed isn't recorded.
-        let formats = format.map_or(vec![Format::Json, Format::Yaml], |format| vec![format]);
-        let decoded = formats.into_iter().find_map(|format| decode::decode(format, body).ok());
-        let Some(mut object) = decoded.map(|decoded| decoded.value) else { return };
-        if self.method == Method::DELETE && object.is_object() {
-            object["kind"] = "DeleteOptions".into();
-            object["apiVersion"] = "meta.k8s.io/__internal".into();
-        } else if let Some((group, version, kind)) = kind.filter(|_| self.method != Method::PATCH && object.is_object())
-        {
-            codec::set_type(&mut object, group, version, kind);
-            if let Some(ty) = ObjectType::of(group, version, kind) {
-                ty.complete(&mut object);
-            }
-        }
-        self.audit.request_body(object);
-    }
-
-    /// Records the response.
-    fn audit_response(&self, response: &Response) {
-        self.audit_request();
-        let code = response.status();
-        let is_wanted = self.audit.wants_response() || !code.is_success() || self.method == Method::DELETE;
-        let body = response.body().whole().filter(|_| is_wanted).and_then(|body| {
-            let kind = response.headers().get(header::CONTENT_TYPE)?.to_str().ok()?;
-            let format = match kind.split(';').next()?.trim() {
-                "application/json" => Format::Json,
-                "application/yaml" => Format::Yaml,
-                crate::protobuf::MEDIA_TYPE => Format::Protobuf,
-                _ => return None,
-            };
-            decode::decode(format, body).ok()
-        });
-        self.audit.respond(code.as_u16(), body.map(|decoded| decoded.value));
+    pub(super) fn audit(&mut self) -> &mut RequestAudit {
+        &mut self.audit
     }
 
     /// Records the classification of the request, which is the same for all requests of a flow.
@@ -204,9 +117,7 @@ impl<'s> Exchange<'s> {
 
     /// Completes the response.
     pub(super) fn finish(self, mut response: Response) -> Response {
-        if self.audit.is_enabled() {
-            self.audit_response(&response);
-        }
+        self.audit.respond(&self.method, &response);
         let Self {
             state,
             audit_id,
@@ -219,7 +130,6 @@ impl<'s> Exchange<'s> {
             labels,
             in_flight,
             audit,
-            ..
         } = self;
         drop(in_flight);
         let content = response.extensions_mut().remove::<Content>();
@@ -238,12 +148,7 @@ impl<'s> Exchange<'s> {
                 response = response.map(|body| body.with_guard(running));
             }
         }
-        if is_long_running && audit.is_authenticated() && audit.is_enabled() {
-            let end = audit.start_response();
-            response = response.map(|body| body.with_guard(end));
-        } else {
-            audit.complete();
-        }
+        response = audit.complete(response, is_long_running);
         if is_pretty && !(is_long_running && response.status().is_success()) {
             response = pretty::indent(response);
         }
@@ -261,22 +166,10 @@ impl<'s> Exchange<'s> {
 
 /// Returns whether the response to a request for a route is an object or a discovery document.
 fn has_objects(route: &Route) -> bool {
-    match route {
-        Route::Resource(_) | Route::CoreVersions | Route::Groups | Route::Group(_) | Route::GroupVersion(..) => true,
-        Route::Health { .. }
-        | Route::Index
-        | Route::Version
-        | Route::OpenApiV2
-        | Route::OpenApiV3Index
-        | Route::OpenApiV3(_)
-        | Route::Metrics
-        | Route::HealthMetrics
-        | Route::StatusPage
-        | Route::FlagsPage
-        | Route::OpenIdConfiguration
-        | Route::OpenIdKeys
-        | Route::Unknown(_) => false,
-    }
+    matches!(
+        route,
+        Route::Resource(_) | Route::CoreVersions | Route::Groups | Route::Group(_) | Route::GroupVersion(..)
+    )
 }
 
 /// Removes the body of a response, and keeps its length.
@@ -285,29 +178,6 @@ fn without_body(mut response: Response) -> Response {
         response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
     }
     response.map(|_| Body::empty())
-}
-
-/// Returns the `(group, version, kind)` of the objects that a subresource takes, if they aren't those of the resource.
-fn kind_of_subresource(target: &Target) -> Option<(&'static str, &'static str, &'static str)> {
-    let name = target.subresource.as_deref()?;
-    match target.resource.subresources.iter().find(|one| one.name == name) {
-        Some(subresource) => Some(subresource.kind),
-        None if name == "scale" && target.resource.scale.is_some() => Some(("autoscaling", "v1", "Scale")),
-        None => None,
-    }
-}
-
-/// Returns the addresses from which a request comes: those that proxies tell, and that of the connection.
-fn source_ips(parts: &Parts) -> Vec<String> {
-    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let forwarded = header("x-forwarded-for").split(',').map(str::trim).chain([header("x-real-ip").trim()]);
-    let mut ips: Vec<String> = forwarded.filter_map(|ip| Some(ip.parse::<IpAddr>().ok()?.to_string())).collect();
-    let connection = parts.extensions.get::<Arc<ConnectionTasks>>().and_then(|tasks| tasks.remote);
-    // In-process clients are on this machine.
-    ips.push(connection.unwrap_or(IpAddr::from([127, 0, 0, 1])).to_string());
-    let mut seen = BTreeSet::new();
-    ips.retain(|ip| seen.insert(ip.clone()));
-    ips
 }
 
 fn is_long_running(target: &Target) -> bool {

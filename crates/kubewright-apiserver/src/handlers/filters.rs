@@ -28,7 +28,7 @@ pub(super) fn filter(
     route: &Route,
     exchange: &mut Exchange<'_>,
 ) -> Result<Arc<UserInfo>, Status> {
-    let attributes = || attributes(parts, route);
+    let attributes = || attributes_of(parts, route);
     let authenticated = state.authenticator.authenticate(parts);
     let known = authenticated.as_ref().ok().map(|(user, _)| user.clone());
     exchange.begin_audit(parts, route, known, attributes);
@@ -58,7 +58,7 @@ pub(super) fn filter(
 }
 
 /// Returns the attributes of a request.
-fn attributes(parts: &Parts, route: &Route) -> Attributes {
+fn attributes_of(parts: &Parts, route: &Route) -> Attributes {
     let query = Query::parse(parts.uri.query());
     let path = || non_resource(&parts.method, parts.uri.path());
     match route {

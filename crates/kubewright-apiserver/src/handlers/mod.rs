@@ -24,6 +24,7 @@ mod pretty;
 mod proxy;
 mod query;
 mod quota;
+mod request_audit;
 mod route;
 mod scale;
 mod settle;
@@ -89,7 +90,7 @@ where
         Err(panic) => {
             let message = body::panic_message(&*panic);
             tracing::error!(message, "a request handler panicked");
-            exchange.panicked(message);
+            exchange.audit().panicked(message);
             response::status(&Status::internal(format!("the handler panicked: {message}")))
         }
     };
@@ -154,7 +155,7 @@ where
         return Err(refuse(&parts.method, target.name.is_none()));
     }
     let body = read_body(body).await?;
-    exchange.receive(&parts.headers, &target, &body);
+    exchange.audit().receive(&parts.headers, &target, &body);
     // Reviews aren't printed as tables.
     let (tables, protobuf) = (!target.resource.list_kind.is_empty(), target.resource.schema.served.is_some());
     let accept = match Accept::of_objects(&parts.headers, tables, protobuf) {
@@ -186,7 +187,7 @@ where
         problems: problems.clone(),
         warnings: warnings.clone(),
         advice: advice.clone(),
-        audit: exchange.audit().clone(),
+        audit: exchange.audit().context(),
         conversions: Conversions::default(),
     };
     let store = (!is_read).then(|| call.state.store.clone());
