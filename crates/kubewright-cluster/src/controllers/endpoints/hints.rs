@@ -18,8 +18,8 @@ pub(super) struct Traffic<'a> {
 }
 
 impl Traffic<'_> {
-    /// Adds its zone to an endpoint, and hints if it is ready.
-    pub(super) fn direct(&self, mut endpoint: Value) -> Value {
+    /// Returns an endpoint with its zone, and with hints if it is ready.
+    pub(super) fn with_hints(&self, mut endpoint: Value) -> Value {
         let node = text(&endpoint, "/nodeName").to_owned();
         let zone = self.zones.get(&node);
         if let Some(zone) = zone {
@@ -52,7 +52,7 @@ mod tests {
         let zones = BTreeMap::from([("a".to_owned(), "north".to_owned())]);
         let check = |distribution, node: &str, ready: bool, expect: Value| {
             let endpoint = json!({"nodeName": node, "conditions": {"ready": ready}});
-            let found = Traffic { zones: &zones, distribution }.direct(endpoint);
+            let found = Traffic { zones: &zones, distribution }.with_hints(endpoint);
             let zone = if node == "a" { json!("north") } else { Value::Null };
             assert_eq!((&found["hints"], &found["zone"]), (&expect, &zone), "{distribution} {node} {ready}");
         };

@@ -243,7 +243,7 @@ fn write_slices(
 ) {
     let mut wanted = Vec::new();
     for group in groups {
-        let endpoints: Vec<Value> = group.endpoints.iter().map(|one| traffic.direct(one.in_slice())).collect();
+        let endpoints: Vec<Value> = group.endpoints.iter().map(|one| traffic.with_hints(one.in_slice())).collect();
         if endpoints.is_empty() {
             wanted.push((&group.ports, Vec::new()));
         }

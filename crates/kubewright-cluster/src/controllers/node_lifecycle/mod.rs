@@ -72,8 +72,8 @@ impl NodeLifecycle {
         }
     }
 
-    /// Has a node announced that wasn't known before.
-    fn meet(&mut self, name: &str) {
+    /// Notes that a node has no event yet, unless it was known before.
+    fn note_new(&mut self, name: &str) {
         if !self.heartbeats.contains_key(name) && name != NODE_NAME {
             self.unannounced.insert(name.into());
         }
@@ -131,7 +131,7 @@ impl Controller for NodeLifecycle {
                 self.nodes.remove(name);
                 self.unannounced.remove(name);
             } else if self.nodes.insert(name.into(), object.clone()).is_none() {
-                self.meet(name);
+                self.note_new(name);
             }
             true
         } else {
@@ -255,8 +255,8 @@ mod tests {
         let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
         let node = json!({"metadata": {"name": "far", "uid": "u"}, "status": {}});
         controller.nodes.insert("far".into(), Arc::new(node));
-        controller.meet("far");
-        controller.meet(NODE_NAME);
+        controller.note_new("far");
+        controller.note_new(NODE_NAME);
         assert_eq!(controller.unannounced.len(), 1);
         let key = Key { namespace: String::new(), name: "far".into() };
         let announced = |controller: &NodeLifecycle| {
