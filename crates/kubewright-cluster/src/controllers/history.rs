@@ -185,7 +185,7 @@ mod tests {
         let gone = |in_use: &str| {
             let steps = history.truncate(|one| one["metadata"]["name"] == in_use);
             let name = |step: &Step| match step {
-                Step::Delete(path, _) => path.name.clone(),
+                Step::Delete(path, ..) => path.name.clone(),
                 other => panic!("{other:?}"),
             };
             steps.iter().map(name).collect::<Vec<_>>()

@@ -17,7 +17,7 @@ use super::{
     kind::Kind,
     objects::Objects,
     pod::has_ended,
-    reconcile::{Controller, Key, Plan, Step},
+    reconcile::{Controller, Deletion, Key, Plan, Step},
     value::{is_deleting, list, stamp, text},
 };
 
@@ -139,9 +139,7 @@ fn abandon(pod: &Value, now: Timestamp, plan: &mut Plan) {
     plan.steps.extend(fail(pod, Some(target)));
     // Without a grace period a pod is gone, unless a finalizer holds it.
     if pod["metadata"]["deletionGracePeriodSeconds"] != 0 {
-        let metadata = |field: &str| text(&pod["metadata"], field);
-        let path = Kind::POD.address(metadata("/namespace"), metadata("/name"));
-        plan.steps.push(Step::DeleteNow(path, metadata("/uid").into()));
+        plan.steps.push(Step::delete_as(&Kind::POD, pod, Deletion::Now));
     }
 }
 
@@ -175,7 +173,7 @@ mod tests {
     fn pods_of_absent_nodes_fail_and_are_deleted() {
         let mut plan = Plan::default();
         abandon(&pod("gone", "Running"), Timestamp::UNIX_EPOCH, &mut plan);
-        let [Step::Merge(_, "/status", patch), Step::DeleteNow(path, uid)] = &plan.steps[..] else {
+        let [Step::Merge(_, "/status", patch), Step::Delete(path, uid, Deletion::Now)] = &plan.steps[..] else {
             panic!("{plan:?}")
         };
         assert_eq!((path.to_string().as_str(), uid.as_str()), ("/api/v1/namespaces/default/pods/a", "u"));
@@ -184,7 +182,7 @@ mod tests {
         assert_eq!((&condition["reason"], &condition["observedGeneration"]), (&json!("DeletionByPodGC"), &json!(2)));
         let mut plan = Plan::default();
         abandon(&pod("gone", "Succeeded"), Timestamp::UNIX_EPOCH, &mut plan);
-        assert!(matches!(&plan.steps[..], [Step::DeleteNow(..)]), "{plan:?}");
+        assert!(matches!(&plan.steps[..], [Step::Delete(_, _, Deletion::Now)]), "{plan:?}");
         let mut held = pod("gone", "Failed");
         held["metadata"]["deletionGracePeriodSeconds"] = 0.into();
         let mut plan = Plan::default();

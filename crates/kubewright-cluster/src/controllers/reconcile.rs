@@ -140,40 +140,21 @@ pub(crate) enum Step {
     DeletePods(Vec<(String, String)>),
     /// Create an object.
     Create(ObjectPath, Value),
-    /// Create an object, and record an event about the result.
-    CreateReported(ObjectPath, Value, Report),
     /// Merge a patch into an object or its subresource.
     Merge(ObjectPath, &'static str, Value),
     /// Merge the first patch whose review of access, an object to create, allows it. Without one, the step fails.
     MergeFirstAllowed(ObjectPath, &'static str, Vec<(Value, Value)>),
-    /// Merge a patch into a scale, and record an event about the result.
-    MergeReported(ObjectPath, &'static str, Value, Report),
     /// Apply a configuration of an object or its subresource with force, as a field manager.
     Apply(ObjectPath, &'static str, &'static str, Value),
     /// Delete the object of this UID.
-    Delete(ObjectPath, String),
-    /// Delete the object of this UID after its dependents.
-    DeleteInForeground(ObjectPath, String),
-    /// Delete the object of this UID, and record an event about the result.
-    DeleteReported(ObjectPath, String, Report),
+    Delete(ObjectPath, String, Deletion),
+    /// Execute a step, and record an event about its result.
+    Reported(Box<Step>, Report),
     /// Read what is at these paths, for the next decision ([`Controller::answered`]). An error is an answer, too.
     Read(Vec<String>),
     /// Remove a folder of the node with its content. It may be gone already.
     RemoveFolder(PathBuf),
-    /// Record an event about another object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
-    EventAbout {
-        /// The object.
-        regarding: [String; 5],
-        /// Whether the type is `Warning` instead of `Normal`.
-        warning: bool,
-        /// The reason in one word.
-        reason: &'static str,
-        /// The human-readable message.
-        message: String,
-    },
-    /// Delete the object of this UID without a grace period.
-    DeleteNow(ObjectPath, String),
-    /// Record an event.
+    /// Record an event about the plan's object.
     Event {
         /// Whether the type is `Warning` instead of `Normal`.
         warning: bool,
@@ -182,6 +163,19 @@ pub(crate) enum Step {
         /// The human-readable message.
         message: String,
     },
+    /// Record an event about another object.
+    EventAbout(ObjectEvent),
+}
+
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// Before its dependents.
+    Background,
+    /// After its dependents.
+    Foreground,
+    /// Without a grace period.
+    Now,
 }
 
 /// The event about the result of a step. An object that already exists or has changed is no failure.
@@ -194,6 +188,35 @@ pub(crate) struct Report {
 }
 
 impl Step {
+    /// Returns the step with an event about its result.
+    pub(crate) fn reported(self, report: Report) -> Self {
+        Self::Reported(Box::new(self), report)
+    }
+
+    /// Returns the step with its report, if it has one.
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> (&Self, Option<&Report>) {
+        match self {
+            Self::Reported(step, report) => (step, Some(report)),
+            step => (step, None),
+        }
+    }
+
+    /// Returns the kind that a failure of the step has.
+    fn kind(&self) -> StepKind {
+        match self {
+            Self::CreatePods(_) => StepKind::Create,
+            Self::DeletePods(_) => StepKind::Delete,
+            Self::Reported(step, _) => match **step {
+                Self::Create(..) => StepKind::Create,
+                Self::Delete(..) => StepKind::Delete,
+                Self::Merge(_, "/scale", _) => StepKind::Scale,
+                _ => StepKind::Other,
+            },
+            _ => StepKind::Other,
+        }
+    }
+
     /// Returns a patch of an object, with the precondition that the object hasn't changed since the decision.
     pub(crate) fn change(kind: &Kind, object: &Value, patch: Value) -> Self {
         Self::change_through(kind, object, "", patch)
@@ -227,14 +250,15 @@ impl Step {
         Some(Self::Merge(path, "/status", patch))
     }
 
-    /// Returns a deletion in the foreground.
-    pub(crate) fn delete_in_foreground(kind: &Kind, object: &Value) -> Self {
-        Self::DeleteInForeground(address(kind, object), object["metadata"]["uid"].as_str().unwrap_or_default().into())
+    /// Returns a deletion in the background.
+    pub(crate) fn delete(kind: &Kind, object: &Value) -> Self {
+        Self::delete_as(kind, object, Deletion::Background)
     }
 
     /// Returns a deletion.
-    pub(crate) fn delete(kind: &Kind, object: &Value) -> Self {
-        Self::Delete(address(kind, object), object["metadata"]["uid"].as_str().unwrap_or_default().into())
+    pub(crate) fn delete_as(kind: &Kind, object: &Value, deletion: Deletion) -> Self {
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        Self::Delete(address(kind, object), uid.into(), deletion)
     }
 }
 
@@ -357,64 +381,45 @@ struct Worker {
 
 impl Worker {
     async fn execute(self, plan: Plan) -> Result<Answers, (StepKind, kube::Error)> {
-        let regarding = &plan.regarding;
         let mut answers = Answers::new();
         for step in &plan.steps {
-            match step {
-                Step::CreatePods(pods) => {
-                    self.create_pods(regarding, pods).await.map_err(|error| (StepKind::Create, error))?
-                }
-                Step::DeletePods(pods) => {
-                    self.delete_pods(regarding, pods).await.map_err(|error| (StepKind::Delete, error))?
-                }
-                Step::Create(address, body) => {
-                    self.client.create(address, "", body).await.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::Merge(address, subresource, patch) => {
-                    self.client.merge(address, subresource, patch).await.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::MergeFirstAllowed(address, subresource, reviews) => {
-                    let merged = self.merge_first_allowed(address, subresource, reviews).await;
-                    merged.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::MergeReported(address, subresource, patch, report) => {
-                    let result = self.client.merge(address, subresource, patch).await.map(drop);
-                    self.report(regarding, report, result).map_err(|error| (StepKind::Scale, error))?;
-                }
-                Step::Apply(address, subresource, manager, config) => {
-                    self.client
-                        .apply(address, subresource, manager, config)
-                        .await
-                        .map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::CreateReported(address, body, report) => {
-                    let result = self.client.create(address, "", body).await.map(drop);
-                    self.report(regarding, report, result).map_err(|error| (StepKind::Create, error))?;
-                }
-                Step::DeleteInForeground(address, uid) => {
-                    self.delete(address, uid, "Foreground").await.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::Delete(address, uid) => {
-                    self.delete(address, uid, "Background").await.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::DeleteReported(address, uid, report) => {
-                    let result = self.delete(address, uid, "Background").await;
-                    self.report(regarding, report, result).map_err(|error| (StepKind::Delete, error))?;
-                }
-                Step::Read(paths) => answers.extend(join_all(paths.iter().map(|path| self.read(path))).await),
-                Step::RemoveFolder(folder) => remove(folder.clone()).await.map_err(|error| (StepKind::Other, error))?,
-                Step::DeleteNow(address, uid) => {
-                    let how = DeleteOptions { uid: Some(uid), grace: Some(0), ..DeleteOptions::default() };
-                    let deleted = forgive(self.client.delete(address, &how).await);
-                    deleted.map_err(|error| (StepKind::Other, error))?;
-                }
-                Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
-                Step::EventAbout { regarding, warning, reason, message } => {
-                    self.record(regarding, *warning, reason, message.clone());
-                }
-            }
+            let result = self.step(&plan.regarding, step, &mut answers).await;
+            result.map_err(|error| (step.kind(), error))?;
         }
         Ok(answers)
+    }
+
+    async fn step(&self, regarding: &[String; 5], step: &Step, answers: &mut Answers) -> Result<(), kube::Error> {
+        match step {
+            Step::CreatePods(pods) => self.create_pods(regarding, pods).await,
+            Step::DeletePods(pods) => self.delete_pods(regarding, pods).await,
+            Step::Create(address, body) => self.client.create(address, "", body).await.map(drop),
+            Step::Merge(address, subresource, patch) => self.client.merge(address, subresource, patch).await.map(drop),
+            Step::MergeFirstAllowed(address, subresource, reviews) => {
+                self.merge_first_allowed(address, subresource, reviews).await
+            }
+            Step::Apply(address, subresource, manager, config) => {
+                self.client.apply(address, subresource, manager, config).await.map(drop)
+            }
+            Step::Delete(address, uid, deletion) => self.delete(address, uid, *deletion).await,
+            Step::Reported(step, report) => {
+                let result = Box::pin(self.step(regarding, step, answers)).await;
+                self.report(regarding, report, result)
+            }
+            Step::Read(paths) => {
+                answers.extend(join_all(paths.iter().map(|path| self.read(path))).await);
+                Ok(())
+            }
+            Step::RemoveFolder(folder) => remove(folder.clone()).await,
+            Step::Event { warning, reason, message } => {
+                self.record(regarding, *warning, reason, message.clone());
+                Ok(())
+            }
+            Step::EventAbout(event) => {
+                self.events.record(event.clone());
+                Ok(())
+            }
+        }
     }
 
     async fn read(&self, path: &str) -> (String, Result<Value, String>) {
@@ -489,8 +494,13 @@ impl Worker {
         result
     }
 
-    async fn delete(&self, address: &ObjectPath, uid: &str, propagation: &str) -> Result<(), kube::Error> {
-        let how = DeleteOptions { uid: Some(uid), propagation: Some(propagation), ..DeleteOptions::default() };
+    async fn delete(&self, address: &ObjectPath, uid: &str, deletion: Deletion) -> Result<(), kube::Error> {
+        let (propagation, grace) = match deletion {
+            Deletion::Background => (Some("Background"), None),
+            Deletion::Foreground => (Some("Foreground"), None),
+            Deletion::Now => (None, Some(0)),
+        };
+        let how = DeleteOptions { uid: Some(uid), propagation, grace, ..DeleteOptions::default() };
         forgive(self.client.delete(address, &how).await)
     }
 

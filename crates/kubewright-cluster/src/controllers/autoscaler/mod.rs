@@ -364,7 +364,7 @@ impl<'a> Decision<'a> {
             success: Some(("SuccessfulRescale", message)),
         };
         let patch = json!({"spec": {"replicas": desired}});
-        self.plan.steps.push(Step::MergeReported(path, "/scale", patch, report));
+        self.plan.steps.push(Step::Merge(path, "/scale", patch).reported(report));
         let able = format!("the HPA controller was able to update the target scale to {desired}");
         self.set("AbleToScale", true, "SucceededRescale", able);
         self.status["lastScaleTime"] = stamp(self.now);

@@ -81,7 +81,7 @@ fn decide(cron: &Value, jobs: &[&Value], taken: &dyn Fn(&str) -> bool, now: Time
                 failures: vec![("FailedCreate", "Error creating job: ".into())],
             };
             let path = JOB.address(text(cron, "/metadata/namespace"), "");
-            plan.steps.push(Step::CreateReported(path, new_job(cron, &name, *scheduled, zone), report));
+            plan.steps.push(Step::Create(path, new_job(cron, &name, *scheduled, zone)).reported(report));
         }
     }
     let status = status::status(cron, jobs, &deleted, start.map(|(scheduled, _)| scheduled), plan);
@@ -169,12 +169,11 @@ fn new_job(cron: &Value, name: &str, scheduled: Timestamp, zone: &TimeZone) -> V
 }
 
 fn delete(job: &Value, plan: &mut Plan) {
-    let Step::Delete(path, uid) = Step::delete(&JOB, job) else { return };
     let report = Report {
-        success: Some(("SuccessfulDelete", format!("Deleted job {}", path.name))),
+        success: Some(("SuccessfulDelete", format!("Deleted job {}", text(job, "/metadata/name")))),
         failures: vec![("FailedDelete", "Error deleting job: ".into())],
     };
-    plan.steps.push(Step::DeleteReported(path, uid, report));
+    plan.steps.push(Step::delete(&JOB, job).reported(report));
 }
 
 /// Deletes the oldest finished jobs beyond the history limits.

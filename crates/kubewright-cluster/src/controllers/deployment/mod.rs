@@ -201,7 +201,7 @@ fn create(view: &View<'_>, roles: &ReplicaSetRoles<'_>, plan: &mut Plan) -> stat
         success: (size > 0).then(|| ("ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"))),
         failures: vec![(status::CREATION_FAILED, status::creation_failed(&name, ""))],
     };
-    plan.steps.push(Step::CreateReported(path, set, report));
+    plan.steps.push(Step::Create(path, set).reported(report));
     plan.steps.extend(revision::note(deployment, revision));
     match view.failure {
         Some(failure) => status::Event::Failed(status::creation_failed(&name, failure)),

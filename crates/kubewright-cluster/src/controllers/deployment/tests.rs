@@ -38,7 +38,7 @@ fn plan(deployment: &Value, sets: &[&Value], running: bool) -> Plan {
 fn scalings(plan: &Plan) -> Vec<String> {
     let told = |step: &Step| match step {
         Step::Event { message, .. } => Some(message.clone()),
-        Step::CreateReported(_, _, report) => report.success.as_ref().map(|(_, message)| message.clone()),
+        Step::Reported(_, report) => report.success.as_ref().map(|(_, message)| message.clone()),
         _ => None,
     };
     let end = |message: String| {
@@ -125,7 +125,7 @@ fn history_has_a_limit() {
     let all: Vec<_> = sets.iter().chain([&new]).collect();
     let plan = plan(&object, &all, false);
     let deleted = plan.steps.iter().filter_map(|step| match step {
-        Step::Delete(_, uid) => Some(uid.as_str()),
+        Step::Delete(_, uid, _) => Some(uid.as_str()),
         _ => None,
     });
     assert_eq!(deleted.collect::<Vec<_>>(), ["a", "b"]);
@@ -143,9 +143,8 @@ fn a_failure_to_create_a_replica_set_is_reported_before_the_next_attempt() {
         failure: Some("quota exceeded"),
     };
     decide(&view, now(), &mut plan);
-    let [Step::Merge(_, "/status", patch), Step::CreateReported(_, set, report), ..] = &plan.steps[..] else {
-        panic!("{plan:?}")
-    };
+    let [Step::Merge(_, "/status", patch), create, ..] = &plan.steps[..] else { panic!("{plan:?}") };
+    let (Step::Create(_, set), Some(report)) = create.parts() else { panic!("{create:?}") };
     let conditions = patch["status"]["conditions"].as_array().expect("conditions");
     let progressing = conditions.iter().find(|one| one["type"] == "Progressing").expect("the condition");
     let name = text(set, "/metadata/name");

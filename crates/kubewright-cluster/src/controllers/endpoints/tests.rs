@@ -87,7 +87,7 @@ fn correct_slices_are_not_written() {
     assert_eq!(endpoints.decide(&key, Timestamp::UNIX_EPOCH).steps, []);
     endpoints.services.clear();
     let plan = endpoints.decide(&key, Timestamp::UNIX_EPOCH);
-    assert!(matches!(&plan.steps[..], [Step::Delete(address, _)] if &*address.plural == "endpoints"));
+    assert!(matches!(&plan.steps[..], [Step::Delete(address, ..)] if &*address.plural == "endpoints"));
 }
 
 #[test]

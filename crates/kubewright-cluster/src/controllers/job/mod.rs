@@ -33,7 +33,7 @@ use super::{
     kind::Kind,
     objects::Objects,
     pod::{has_ended, is_active},
-    reconcile::{Controller, Key, Plan, Step},
+    reconcile::{Controller, Deletion, Key, Plan, Step},
     value::{condition, controller_of, flag, holds, int, is_deleting, list, number, text, time},
 };
 
@@ -221,7 +221,7 @@ fn expire(job: &Value, now: Timestamp, plan: &mut Plan) {
         return;
     };
     match seconds_left(ended, seconds, now) {
-        None => plan.steps.push(Step::delete_in_foreground(&JOB, job)),
+        None => plan.steps.push(Step::delete_as(&JOB, job, Deletion::Foreground)),
         Some(left) => plan.requeue_after(left),
     }
 }

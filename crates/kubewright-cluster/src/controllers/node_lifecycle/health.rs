@@ -4,10 +4,13 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::controllers::{
-    kind::Kind,
-    reconcile::{Step, regarding},
-    value::{condition, list, stamp, text},
+use crate::{
+    controllers::{
+        kind::Kind,
+        reconcile::{Step, regarding},
+        value::{condition, list, stamp, text},
+    },
+    events::ObjectEvent,
 };
 
 /// The time without a heartbeat after which a node's state is unknown, and that for nodes that never had one.
@@ -58,7 +61,7 @@ pub(super) fn not_ready(pod: &Value, now: Timestamp) -> Vec<Step> {
     ready["lastTransitionTime"] = stamp(now);
     ready["observedGeneration"] = pod["metadata"]["generation"].clone();
     let (regarding, message) = (regarding(&Kind::POD, pod), "Node is not ready".into());
-    let event = Step::EventAbout { regarding, warning: true, reason: "NodeNotReady", message };
+    let event = Step::EventAbout(ObjectEvent { regarding, warning: true, reason: "NodeNotReady".into(), message });
     Step::status(&Kind::POD, pod, status).into_iter().chain([event]).collect()
 }
 

@@ -172,7 +172,7 @@ mod tests {
     use kubewright_apimachinery::clock::SystemClock;
 
     use super::*;
-    use crate::controllers::reconcile::status_of;
+    use crate::{controllers::reconcile::status_of, events::ObjectEvent};
 
     /// Returns the plan for a node that has been seen at the beginning, some seconds later.
     fn plan(name: &str, conditions: Value, seconds: i64) -> Plan {
@@ -235,16 +235,17 @@ mod tests {
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]},
         });
         let steps = health::not_ready(&pod, Timestamp::UNIX_EPOCH);
-        let [Step::Merge(_, "/status", patch), Step::EventAbout { regarding, warning: true, reason, message }] =
-            &steps[..]
-        else {
-            panic!("{steps:?}")
-        };
+        let [Step::Merge(_, "/status", patch), Step::EventAbout(event)] = &steps[..] else { panic!("{steps:?}") };
+        assert!(event.warning);
+        let ObjectEvent { regarding, reason, message, .. } = event;
         let ready = json!({
             "type": "Ready", "status": "False", "observedGeneration": 3, "lastTransitionTime": "1970-01-01T00:00:00Z",
         });
         assert_eq!(patch["status"]["conditions"], json!([ready]));
-        assert_eq!((*reason, message.as_str(), regarding[1].as_str()), ("NodeNotReady", "Node is not ready", "Pod"));
+        assert_eq!(
+            (reason.as_str(), message.as_str(), regarding[1].as_str()),
+            ("NodeNotReady", "Node is not ready", "Pod")
+        );
         let waiting =
             json!({"metadata": {"name": "b"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}});
         assert_eq!(health::not_ready(&waiting, Timestamp::UNIX_EPOCH), []);

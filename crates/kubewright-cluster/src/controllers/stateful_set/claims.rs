@@ -40,7 +40,7 @@ pub(super) fn missing(view: &View<'_>, ordinal: i64) -> Option<Vec<Step>> {
             ],
         };
         let path = Kind::CLAIM.address(text(set, "/metadata/namespace"), "");
-        steps.push(Step::CreateReported(path, new_claim(set, template, &name), report));
+        steps.push(Step::Create(path, new_claim(set, template, &name)).reported(report));
     }
     Some(steps)
 }

@@ -71,7 +71,7 @@ impl Rollout<'_, '_> {
         let pod = identity::new_pod(view.set, self.revisions, ordinal);
         let path = Kind::POD.address(text(view.set, "/metadata/namespace"), "");
         let report = self.report("Create", &identity::pod_name(view.set, ordinal));
-        self.steps.push(Step::CreateReported(path, pod, report));
+        self.steps.push(Step::Create(path, pod).reported(report));
     }
 
     /// Maintains an existing pod and its claims.
@@ -171,9 +171,8 @@ impl Rollout<'_, '_> {
     }
 
     fn delete(&mut self, pod: &Value) {
-        let Step::Delete(path, uid) = Step::delete(&Kind::POD, pod) else { return };
-        let report = self.report("Delete", &path.name);
-        self.steps.push(Step::DeleteReported(path, uid, report));
+        let report = self.report("Delete", text(pod, "/metadata/name"));
+        self.steps.push(Step::delete(&Kind::POD, pod).reported(report));
     }
 
     /// Returns the event about a pod.

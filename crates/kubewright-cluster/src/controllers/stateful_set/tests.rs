@@ -84,9 +84,9 @@ fn plan(set: &Value, pods: &[Value]) -> Plan {
 
 /// The steps but the status, in short.
 fn actions(plan: &Plan) -> Vec<String> {
-    let action = |step: &Step| match step {
-        Step::CreateReported(_, object, _) => Some(format!("+{}", text(object, "/metadata/name"))),
-        Step::DeleteReported(path, ..) | Step::Delete(path, _) => Some(format!("-{}", path.name)),
+    let action = |step: &Step| match step.parts().0 {
+        Step::Create(_, object) => Some(format!("+{}", text(object, "/metadata/name"))),
+        Step::Delete(path, ..) => Some(format!("-{}", path.name)),
         Step::Merge(_, "/status", _) => None,
         Step::Merge(path, _, patch) => Some(format!("{}: {}", path.name, patch["metadata"])),
         other => panic!("{other:?}"),
@@ -128,8 +128,8 @@ fn a_pod_has_a_stable_identity() {
     let made: Vec<_> = plan
         .steps
         .iter()
-        .filter_map(|step| match step {
-            Step::CreateReported(path, object, report) => Some((path.to_string(), object, report)),
+        .filter_map(|step| match step.parts() {
+            (Step::Create(path, object), Some(report)) => Some((path.to_string(), object, report)),
             _ => None,
         })
         .collect();
@@ -197,8 +197,8 @@ fn updates_go_from_the_highest_pod_to_the_partition() {
 fn pods_below_the_partition_are_recreated_with_the_current_revision() {
     let image_of = |set: &Value, pods: &[Value]| {
         let plan = plan(set, pods);
-        let made = plan.steps.iter().find_map(|step| match step {
-            Step::CreateReported(_, pod, _) => Some(pod["spec"]["image"].clone()),
+        let made = plan.steps.iter().find_map(|step| match step.parts().0 {
+            Step::Create(_, pod) => Some(pod["spec"]["image"].clone()),
             _ => None,
         });
         made.expect("a pod")

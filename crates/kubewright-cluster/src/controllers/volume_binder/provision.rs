@@ -61,7 +61,7 @@ pub(super) fn provision(all: &Volumes, claim: &Value, name: &str, plan: &mut Pla
         success: Some(("ProvisioningSucceeded", format!("Successfully provisioned volume {created}"))),
         failures: vec![("ProvisioningFailed", format!("failed to provision volume with StorageClass \"{name}\": "))],
     };
-    plan.steps.push(Step::CreateReported(Kind::VOLUME.address("", ""), volume, report));
+    plan.steps.push(Step::Create(Kind::VOLUME.address("", ""), volume).reported(report));
 }
 
 /// Leaves a claim to another provisioner.

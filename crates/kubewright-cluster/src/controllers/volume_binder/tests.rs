@@ -57,9 +57,9 @@ fn key(namespace: &str, name: &str) -> Key {
 
 /// The steps in short: patches by the object and the patched field, events by their reasons.
 fn steps(state: &Volumes, key: &Key) -> Vec<String> {
-    let show = |step: &Step| match step {
-        Step::CreateReported(_, object, _) => format!("+{}", text(object, "/metadata/name")),
-        Step::Delete(path, _) => format!("-{}", path.name),
+    let show = |step: &Step| match step.parts().0 {
+        Step::Create(_, object) => format!("+{}", text(object, "/metadata/name")),
+        Step::Delete(path, ..) => format!("-{}", path.name),
         Step::RemoveFolder(folder) => format!("rm {}", folder.display()),
         Step::Merge(path, "/status", patch) => format!("{} {}", path.name, text(patch, "/status/phase")),
         Step::Merge(path, _, patch) => format!("{} {}", path.name, patch["spec"]),
@@ -144,7 +144,9 @@ fn the_class_provisions_at_once_or_for_the_first_pod() {
     assert_eq!(steps(&without_class, &key("default", "c")), [r#"c {"storageClassName":"standard"}"#]);
     let claims = [claim("c", json!({"storageClassName": "standard"}))];
     let plan = state(&claims, &[], &[standard]).decide(&key("default", "c"), now());
-    let [Step::CreateReported(path, made, _)] = &plan.steps[..] else { panic!("{plan:?}") };
+    let [(Step::Create(path, made), Some(_))] = plan.steps.iter().map(Step::parts).collect::<Vec<_>>()[..] else {
+        panic!("{plan:?}")
+    };
     assert_eq!(path.to_string(), "/api/v1/persistentvolumes");
     assert_eq!(made["spec"]["hostPath"], json!({"path": "/node/pvc-c", "type": "DirectoryOrCreate"}));
     assert_eq!(made["spec"]["persistentVolumeReclaimPolicy"], "Delete");
