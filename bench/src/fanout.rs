@@ -25,7 +25,7 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let target = Target::new(&process::config(&listener.kubeconfig()).await?, None)?;
 
-    let mut delays = delays(&target, sizes.watchers, sizes.watched_writes, &clock).await?;
+    let mut delays = delays(&target, sizes.watchers, 1, sizes.watched_writes, &clock).await?;
     cluster.shutdown().await;
     let figure = milliseconds(percentile(&mut delays, 99));
     Ok(Outcome {
@@ -44,23 +44,26 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
     })
 }
 
-/// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them.
+/// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them. So many watchers
+/// share a connection.
 pub(crate) async fn delays(
     target: &Target,
     watchers: usize,
+    shared: usize,
     writes: usize,
     clock: &SharedClock,
 ) -> Result<Vec<Duration>> {
     let mut opening = JoinSet::new();
-    for _ in 0..watchers {
-        opening.spawn(open(target.clone()));
+    for _ in 0..watchers / shared {
+        opening.spawn(open(target.clone(), shared));
     }
     let (seen, mut arrivals) = mpsc::unbounded_channel();
     let mut readers = JoinSet::new();
     while let Some(opened) = opening.join_next().await {
-        let mut watch = opened.context("a watcher panicked")?.context("open the watches")?;
-        let (seen, clock) = (seen.clone(), clock.clone());
-        readers.spawn(async move { while watch.event().await.is_ok() && seen.send(clock.monotonic()).is_ok() {} });
+        for mut watch in opened.context("a watcher panicked")?.context("open the watches")? {
+            let (seen, clock) = (seen.clone(), clock.clone());
+            readers.spawn(async move { while watch.event().await.is_ok() && seen.send(clock.monotonic()).is_ok() {} });
+        }
     }
     drop(seen);
 
@@ -78,8 +81,14 @@ pub(crate) async fn delays(
     Ok(delays)
 }
 
-async fn open(target: Target) -> Result<Watch> {
+async fn open(target: Target, count: usize) -> Result<Vec<Watch>> {
     let path = format!("{MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name!=kube-root-ca.crt");
-    let opened = tokio::time::timeout(Duration::from_secs(30), target.watch(&path)).await;
+    let watches = async {
+        match count {
+            1 => Ok(vec![target.watch(&path).await?]),
+            count => target.watches(&path, count).await,
+        }
+    };
+    let opened = tokio::time::timeout(Duration::from_secs(30), watches).await;
     opened.context("the watch was not answered")?
 }

@@ -32,6 +32,8 @@ const TOKEN: &str = "benchmark";
 /// The file of the kubeconfig.
 const KUBECONFIG: &str = "kubeconfig";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+/// The number of watches of a connection by HTTP/2: what kube-apiserver allows.
+const SHARED: usize = 100;
 const ROUNDS: usize = 3;
 /// How often each pod is read.
 const GETS: usize = 10;
@@ -55,6 +57,7 @@ pub(crate) struct Series {
     pub(crate) gets: Vec<f64>,
     lists: Vec<f64>,
     fanout: Vec<f64>,
+    shared_fanout: Vec<f64>,
 }
 
 impl Contest<'_> {
@@ -94,8 +97,11 @@ impl Contest<'_> {
 
         let (watchers, writes) = (self.sizes.watchers, self.sizes.watched_writes);
         target.send(Method::DELETE, fanout::MAPS, Bytes::new()).await?;
-        let mut delays = fanout::delays(target, watchers, writes, clock).await?;
+        let mut delays = fanout::delays(target, watchers, 1, writes, clock).await?;
         series.fanout.push(milliseconds(percentile(&mut delays, 99)));
+        target.send(Method::DELETE, fanout::MAPS, Bytes::new()).await?;
+        let mut delays = fanout::delays(target, watchers, watchers.min(SHARED), writes, clock).await?;
+        series.shared_fanout.push(milliseconds(percentile(&mut delays, 99)));
         Ok(())
     }
 }
@@ -167,6 +173,15 @@ fn outcomes(series: [Series; 2], memory: [f64; 2]) -> Vec<Outcome> {
         ),
         outcome("beside-list", "ms", 5.0, ours.lists, theirs.lists, false, LIST),
         outcome("beside-fanout", "ms at p99", 10.0, ours.fanout, theirs.fanout, false, FANOUT),
+        outcome(
+            "beside-fanout-shared",
+            "ms at p99",
+            10.0,
+            ours.shared_fanout,
+            theirs.shared_fanout,
+            false,
+            SHARED_FANOUT,
+        ),
     ];
     let [ours, theirs] = memory;
     outcomes[0].details += &format!("; at the end {ours:.0} MiB resident, {theirs:.0} with etcd");
@@ -181,6 +196,8 @@ const CREATES: &str = "`kubewright cluster --api-only`, and kube-apiserver 1.36.
 const POD_CREATES: &str = "The same callers create 10,000 pods, as `pod-creates` does.";
 const LIST: &str = "The time of one list of these 10,000 pods as JSON, until its last byte. The figure is the time of kube-apiserver divided \
     by that of the embedded API server.";
+const SHARED_FANOUT: &str = "As `beside-fanout`, with ten connections by HTTP/2 that have 100 watches each, as the watches of one process with Go's \
+    client share a connection.";
 const FANOUT: &str = "`watch-fanout` on both; the quotient of the 99th percentiles.";
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {

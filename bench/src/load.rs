@@ -13,9 +13,12 @@ use http::{
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::Incoming,
-    client::conn::http1::{self, SendRequest},
+    client::conn::{
+        http1::{self, SendRequest},
+        http2,
+    },
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::{Config, client::ConfigExt};
 use kubewright_apimachinery::clock::SharedClock;
 use tokio::{
@@ -33,6 +36,8 @@ const CALLERS: usize = 32;
 pub(crate) struct Target {
     address: SocketAddr,
     connector: TlsConnector,
+    /// Agrees on HTTP/2.
+    multiplexing: TlsConnector,
     token: Option<HeaderValue>,
 }
 
@@ -46,19 +51,22 @@ impl Target {
         let mut tls = config.rustls_client_config().context("configure TLS")?;
         // HTTP/1.1, as kube's client here.
         tls.alpn_protocols.clear();
+        let connector = TlsConnector::from(Arc::new(tls.clone()));
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let multiplexing = TlsConnector::from(Arc::new(tls));
         let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-        Ok(Self { address, connector: TlsConnector::from(Arc::new(tls)), token: token.transpose()? })
+        Ok(Self { address, connector, multiplexing, token: token.transpose()? })
     }
 
-    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
+    async fn stream(&self, connector: &TlsConnector) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await.context("connect")?;
         stream.set_nodelay(true).context("set an option of a connection")?;
-        self.connector.connect(self.address.ip().into(), stream).await.context("agree on TLS")
+        connector.connect(self.address.ip().into(), stream).await.context("agree on TLS")
     }
 
     async fn connect(&self) -> Result<Connection> {
         let (sender, connection) =
-            http1::handshake(TokioIo::new(self.stream().await?)).await.context("agree on HTTP")?;
+            http1::handshake(TokioIo::new(self.stream(&self.connector).await?)).await.context("agree on HTTP")?;
         // An error ends the requests, which report it.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Connection { sender, token: self.token.clone() })
@@ -100,7 +108,7 @@ impl Target {
 
     /// Starts a watch, and returns once its response has begun.
     pub(crate) async fn watch(&self, path: &str) -> Result<Watch> {
-        let mut stream = self.stream().await?;
+        let mut stream = self.stream(&self.connector).await?;
         let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", self.address).into_bytes();
         if let Some(token) = &self.token {
             request.extend([b"Authorization: ", token.as_bytes(), b"\r\n"].concat());
@@ -115,7 +123,28 @@ impl Target {
         let head = String::from_utf8_lossy(&head);
         ensure!(head.starts_with("HTTP/1.1 200 "), "a watch was answered with {head}");
         ensure!(head.to_ascii_lowercase().contains("transfer-encoding: chunked"), "a watch has no chunks: {head}");
-        Ok(Watch { stream, tail: [0; 3] })
+        Ok(Watch::Connection { stream, tail: [0; 3] })
+    }
+
+    /// Starts so many watches on one connection by HTTP/2, and returns once their responses have begun.
+    pub(crate) async fn watches(&self, path: &str, count: usize) -> Result<Vec<Watch>> {
+        let stream = TokioIo::new(self.stream(&self.multiplexing).await?);
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), stream).await.context("agree on HTTP/2")?;
+        // An error ends the watches, which report it.
+        tokio::spawn(async move { drop(connection.await) });
+        let mut watches = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut request = Request::builder().uri(format!("https://{}{path}", self.address));
+            if let Some(token) = &self.token {
+                request = request.header(AUTHORIZATION, token);
+            }
+            let request = request.body(Full::<Bytes>::default()).context("make a request")?;
+            let response = sender.send_request(request).await.context("send a request")?;
+            ensure!(response.status().is_success(), "a watch was answered with {}", response.status());
+            watches.push(Watch::Stream(response.into_body()));
+        }
+        Ok(watches)
     }
 }
 
@@ -153,27 +182,42 @@ async fn skip(body: &mut Incoming) -> Result<usize> {
 }
 
 /// The events of a watch, which are only counted.
-pub(crate) struct Watch {
-    stream: TlsStream<TcpStream>,
-    /// The last bytes that were read.
-    tail: [u8; 3],
+pub(crate) enum Watch {
+    /// A watch on a connection of its own, by HTTP/1.1.
+    Connection {
+        stream: TlsStream<TcpStream>,
+        /// The last bytes that were read.
+        tail: [u8; 3],
+    },
+    /// A stream of a connection by HTTP/2.
+    Stream(Incoming),
 }
 
 impl Watch {
-    /// Waits until an event has arrived as a whole: its newline, and the end of the chunk.
+    /// Waits until an event has arrived as a whole: its newline, and the end of the chunk if there are any.
     pub(crate) async fn event(&mut self) -> Result<()> {
-        let mut buffer = [0; 4096];
-        loop {
-            let count = self.stream.read(&mut buffer).await.context("read a watch")?;
-            ensure!(count > 0, "a watch has ended");
-            let read = &buffer[..count];
-            for byte in &read[count.saturating_sub(self.tail.len())..] {
-                self.tail.rotate_left(1);
-                self.tail[2] = *byte;
+        match self {
+            Self::Connection { stream, tail } => {
+                let mut buffer = [0; 4096];
+                loop {
+                    let count = stream.read(&mut buffer).await.context("read a watch")?;
+                    ensure!(count > 0, "a watch has ended");
+                    let read = &buffer[..count];
+                    for byte in &read[count.saturating_sub(tail.len())..] {
+                        tail.rotate_left(1);
+                        tail[2] = *byte;
+                    }
+                    if *tail == *b"\n\r\n" {
+                        return Ok(());
+                    }
+                }
             }
-            if self.tail == *b"\n\r\n" {
-                return Ok(());
-            }
+            Self::Stream(body) => loop {
+                let frame = body.frame().await.context("a watch has ended")?.context("read a watch")?;
+                if frame.data_ref().is_some_and(|data| data.ends_with(b"\n")) {
+                    return Ok(());
+                }
+            },
         }
     }
 }
