@@ -22,6 +22,7 @@ mod review;
 mod rule;
 mod validation;
 mod webhook;
+mod webhook_audit;
 mod webhooks;
 
 pub(crate) use self::{

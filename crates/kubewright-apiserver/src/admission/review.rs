@@ -16,6 +16,7 @@ use super::{
     policies::PolicyMatch,
     policy_review::Reinvocation,
     response::{self, Allowed, CallError},
+    webhook_audit::WebhookAudit,
     webhooks::{Match, Phase},
 };
 use crate::{codec, decoding, meta, registry::Resource, schema_rules};
@@ -53,6 +54,13 @@ impl ReinvokedWebhooks {
     fn require_called(&mut self) {
         self.required.append(&mut self.called);
     }
+}
+
+/// What a webhook is sent: the request, and the objects in the version that it reads.
+struct Call {
+    request: Value,
+    new: Option<Value>,
+    old: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -149,7 +157,7 @@ impl Review {
         Box::pin(self.mutate_by_policies(&mut object, old, &mut policies)).await?;
         let mut webhooks = ReinvokedWebhooks::default();
         for index in 0..self.mutating.len() {
-            if Box::pin(self.mutate_in_round(index, &mut object, old, &mut webhooks)).await? {
+            if Box::pin(self.mutate_in_round(0, index, &mut object, old, &mut webhooks)).await? {
                 policies.require();
             }
         }
@@ -168,7 +176,7 @@ impl Review {
         }
         for index in 0..self.mutating.len() {
             if webhooks.required.contains(&index) {
-                Box::pin(self.mutate_in_round(index, &mut object, old, &mut webhooks)).await?;
+                Box::pin(self.mutate_in_round(1, index, &mut object, old, &mut webhooks)).await?;
             }
         }
         Ok(object)
@@ -178,13 +186,18 @@ impl Review {
     /// Returns whether it changed the object.
     async fn mutate_in_round(
         &self,
+        round: usize,
         index: usize,
         object: &mut Option<Value>,
         old: Option<&Value>,
         webhooks: &mut ReinvokedWebhooks,
     ) -> Result<bool, Status> {
         let one = &self.mutating[index];
-        let Some(is_changed) = self.mutate_by(one, object, old).await? else { return Ok(false) };
+        let Some(call) = self.prepare_call(one, Objects { new: object.as_ref(), old }).await? else { return Ok(false) };
+        let audit = WebhookAudit::new(&self.attributes.audit, one, round);
+        let result = self.mutate_by(one, &call, object, audit).await;
+        audit.called(*result.as_ref().unwrap_or(&false));
+        let is_changed = result?;
         if is_changed {
             webhooks.require_called();
         }
@@ -194,20 +207,20 @@ impl Review {
         Ok(is_changed)
     }
 
-    /// Calls one mutating webhook. Returns whether it changed the object, or `None` if it wasn't called.
+    /// Calls one mutating webhook. Returns whether it changed the object.
     async fn mutate_by(
         &self,
         one: &Match,
+        call: &Call,
         object: &mut Option<Value>,
-        old: Option<&Value>,
-    ) -> Result<Option<bool>, Status> {
-        let Some(Allowed { patch, warnings, .. }) =
-            self.call(Phase::Mutating, one, Objects { new: object.as_ref(), old }).await?
-        else {
-            return Ok(None);
+        audit: WebhookAudit<'_>,
+    ) -> Result<bool, Status> {
+        let Some(Allowed { patch, warnings, .. }) = self.call(Phase::Mutating, one, call).await? else {
+            audit.mutation_failed_open();
+            return Ok(false);
         };
         self.warnings.lock().extend(warnings);
-        let Some(patch) = patch else { return Ok(Some(false)) };
+        let Some(patch) = patch else { return Ok(false) };
         let name = &one.webhook.name;
         let Some(before) = object.as_ref() else {
             let why = "attempted to modify the object, which is not supported for this operation";
@@ -218,17 +231,28 @@ impl Review {
         check_kind(&sent, &patched).map_err(Status::internal)?;
         let mut after = self.convert(&one.resource, &self.attributes.resource, patched).await?;
         self.normalize(&mut after).map_err(|status| self.unreadable(&status))?;
+        audit.patched(&patch);
         let changed = *before != after;
         *object = Some(after);
-        Ok(Some(changed))
+        Ok(changed)
     }
 
     /// Evaluates the validating policies, and then calls the validating webhooks concurrently. If several deny the
     /// request, returns the denial of the first in their order.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
         Box::pin(self.validate_by_policies(Objects { new: object, old })).await?;
-        let calls = self.validating.iter().map(|one| self.call(Phase::Validating, one, Objects { new: object, old }));
-        for response in join_all(calls).await {
+        let mut calls = Vec::new();
+        for one in &self.validating {
+            let call = self.prepare_call(one, Objects { new: object, old }).await?;
+            calls.extend(call.map(|call| (one, call)));
+        }
+        let responses = join_all(calls.iter().map(|(one, call)| self.call(Phase::Validating, one, call))).await;
+        for (index, ((one, _), response)) in calls.iter().zip(&responses).enumerate() {
+            if let Ok(None) = response {
+                WebhookAudit::new(&self.attributes.audit, one, 0).validation_failed_open(index);
+            }
+        }
+        for response in responses {
             if let Some(allowed) = response? {
                 self.warnings.lock().extend(allowed.warnings);
             }
@@ -236,9 +260,8 @@ impl Review {
         Ok(())
     }
 
-    /// Calls one webhook. Returns `None` if its selectors or conditions exclude the object, or if the call failed and
-    /// its failure policy is `Ignore`.
-    async fn call(&self, phase: Phase, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
+    /// Returns what one webhook is sent, or `None` if its selectors or conditions exclude the object.
+    async fn prepare_call(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Call>, Status> {
         let name = &one.webhook.name;
         if !one.webhook.criteria.selects(&self.admission.client.store, &self.attributes, objects)? {
             return Ok(None);
@@ -246,24 +269,26 @@ impl Review {
         let (new, old) = self.convert_both(&one.resource, objects).await?;
         let request = self.request(&one.resource, &self.admission.client.random.uuid(), new.as_ref());
         match self.meets_conditions(one, &request, new.as_ref(), old.as_ref()).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
+            Ok(true) => Ok(Some(Call { request, new, old })),
+            Ok(false) => Ok(None),
             Err(why) if one.webhook.ignores_failure => {
                 tracing::warn!(webhook = name, why, "the failure of a match condition was ignored");
-                return Ok(None);
+                Ok(None)
             }
             Err(why) => {
                 let Attributes { resource, name, .. } = &self.attributes;
-                return Err(Status::forbidden(&resource.group, &resource.plural, name, &why));
+                Err(Status::forbidden(&resource.group, &resource.plural, name, &why))
             }
         }
-        let result = match () {
-            () if self.attributes.dry_run && !one.webhook.supports_dry_run => {
-                return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
-            }
-            () => self.send(phase, one, &request, new.as_ref(), old.as_ref()).await,
-        };
-        match result {
+    }
+
+    /// Calls one webhook. Returns `None` if the call failed and its failure policy is `Ignore`.
+    async fn call(&self, phase: Phase, one: &Match, call: &Call) -> Result<Option<Allowed>, Status> {
+        let name = &one.webhook.name;
+        if self.attributes.dry_run && !one.webhook.supports_dry_run {
+            return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
+        }
+        match self.send(phase, one, call).await {
             Ok(mut allowed) => {
                 self.annotate(std::mem::take(&mut allowed.annotations));
                 Ok(Some(allowed))
@@ -309,18 +334,12 @@ impl Review {
         conditions.hold(&variables, &Composition::default()).await
     }
 
-    async fn send(
-        &self,
-        phase: Phase,
-        one: &Match,
-        request: &Value,
-        object: Option<&Value>,
-        old_object: Option<&Value>,
-    ) -> Result<Allowed, CallError> {
+    async fn send(&self, phase: Phase, one: &Match, call: &Call) -> Result<Allowed, CallError> {
+        let Call { request, new, old } = call;
         let review = AdmissionReview {
             kind: "AdmissionReview",
             api_version: one.webhook.review_version,
-            request: AdmissionRequest { request, object, old_object },
+            request: AdmissionRequest { request, object: new.as_ref(), old_object: old.as_ref() },
         };
         let body = serde_json::to_vec(&review).map_err(|error| CallError::Failed(error.to_string()))?;
         let left = self.deadline.saturating_sub(self.admission.client.clock.monotonic());

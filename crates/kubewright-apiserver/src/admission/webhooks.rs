@@ -20,6 +20,10 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Match {
     pub(super) webhook: Arc<Webhook>,
+    /// The name of its configuration.
+    pub(super) configuration: Arc<str>,
+    /// Its position among all webhooks of its phase.
+    pub(super) index: usize,
     /// The version of the resource that the rules name, and in which the object is sent.
     pub(super) resource: Arc<Resource>,
 }
@@ -60,10 +64,12 @@ impl Webhooks {
     pub(super) fn matching(&self, phase: Phase, attributes: &Attributes, all: &[Arc<Resource>]) -> Vec<Match> {
         let configurations = self.configurations.read().clone();
         let of_phase = configurations.iter().filter(|configuration| configuration.phase == phase);
-        let webhooks = of_phase.flat_map(|configuration| &*configuration.webhooks);
-        let matching = |webhook: &Arc<Webhook>| {
-            Some(Match { webhook: webhook.clone(), resource: webhook.criteria.find(attributes, all)? })
+        let webhooks = of_phase
+            .flat_map(|configuration| configuration.webhooks.iter().map(|webhook| (&configuration.name, webhook)));
+        let matching = |(index, (configuration, webhook)): (usize, (&Arc<str>, &Arc<Webhook>))| {
+            let resource = webhook.criteria.find(attributes, all)?;
+            Some(Match { webhook: webhook.clone(), configuration: configuration.clone(), index, resource })
         };
-        webhooks.filter_map(matching).collect()
+        webhooks.enumerate().filter_map(matching).collect()
     }
 }

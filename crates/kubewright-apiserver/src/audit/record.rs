@@ -136,6 +136,11 @@ impl AuditContext {
             .is_some_and(|record| record.level >= Level::Request && record.collected.lock().request.is_none())
     }
 
+    /// Returns whether objects of requests are recorded.
+    pub(crate) fn records_requests(&self) -> bool {
+        self.0.as_ref().is_some_and(|record| record.level >= Level::Request)
+    }
+
     /// Returns whether the object of the response is recorded.
     pub(crate) fn wants_response(&self) -> bool {
         self.0.as_ref().is_some_and(|record| record.level >= Level::RequestResponse)

@@ -6,7 +6,11 @@ use kubewright_apiserver::{ApiServer, AuditLog, AuditPolicy};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::raw::{RawResponse, send};
+use crate::{
+    admission::{configure, entry},
+    raw::{RawResponse, send},
+    webhook::{Hook, Reply, allow, patch},
+};
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/audit-log.json");
 /// What is the same each time.
@@ -159,4 +163,64 @@ async fn failed_authentication_is_one_event_without_a_user() {
         "metadata": {}, "code": 401, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized",
     });
     assert_eq!(event["responseStatus"], status);
+}
+
+/// The keys and values are those that Kubernetes documents
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#mutating-webhook-auditing-annotations>).
+#[tokio::test]
+async fn calls_of_webhooks_are_annotated() {
+    let hook = Hook::start(|path, _| match path {
+        "/patch" => patch(&json!([{"op": "add", "path": "/data/a", "value": "<1>"}])),
+        "/fail" => Reply::Raw(http::StatusCode::BAD_GATEWAY, Vec::new()),
+        _ => allow(),
+    })
+    .await;
+    let rules = |resource: &str| {
+        let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
+        json!({"rules": [rule], "failurePolicy": "Ignore"})
+    };
+    for (level, has_patch) in [("Metadata", false), ("Request", true)] {
+        let rules_of_log = json!([
+            {"level": "None", "resources": [{"group": "admissionregistration.k8s.io"}]},
+            {"level": level},
+        ]);
+        let (api, lines) = start(json!({"rules": rules_of_log, "omitStages": ["RequestReceived"]}));
+        let mutating = [
+            entry("other", hook.client("/allow"), rules("pods")),
+            entry("patch", hook.client("/patch"), rules("configmaps")),
+            entry("allow", hook.client("/allow"), rules("configmaps")),
+            entry("fail", hook.client("/fail"), rules("configmaps")),
+        ];
+        configure(&api, "Mutating", "m", &mutating).await;
+        let validating = [
+            entry("other", hook.client("/allow"), rules("pods")),
+            entry("allow", hook.client("/allow"), rules("configmaps")),
+            entry("fail", hook.client("/fail"), rules("configmaps")),
+        ];
+        configure(&api, "Validating", "v", &validating).await;
+        let map = json!({"metadata": {"name": "m"}, "data": {"b": "2"}});
+        send(&api, "POST /api/v1/namespaces/default/configmaps", &[], map.to_string()).await.expect_code(201);
+        let events = lines.take();
+        let name = |index: usize| mutating[index]["name"].as_str().unwrap();
+        let called = |index: usize, is_changed: bool| {
+            json!(format!(r#"{{"configuration":"m","webhook":"{}","mutated":{is_changed}}}"#, name(index)))
+        };
+        let mut expect = json!({
+            "mutation.webhook.admission.k8s.io/round_0_index_1": called(1, true),
+            "mutation.webhook.admission.k8s.io/round_0_index_2": called(2, false),
+            "mutation.webhook.admission.k8s.io/round_0_index_3": called(3, false),
+            "failed-open.mutation.webhook.admission.k8s.io/round_0_index_3": name(3),
+            "failed-open.validating.webhook.admission.k8s.io/round_0_index_1": validating[2]["name"],
+        });
+        if has_patch {
+            let operation = r#"{"op":"add","path":"/data/a","value":"\u003c1\u003e"}"#;
+            expect["patch.webhook.admission.k8s.io/round_0_index_1"] = json!(format!(
+                r#"{{"configuration":"m","webhook":"{}","patch":[{operation}],"patchType":"JSONPatch"}}"#,
+                name(1)
+            ));
+        }
+        let mut annotations = events.last().unwrap()["annotations"].clone();
+        annotations.as_object_mut().unwrap().retain(|key, _| key.contains("webhook"));
+        assert_eq!(annotations, expect);
+    }
 }
