@@ -165,9 +165,13 @@ pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Re
             );
         }
     }
-    let id = format!("JTI={}", text(claims, "/jti"));
-    user.extra.insert(CREDENTIAL_ID.into(), vec![id]);
+    user.extra.insert(CREDENTIAL_ID.into(), vec![credential_id(claims)]);
     Ok(user)
+}
+
+/// Returns the identifier of the token with these claims.
+pub(crate) fn credential_id(claims: &Value) -> String {
+    format!("JTI={}", text(claims, "/jti"))
 }
 
 #[cfg(test)]

@@ -386,8 +386,12 @@ pub(super) fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Resu
         metadata["continue"] = "".into();
     }
     if call.accept.representation == Representation::Whole && call.accept.encoding == Encoding::Json {
-        // What is produced while it is sent is long enough to be compressed.
-        let first = if compression::is_accepted(&call.parts.headers) { compression::THRESHOLD + 1 } else { CHUNK };
+        let first = match () {
+            () if call.audit.wants_response() => usize::MAX,
+            // What is produced while it is sent is long enough to be compressed.
+            () if compression::is_accepted(&call.parts.headers) => compression::THRESHOLD + 1,
+            () => CHUNK,
+        };
         return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata, first)));
     }
     if let (Representation::Whole, Encoding::Protobuf, Some(of)) =

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{call::Call, edit::Admitted, lifecycle::DecodedBody, query::WriteOptions};
 use crate::{
     admission::Operation,
+    auth::service_account::credential_id,
     codec, meta,
     object_type::ObjectType,
     registry::{Resource, ResourceSchema, Subresource, builtin},
@@ -19,6 +20,8 @@ use crate::{
 /// The group and kind of token requests.
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
+/// The annotation of the audit log with the identifier of an issued token.
+const ISSUED_CREDENTIAL_ID: &str = "authentication.kubernetes.io/issued-credential-id";
 /// The time for which a token is valid by default.
 const DEFAULT_SECONDS: u64 = 3600;
 
@@ -41,6 +44,7 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
     let now = state.clock.now();
     check_identity(&request, &account)?;
     let (token, token_spec) = state.authenticator.issue_token(&account, &request, state.random.uuid(), now)?;
+    call.audit.annotate(ISSUED_CREDENTIAL_ID, &credential_id(&token_spec.claims));
     let metadata = metadata(call, &request, &account, &call.manager_name(&options))?;
     let end = now.saturating_add(SignedDuration::from_secs(token_spec.seconds)).unwrap_or(now);
     let mut body: Value = json!({

@@ -60,9 +60,14 @@ fn shown(event: &Value) -> Value {
     if let Some(response) = event.get("responseObject") {
         shown["responseObject"] = response["kind"].clone();
     }
-    for (pointer, fields) in [("/objectRef", ["uid", "resourceVersion"]), ("/responseStatus/details", ["uid", "uid"])] {
+    for (pointer, field) in [
+        ("/objectRef", "uid"),
+        ("/objectRef", "resourceVersion"),
+        ("/responseStatus/details", "uid"),
+        ("/annotations", "authentication.kubernetes.io/issued-credential-id"),
+    ] {
         if let Some(object) = shown.pointer_mut(pointer).and_then(Value::as_object_mut) {
-            fields.iter().for_each(|field| drop(object.remove(*field)));
+            object.remove(field);
         }
     }
     shown
@@ -139,7 +144,12 @@ async fn objects_are_recorded_as_the_level_asks_for() {
     let yaml = ["Content-Type: application/apply-patch+yaml"];
     let patch = "PATCH /api/v1/namespaces/default/configmaps/m?fieldManager=f";
     send(&api, patch, &yaml, "apiVersion: v1\nkind: ConfigMap\ndata: {q: r}\n").await.expect_code(200);
-    let [create, update, list, apply] = lines.take().try_into().unwrap();
+    let text = "x".repeat(100 << 10);
+    let large = json!({"metadata": {"name": "n"}, "data": {"a": text}}).to_string();
+    send(&api, "POST /api/v1/namespaces/default/configmaps", &[], large).await.expect_code(201);
+    send(&api, "GET /api/v1/namespaces/default/configmaps", &[], "").await.expect_code(200);
+    let [create, update, list, apply, _, large] = lines.take().try_into().unwrap();
+    assert_eq!(large["responseObject"]["items"][1]["data"], json!({"a": text}));
     assert_eq!(create["requestObject"]["data"], json!({"a": "b"}));
     assert_eq!(create.get("responseObject"), None);
     assert_eq!(update["requestObject"]["data"], json!({"a": "c"}));
@@ -223,4 +233,20 @@ async fn calls_of_webhooks_are_annotated() {
         annotations.as_object_mut().unwrap().retain(|key, _| key.contains("webhook"));
         assert_eq!(annotations, expect);
     }
+}
+
+#[tokio::test]
+async fn issued_tokens_are_found_by_their_identifiers() {
+    let (api, lines) = start(json!({"rules": [{"level": "Metadata"}], "omitStages": ["RequestReceived"]}));
+    const ACCOUNTS: &str = "POST /api/v1/namespaces/default/serviceaccounts";
+    send(&api, ACCOUNTS, &[], r#"{"metadata":{"name":"robot"}}"#).await.expect_code(201);
+    let issued = send(&api, &format!("{ACCOUNTS}/robot/token"), &[], "{}").await.expect_code(201);
+    let issue = lines.take().pop().unwrap();
+    let id = issue["annotations"]["authentication.kubernetes.io/issued-credential-id"].as_str().unwrap();
+    assert!(id.strip_prefix("JTI=").is_some_and(|id| id.len() == 36), "{id}");
+    let bearer = format!("Bearer {}", issued.json()["status"]["token"].as_str().unwrap());
+    let request = http::Request::get("/version").header("Authorization", bearer);
+    api.handle(request.body(http_body_util::Full::<bytes::Bytes>::default()).unwrap()).await;
+    let used = lines.take().pop().unwrap();
+    assert_eq!(used["user"]["extra"]["authentication.kubernetes.io/credential-id"], json!([id]));
 }
