@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     columns::{self, age, count},
+    tls_secret,
     validation::{Errors, IMMUTABLE, Path, boolean, entries, entry, string, validate_text},
 };
 use crate::{
@@ -16,6 +17,8 @@ use crate::{
 /// The maximum size of all values together, in bytes.
 const LIMIT: usize = 1024 * 1024;
 const DATA: Path<'static> = Path::new("data");
+/// The type of Secrets with a certificate and its key.
+const TLS: &str = "kubernetes.io/tls";
 
 /// The strategy of ConfigMaps.
 #[derive(Debug)]
@@ -87,6 +90,14 @@ impl Strategy for SecretStrategy {
         })
     }
 
+    fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
+        if string(new, "type") != TLS {
+            return Vec::new();
+        }
+        let data = |key: &str| BASE64_STANDARD.decode(string(&new["data"], key)).unwrap_or_default();
+        tls_secret::problem(&data("tls.crt"), &data("tls.key")).into_iter().collect()
+    }
+
     fn has_own_validation(&self) -> bool {
         true
     }
@@ -114,7 +125,7 @@ fn validate_secret_type(secret: &Value, errors: &mut Errors) {
         "kubernetes.io/ssh-auth" if value("ssh-privatekey").unwrap_or_default().is_empty() => {
             require(&["ssh-privatekey"]);
         }
-        "kubernetes.io/tls" => {
+        TLS => {
             ["tls.crt", "tls.key"].iter().filter(|key| value(key).is_none()).for_each(|key| require(&[*key]));
         }
         _ => {}

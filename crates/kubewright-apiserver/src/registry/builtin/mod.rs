@@ -42,6 +42,7 @@ pub(crate) mod schemas;
 mod service;
 mod service_account;
 mod storage;
+mod tls_secret;
 mod topology;
 mod types;
 mod validation;
