@@ -532,4 +532,17 @@ mod tests {
             ],
         );
     }
+
+    #[test]
+    fn names_from_which_those_of_pods_are_derived_have_no_dots() {
+        let object = json!({"metadata": {"name": "a.b"}, "spec": {"template": {}}});
+        let expected = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; \
+                        a DNS label is recommended: [must not contain dots]";
+        let kinds: [&dyn Strategy; 3] = [&DeploymentStrategy, &ReplicaSetStrategy, &ReplicationControllerStrategy];
+        for kind in kinds {
+            assert_eq!(kind.warnings(None, &object), [expected]);
+            assert_eq!(kind.warnings(Some(&object), &object), [""; 0]);
+        }
+        assert_eq!(DaemonSetStrategy.warnings(None, &object), [""; 0]);
+    }
 }
