@@ -5,11 +5,12 @@ mod status;
 mod validate;
 
 use jiff::Timestamp;
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::status::Cause;
 use serde_json::{Map, Value};
 
 use super::{
     columns::{NONE, age, boolean, container_fields, integer, of_template, selector, string, truth, value_or},
+    pod::name_warning,
     validation::{Errors, Path},
     workload::{default_template, warnings_if_changed},
 };
@@ -61,19 +62,6 @@ impl Strategy for JobStrategy {
     fn has_own_validation(&self) -> bool {
         true
     }
-}
-
-/// Returns the warning about the name of a new object, from which those of its pods are derived.
-fn name_warning(old: Option<&Value>, new: &Value) -> Vec<String> {
-    let wrong = name::dns1123_label(text(new, "/metadata/name"));
-    if old.is_some() || wrong.is_empty() {
-        return Vec::new();
-    }
-    vec![format!(
-        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is \
-         recommended: [{}]",
-        wrong.join(" ")
-    )]
 }
 
 /// Sets the defaults of a job's spec.

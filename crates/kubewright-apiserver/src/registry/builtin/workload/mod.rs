@@ -14,7 +14,7 @@ pub(super) use self::{
 };
 use super::{
     columns::{age, integer, labels, of_template, ratio, string},
-    pod::{default_spec, template_warnings},
+    pod::{default_spec, name_warning, template_warnings},
     storage::{claim_warnings, default_claim},
     validation::{Errors, Path},
 };
@@ -50,7 +50,9 @@ impl Strategy for DeploymentStrategy {
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
-        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
+        let mut warnings = name_warning(old, new);
+        warnings.extend(warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE));
+        warnings
     }
 
     fn has_own_validation(&self) -> bool {
@@ -83,7 +85,9 @@ impl Strategy for ReplicaSetStrategy {
     }
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
-        warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE)
+        let mut warnings = name_warning(old, new);
+        warnings.extend(warnings_if_changed(old, new, &new["spec"]["template"], &TEMPLATE));
+        warnings
     }
 
     fn has_own_validation(&self) -> bool {
@@ -132,7 +136,12 @@ impl Strategy for ReplicationControllerStrategy {
 
     fn warnings(&self, old: Option<&Value>, new: &Value) -> Vec<String> {
         // As in Kubernetes, updates of this kind have no warnings.
-        if old.is_some() { Vec::new() } else { template_warnings(&new["spec"]["template"], &TEMPLATE) }
+        if old.is_some() {
+            return Vec::new();
+        }
+        let mut warnings = name_warning(old, new);
+        warnings.extend(template_warnings(&new["spec"]["template"], &TEMPLATE));
+        warnings
     }
 
     fn has_own_validation(&self) -> bool {
@@ -522,5 +531,18 @@ mod tests {
                 "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
             ],
         );
+    }
+
+    #[test]
+    fn names_from_which_those_of_pods_are_derived_have_no_dots() {
+        let object = json!({"metadata": {"name": "a.b"}, "spec": {"template": {}}});
+        let expected = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; \
+                        a DNS label is recommended: [must not contain dots]";
+        let kinds: [&dyn Strategy; 3] = [&DeploymentStrategy, &ReplicaSetStrategy, &ReplicationControllerStrategy];
+        for kind in kinds {
+            assert_eq!(kind.warnings(None, &object), [expected]);
+            assert_eq!(kind.warnings(Some(&object), &object), [""; 0]);
+        }
+        assert_eq!(DaemonSetStrategy.warnings(None, &object), [""; 0]);
     }
 }

@@ -37,7 +37,9 @@ pub(in crate::registry::builtin) use self::{
     scheduling::{validate_node_selector, validate_taint_effect, validate_tolerations},
     spec::{validate_pod_template, validate_template_metadata},
     volume_source::{validate_csi_driver_name, validate_host_path, validate_network_source, validate_storage_os},
-    warnings::{deprecated_label, label_selector_warnings, node_selector_warnings, template_warnings, warnings},
+    warnings::{
+        deprecated_label, label_selector_warnings, name_warning, node_selector_warnings, template_warnings, warnings,
+    },
 };
 use crate::registry::builtin::validation::{Path, boolean, items};
 

@@ -19,17 +19,30 @@ const LIMIT: usize = 100;
 /// Returns the warnings about a new pod.
 pub(in crate::registry::builtin) fn warnings(pod: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let wrong = name::dns1123_label(string(&pod["metadata"], "name"));
+    of_name(pod, "the Pod's hostname", &mut warnings);
+    of_template(pod, &Path::new(""), &mut warnings);
+    warnings.truncate(LIMIT);
+    warnings
+}
+
+/// Returns the warning about the name of a new object, from which those of its pods are derived.
+pub(in crate::registry::builtin) fn name_warning(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if old.is_none() {
+        of_name(new, "Pod names and hostnames", &mut warnings);
+    }
+    warnings
+}
+
+fn of_name(object: &Value, used_in: &str, warnings: &mut Vec<String>) {
+    let wrong = name::dns1123_label(string(&object["metadata"], "name"));
     if !wrong.is_empty() {
         warnings.push(format!(
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+            "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is \
              recommended: [{}]",
             wrong.join(" ")
         ));
     }
-    of_template(pod, &Path::new(""), &mut warnings);
-    warnings.truncate(LIMIT);
-    warnings
 }
 
 /// Returns the warnings about a pod template.
@@ -275,22 +288,43 @@ fn of_containers(template: &Value, app_armor: &[String], path: &Path<'_>, at: &P
                 fractional(&container["resources"][side], name, &resources.child(side), warnings);
             }
         }
-        let path = path.child("env");
-        let mut names = BTreeSet::new();
-        for (index, variable) in items(container, "env").iter().enumerate() {
-            let name = string(variable, "name");
-            if names.insert(name) {
-                continue;
-            }
-            let (value, reference) = (string(variable, "value"), format!("$({name})"));
-            let hides = field(variable, "valueFrom").is_some() || !value.contains(&reference) || value == reference;
-            if hides {
-                let path = path.index(index);
-                let why = "which may be dropped when using apply";
-                warnings.push(format!("{path}: hides previous definition of {name:?}, {why}"));
-            }
-        }
+        of_variables(container, &path.child("env"), warnings);
+        of_host_addresses(container, &path.child("ports"), warnings);
     });
+}
+
+/// Warns of environment variables that are defined twice.
+fn of_variables(container: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    let mut names = BTreeSet::new();
+    for (index, variable) in items(container, "env").iter().enumerate() {
+        let name = string(variable, "name");
+        if names.insert(name) {
+            continue;
+        }
+        let (value, reference) = (string(variable, "value"), format!("$({name})"));
+        let hides = field(variable, "valueFrom").is_some() || !value.contains(&reference) || value == reference;
+        if hides {
+            let path = path.index(index);
+            let why = "which may be dropped when using apply";
+            warnings.push(format!("{path}: hides previous definition of {name:?}, {why}"));
+        }
+    }
+}
+
+/// Warns of addresses of the host for ports that aren't on the host.
+fn of_host_addresses(container: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
+    for (index, port) in items(container, "ports").iter().enumerate() {
+        let address = string(port, "hostIP");
+        if address.is_empty() || int(port, "hostPort") != 0 {
+            continue;
+        }
+        let (name, number, protocol) = (string(port, "name"), int(port, "containerPort"), string(port, "protocol"));
+        warnings.push(format!(
+            "{}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} \
+             HostIP:{address}}}",
+            path.index(index)
+        ));
+    }
 }
 
 /// Warns of ports that are defined twice.
@@ -336,4 +370,26 @@ fn of_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
         }
     });
     warnings.extend(about_names);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn warns_of_host_addresses_without_ports_of_the_host() {
+        let with = json!({"containerPort": 81, "protocol": "TCP", "hostIP": "10.0.0.1", "hostPort": 81});
+        let without = json!({"name": "x", "containerPort": 80, "protocol": "UDP", "hostIP": "10.0.0.1"});
+        let env = json!([{"name": "a", "value": "1"}, {"name": "a", "value": "1"}]);
+        let template = json!({"spec": {"containers": [{"name": "a", "ports": [with, without], "env": env}]}});
+        let expected = [
+            "spec.template.spec.containers[0].env[1]: hides previous definition of \"a\", which may be dropped when \
+             using apply",
+            "spec.template.spec.containers[0].ports[1]: hostIP set without hostPort: {Name:x HostPort:0 \
+             ContainerPort:80 Protocol:UDP HostIP:10.0.0.1}",
+        ];
+        assert_eq!(template_warnings(&template, &Path::new("spec.template")), expected);
+    }
 }
