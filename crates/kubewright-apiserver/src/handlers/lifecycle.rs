@@ -25,7 +25,7 @@ use crate::{
     managed_fields::Manager,
     meta, object_meta,
     object_type::ObjectType,
-    registry::{Resource, USER_METADATA},
+    registry::{PART_METADATA, Resource},
     schema_rules,
     state::State,
     storage::Key,
@@ -346,7 +346,7 @@ impl Call {
             Part::Finalizers => keep_status(resource, old_served, sent),
             Part::Other(_) => {
                 let mut object = keep_status(resource, old_served, sent);
-                object_meta::keep_for_status(old_served, &mut object, USER_METADATA);
+                object_meta::keep_for_status(old_served, &mut object, PART_METADATA);
                 object
             }
         };
