@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{schema, status::Status};
 use serde_json::Value;
 
 use crate::{
@@ -73,13 +73,18 @@ pub(crate) async fn load_one(
     converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }
 
-/// Converts an object of a custom kind to the storage version. Other objects are unchanged.
+/// Converts an object of a custom kind to the storage version. Other objects are unchanged. In Kubernetes, a stored object gets the
+/// defaults of this version when it is read: those of fields that other versions don't have, and of the status, which is removed
+/// from new objects.
 pub(crate) async fn save(client: &WebhookClient, resource: &Resource, object: Value) -> Result<Value, Status> {
     let (group, version, _) = &resource.stored_as;
-    match &resource.versions {
-        Some(versions) => Box::pin(versions.convert_one(client, object, &group_version(group, version))).await,
-        None => Ok(object),
+    let Some(versions) = &resource.versions else { return Ok(object) };
+    let storage_version = group_version(group, version);
+    let mut object = Box::pin(versions.convert_one(client, object, &storage_version)).await?;
+    if let Some(schema) = versions.schema(&storage_version) {
+        schema::default(schema.node(), &mut object);
     }
+    Ok(object)
 }
 
 /// Converts an object from one resource to another of the same stored objects.

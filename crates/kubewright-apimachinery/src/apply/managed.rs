@@ -1,11 +1,15 @@
 //! `metadata.managedFields`: the fields of each manager, and the operation by which it acquired them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::fields::{FieldSet, FieldsError};
+use super::{
+    fields::{FieldSet, FieldsError},
+    typed::Cursor,
+};
+use crate::schema::Node;
 
 /// The maximum number of update entries. Beyond it, the oldest are merged into one.
 const MAX_UPDATES: usize = 10;
@@ -168,6 +172,17 @@ impl Managers {
     pub(crate) fn take(&mut self, entry: &Entry) -> Option<Entry> {
         let place = self.0.iter().position(|other| other.is_of(entry))?;
         Some(self.0.remove(place))
+    }
+
+    /// Returns the other versions in which fields are owned.
+    pub(crate) fn other_versions(&self, own: &str) -> BTreeSet<&str> {
+        self.0.iter().map(|entry| &*entry.api_version).filter(|version| *version != own).collect()
+    }
+
+    /// Adapts the fields that are owned in a version to its schema.
+    pub(crate) fn reconcile(&mut self, api_version: &str, node: Node<'_>) {
+        let entries = self.0.iter_mut().filter(|entry| entry.api_version == api_version);
+        entries.for_each(|entry| Cursor::root(node).reconcile(&mut entry.fields));
     }
 
     /// Returns whether there are too many update entries.

@@ -85,11 +85,23 @@ impl Writable<'_> {
 }
 
 impl Context<'_> {
-    /// Adapts the fields of managers to the schema.
-    fn reconciled(&self, mut managers: Managers) -> Managers {
-        let own = |entry: &&mut Entry| self.schema_changes && entry.api_version == self.group_version;
-        managers.0.iter_mut().filter(own).for_each(|entry| Cursor::root(self.node).reconcile(&mut entry.fields));
-        managers
+    /// Adapts the fields of the managers of an object to the schemas of the versions in which they own them.
+    ///
+    /// # Errors
+    /// If the object doesn't fit one of these versions.
+    fn reconciled(&self, live: Option<&Value>, mut managers: Managers) -> Result<Managers, String> {
+        if !self.schema_changes {
+            return Ok(managers);
+        }
+        managers.reconcile(self.group_version, self.node);
+        let (Some(live), Some(versions)) = (live, self.versions) else { return Ok(managers) };
+        let others: Vec<_> = managers.other_versions(self.group_version).into_iter().map(str::to_owned).collect();
+        for version in others {
+            if let Converted::Known(_, node) = versions::fitting(&versions::bare(live), &version, versions)? {
+                managers.reconcile(&version, node);
+            }
+        }
+        Ok(managers)
     }
 
     fn entry(&self, operation: Operation, manager: &str, fields: FieldSet) -> Entry {
@@ -113,7 +125,7 @@ impl Context<'_> {
 /// # Errors
 /// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
 /// 400 if `config` has another type or managed fields, and 500 if it has a field that the schema doesn't declare, a value of
-/// another type, or list items without keys or with equal keys.
+/// another type, or list items without keys or with equal keys, or if the object doesn't fit a version in which fields are owned.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -136,7 +148,8 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
         set_managed(&mut object, Managers(vec![entry]).encode());
         return Ok(object);
     };
-    let managers = ctx.reconciled(Managers::decode(managed_fields(live)).map_err(Status::internal)?);
+    let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
+    let managers = ctx.reconciled(Some(live), managers).map_err(Status::unknown)?;
     apply_to_live(root, live, config, entry, managers, ctx)
 }
 
@@ -172,10 +185,10 @@ fn apply_to_live(
     let mut object = live.clone();
     merge::merge(root, &mut object, &applied);
     if let Some(last) = &last {
-        versions::prune(&mut object, last, &entry, &managers, ctx);
+        versions::prune(&mut object, last, &entry, &managers, ctx).map_err(Status::unknown)?;
     }
 
-    let changes = Comparisons::of(live, &object, &managers, ctx);
+    let changes = Comparisons::of(live, &object, &managers, ctx).map_err(Status::unknown)?;
     if !ctx.force {
         refuse_conflicts(root, live, &managers, &changes, ctx)?;
     }
@@ -237,12 +250,12 @@ fn refuse_conflicts(
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
     let sent = take_managed(&mut new);
     let managed = current_ownership(sent, live.and_then(managed_fields), ctx.subresource);
-    let mut managers = ctx.reconciled(Managers::decode(managed.as_ref()).unwrap_or_default());
-    let changes = match live {
-        Some(_) if managed.is_none() => return new,
-        Some(live) => Comparisons::of(live, &new, &managers, ctx),
-        None => Comparisons::creation(&new, ctx),
-    };
+    let managers = Managers::decode(managed.as_ref()).unwrap_or_default();
+    if live.is_some() && managed.is_none() {
+        return new;
+    }
+    // As in Kubernetes, an object that doesn't fit a version in which fields are owned loses all owners.
+    let Ok((mut managers, changes)) = compare_versions(live, &new, managers, ctx) else { return new };
     let lost = changes.release(&mut managers);
     if changes.own.is_empty() && !lost && !managers.have_excess() {
         set_managed(&mut new, managed);
@@ -258,6 +271,22 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     managers.cap_updates();
     set_managed(&mut new, managers.encode());
     new
+}
+
+/// Adapts the managers of a live object to the schemas, and compares it, or nothing, with the new one in each version in which fields
+/// are owned.
+fn compare_versions(
+    live: Option<&Value>,
+    new: &Value,
+    managers: Managers,
+    ctx: &Context<'_>,
+) -> Result<(Managers, Comparisons), String> {
+    let managers = ctx.reconciled(live, managers)?;
+    let changes = match live {
+        Some(live) => Comparisons::of(live, new, &managers, ctx)?,
+        None => Comparisons::creation(new, ctx),
+    };
+    Ok((managers, changes))
 }
 
 /// Returns the `managedFields` before an update, given those of the sent and of the stored object, and the subresource that is written.

@@ -42,31 +42,31 @@ pub(super) struct Comparisons {
 }
 
 impl Comparisons {
-    /// Compares two states of an object.
-    pub(super) fn of(live: &Value, object: &Value, managers: &Managers, ctx: &Context<'_>) -> Self {
+    /// Compares two states of an object, of which the live one [fits](Context::reconciled) each version.
+    ///
+    /// # Errors
+    /// If the new state doesn't fit a version in which fields are owned.
+    pub(super) fn of(live: &Value, object: &Value, managers: &Managers, ctx: &Context<'_>) -> Result<Self, String> {
         let own = compared(Cursor::root(ctx.node), live, object, ctx);
         let mut others = BTreeMap::new();
-        let Some(versions) = ctx.versions else { return Self { own, others } };
-        let elsewhere = managers.0.iter().filter(|entry| entry.api_version != ctx.group_version);
-        for version in elsewhere.map(|entry| &entry.api_version) {
-            if others.contains_key(version) {
-                continue;
-            }
+        let Some(versions) = ctx.versions else { return Ok(Self { own, others }) };
+        for version in managers.other_versions(ctx.group_version) {
             if own.is_empty() {
-                others.insert(version.clone(), versions.has(version).then(Comparison::default));
+                others.insert(version.to_owned(), versions.has(version).then(Comparison::default));
                 continue;
             }
-            let states = [live, object].map(|state| versions.convert(&bare(state), version));
+            let [live, object] = [live, object].map(|state| fitting(&bare(state), version, versions));
+            let states = (live?, object.map_err(|why| format!("failed to convert new object: {why}"))?);
             let comparison = match states {
-                [Converted::Known(live, node), Converted::Known(object, _)] => {
+                (Converted::Known(live, node), Converted::Known(object, _)) => {
                     Some(compared(Cursor::root(node), &live, &object, ctx))
                 }
-                [Converted::NoVersion, _] | [_, Converted::NoVersion] => None,
+                (Converted::NoVersion, _) | (_, Converted::NoVersion) => None,
                 _ => continue,
             };
-            others.insert(version.clone(), comparison);
+            others.insert(version.to_owned(), comparison);
         }
-        Self { own, others }
+        Ok(Self { own, others })
     }
 
     /// Returns the difference that a creation makes.
@@ -112,8 +112,21 @@ fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
     comparison
 }
 
+/// Converts an object to another version, whose schema it must fit, as in Kubernetes: without a webhook, a conversion removes no
+/// fields.
+///
+/// # Errors
+/// The way in which it doesn't.
+pub(super) fn fitting<'a>(object: &Value, version: &str, versions: &'a dyn Versions) -> Result<Converted<'a>, String> {
+    let converted = versions.convert(object, version);
+    if let Converted::Known(object, node) = &converted {
+        Cursor::root(*node).claimed(object).map_err(|error| error.to_string())?;
+    }
+    Ok(converted)
+}
+
 /// Returns an object without `managedFields`, which are not converted.
-fn bare(object: &Value) -> Value {
+pub(super) fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     take_managed(&mut object);
     object
@@ -121,7 +134,16 @@ fn bare(object: &Value) -> Value {
 
 /// Removes the fields that `last` applied and that `entry`, which replaces it, does not apply, unless another manager
 /// owns them.
-pub(super) fn prune(object: &mut Value, last: &Entry, entry: &Entry, others: &Managers, ctx: &Context<'_>) {
+///
+/// # Errors
+/// If the object doesn't fit a version in which fields are owned.
+pub(super) fn prune(
+    object: &mut Value,
+    last: &Entry,
+    entry: &Entry,
+    others: &Managers,
+    ctx: &Context<'_>,
+) -> Result<(), String> {
     let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
     for owner in others.0.iter().chain([entry]) {
         let version = ctx.versions.map_or(ctx.group_version, |_| owner.api_version.as_str());
@@ -130,13 +152,24 @@ pub(super) fn prune(object: &mut Value, last: &Entry, entry: &Entry, others: &Ma
     let first = ctx.versions.map_or(ctx.group_version, |_| last.api_version.as_str());
     let owned_first = owned.remove(first).unwrap_or_default();
     if owned.is_empty() && first == ctx.group_version {
-        return merge::prune(Cursor::root(ctx.node), object, &last.fields, &owned_first);
+        merge::prune(Cursor::root(ctx.node), object, &last.fields, &owned_first);
+        return Ok(());
     }
     let managed = take_managed(object);
+    if let Some(versions) = ctx.versions {
+        let why = |what: &str, why| format!("failed to prune fields: {what}: {why}");
+        fitting(object, first, versions)
+            .map_err(|error| why("failed to convert merged object to last applied version", error))?;
+        for version in owned.keys() {
+            let what = "failed add back owned items: failed to convert merged object at version";
+            fitting(object, version, versions).map_err(|error| why(&format!("{what} {version}"), error))?;
+        }
+    }
     if let Some(pruned) = pruned(object, (first, &last.fields, &owned_first), &owned, ctx) {
         *object = pruned;
     }
     set_managed(object, managed);
+    Ok(())
 }
 
 /// Prunes across several versions: a field that was removed in the version of the last apply is restored if it is owned

@@ -53,6 +53,7 @@ pub(super) async fn create_admitted(
     options: &WriteOptions,
 ) -> Result<Response, Status> {
     let DecodedBody { mut object, mut warnings } = incoming;
+    call.await_namespace().await;
     call.check_namespace(&object)?;
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);

@@ -25,16 +25,18 @@ use crate::{
     managed_fields::Manager,
     meta, object_meta,
     object_type::ObjectType,
-    registry::{Resource, USER_METADATA},
+    registry::{PART_METADATA, Resource},
     schema_rules,
-    state::State,
-    storage::Key,
+    storage::{Key, Store},
     strconv,
 };
 
 /// The time for which the creation of an object waits for another one that a controller creates: the usual time of ten
 /// attempts by Kubernetes.
 const CONTROLLERS_PATIENCE: Duration = Duration::from_millis(1350);
+
+/// The time for which the creation of an object waits for its namespace, as in Kubernetes.
+const NAMESPACE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// A body in the form of its kind, and what is wrong with its fields.
 #[derive(Debug)]
@@ -192,6 +194,15 @@ impl Call {
         Ok(())
     }
 
+    /// Waits for the namespace of a new object, as Kubernetes does for one that someone is creating.
+    pub(super) async fn await_namespace(&self) {
+        let place = Key::new("", &self.namespace);
+        self.await_store(NAMESPACE_PATIENCE, |store| {
+            !self.resource.namespaced || store.get("/namespaces", &place).is_some()
+        })
+        .await;
+    }
+
     /// Checks that the namespace of a new object exists and isn't being deleted.
     pub(super) fn check_namespace(&self, object: &Value) -> Result<(), Status> {
         if !self.resource.namespaced {
@@ -314,18 +325,22 @@ impl Call {
 
     /// Waits for what a controller is about to create, and a new object needs.
     pub(super) async fn await_controllers(&self, object: &Value) {
-        let State { store, .. } = &*self.state;
+        self.await_store(CONTROLLERS_PATIENCE, |_| !self.resource.strategy.is_early(object)).await;
+    }
+
+    /// Waits until a condition on what is stored holds, or for some time. If it doesn't, the request is refused later.
+    async fn await_store(&self, patience: Duration, holds: impl Fn(&Store) -> bool) {
+        let store = &self.state.store;
         let ready = async {
             loop {
                 let next = store.revision() + 1;
-                if !self.resource.strategy.is_early(object) {
+                if holds(store) {
                     return;
                 }
                 store.reached(next).await;
             }
         };
-        // If it doesn't appear, admission refuses the object.
-        let _elapsed = tokio::time::timeout(CONTROLLERS_PATIENCE, ready).await;
+        let _elapsed = tokio::time::timeout(patience, ready).await;
     }
 
     /// Prepares an updated, [completed](Self::complete) object for the store. `sent` and `old_served` are in served form;
@@ -346,7 +361,7 @@ impl Call {
             Part::Finalizers => keep_status(resource, old_served, sent),
             Part::Other(_) => {
                 let mut object = keep_status(resource, old_served, sent);
-                object_meta::keep_for_status(old_served, &mut object, USER_METADATA);
+                object_meta::keep_for_status(old_served, &mut object, PART_METADATA);
                 object
             }
         };

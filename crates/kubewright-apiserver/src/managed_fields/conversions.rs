@@ -31,9 +31,9 @@ struct State {
 }
 
 impl Conversions {
-    /// Creates the conversions of one resource. Returns `None` if all versions have the same fields.
+    /// Creates the conversions of one resource. Returns `None` if its kind is built in.
     pub(crate) fn of<'a>(&'a self, resource: &'a Resource) -> Option<ResourceConversions<'a>> {
-        let versions = resource.versions.as_deref().filter(|versions| versions.has_webhook())?;
+        let versions = resource.versions.as_deref()?;
         Some(ResourceConversions { versions, conversions: self })
     }
 
@@ -108,6 +108,11 @@ impl apply::Versions for ResourceConversions<'_> {
         let Some(schema) = self.versions.schema(api_version) else { return Converted::NoVersion };
         if object["apiVersion"] == api_version {
             return Converted::Known(Arc::new(object.clone()), schema.node());
+        }
+        if !self.versions.has_webhook() {
+            let mut object = object.clone();
+            object["apiVersion"] = api_version.into();
+            return Converted::Known(Arc::new(object), schema.node());
         }
         let mut state = self.conversions.0.lock();
         let known = state.known.iter().find(|(known, version, _)| version == api_version && known == object);

@@ -10,6 +10,10 @@ static ALL: LazyLock<Arc<FieldSet>> = LazyLock::new(|| Arc::new(FieldSet::of(["m
 /// The metadata that users write.
 pub(crate) const USER_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 
+/// The metadata that an update of a part of an object usually keeps, without an error if other values are sent.
+pub(crate) const PART_METADATA: &[&str] =
+    &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
+
 /// The rules of a kind for updates and deletions, apart from its content.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {

@@ -14,7 +14,10 @@ use std::sync::Arc;
 use kubewright_apimachinery::watch;
 
 use self::entries::Entries;
-pub(crate) use self::{custom::CustomResources, lifecycle::USER_METADATA};
+pub(crate) use self::{
+    custom::CustomResources,
+    lifecycle::{PART_METADATA, USER_METADATA},
+};
 pub use self::{
     lifecycle::{Dependents, Lifecycle},
     resource::{

@@ -162,7 +162,8 @@ async fn objects_are_stored_in_one_version_and_served_in_all() {
     assert_eq!((&created["apiVersion"], &created["spec"]), (&json!("example.com/v1"), &json!({"size": "3x4"})));
     assert_eq!(world.asked(), [to_v2(1), to_v1(1)], "once for the store, once for the answer");
     let read = world.get(&format!("{V2}/a")).await;
-    assert_eq!(read["spec"], json!({"width": 3, "height": 4}), "defaults are of the version that was written");
+    let expect = json!({"width": 3, "height": 4, "glass": "clear"});
+    assert_eq!(read["spec"], expect, "with the defaults of the stored version");
     assert_eq!(world.asked(), [], "it is stored so");
     world.create("v2", "b", json!({"width": 5, "height": 6})).await;
     world.create("v2", "c", json!({"width": 7, "height": 8})).await;
@@ -225,7 +226,7 @@ async fn responses_have_the_version_of_the_request() {
     let dry = world.send(&format!("PATCH {V1}/a?dryRun=All"), &[MERGE], json!({"spec": {"size": "4x4"}})).await;
     assert_eq!(dry.expect_code(200).json()["spec"]["size"], "4x4");
     let stored = world.get(&format!("{V2}/a")).await;
-    assert_eq!(stored["spec"], json!({"width": 1, "height": 1, "replicas": 3}), "v1 knows of no glass, and wrote last");
+    assert_eq!(stored["spec"], json!({"width": 1, "height": 1, "replicas": 3, "glass": "clear"}));
 }
 
 #[tokio::test]
@@ -338,7 +339,8 @@ async fn without_a_webhook_only_the_version_changes() {
     let created = send(&api, &format!("POST {V1}"), &[], body).await.expect_code(201).json();
     assert_eq!(created["spec"], json!({"replicas": 2}), "the stored version doesn't know a size");
     let read = send(&api, &format!("GET {V2}/a"), &[], "").await.json();
-    assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.com/v2"), &json!({"replicas": 2})));
+    let expect = json!({"replicas": 2, "glass": "clear"});
+    assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.com/v2"), &expect));
     let scaled = send(&api, &format!("PATCH {V1}/a/scale"), &[MERGE], r#"{"spec":{"replicas":5}}"#).await;
     assert_eq!(scaled.expect_code(200).json()["spec"]["replicas"], 5);
 }

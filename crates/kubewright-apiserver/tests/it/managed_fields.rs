@@ -107,6 +107,69 @@ async fn owners_in_a_removed_version_prevent_an_apply_and_are_lost_with_an_updat
     assert_eq!(updated["metadata"].get("managedFields"), None);
 }
 
+/// A CRD with a field `b` that the older version doesn't have, and a default of the status.
+fn crd_of_two_versions() -> Value {
+    let version = |name: &str, storage: bool, spec: Value| {
+        let status =
+            json!({"type": "object", "default": {"observed": -1}, "properties": {"observed": {"type": "integer"}}});
+        let properties = json!({"spec": {"type": "object", "properties": spec}, "status": status});
+        json!({"name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
+    };
+    let number = json!({"type": "integer"});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gones.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"plural": "gones", "singular": "gone", "kind": "Gone"},
+            "versions": [version("v1beta1", false, json!({"a": number, "c": number})),
+                version("v1", true, json!({"a": number, "b": number, "c": number}))]}})
+}
+
+/// As recorded on Kubernetes 1.36.3: Flux migrates such owners.
+#[tokio::test]
+async fn objects_fit_the_schemas_of_all_versions_in_which_fields_are_owned() {
+    let (api, _) = start();
+    let crds = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(&api, crds, &[], crd_of_two_versions().to_string()).await.expect_code(201);
+    let apply = async |version: &str, manager: &str, spec: Value| {
+        let version = format!("example.com/{version}");
+        let line = format!("PATCH /apis/{version}/gones/x?fieldManager={manager}");
+        let object = json!({"apiVersion": version, "kind": "Gone", "metadata": {"name": "x"}, "spec": spec});
+        send(&api, &line, &["Content-Type: application/apply-patch+yaml"], object.to_string()).await
+    };
+    let refused = async |manager: &str, spec: Value, expect: &str| {
+        let answer = apply("v1", manager, spec).await.expect_code(500).json();
+        assert_eq!(answer["message"], format!("{expect}: .spec.b: field not declared in schema"));
+    };
+    let created = apply("v1beta1", "m1", json!({"a": 1})).await.expect_code(201).json();
+    assert_eq!(created["status"], json!({"observed": -1}), "the default of the status");
+    let last = "failed to prune fields: failed to convert merged object to last applied version";
+    refused("m1", json!({"a": 1, "b": 2}), last).await;
+    refused("m2", json!({"b": 2}), "failed to convert new object").await;
+    apply("v1", "m3", json!({"c": 2})).await.expect_code(200);
+    let other = "failed to prune fields: failed add back owned items: failed to convert merged object at version \
+                 example.com/v1beta1";
+    refused("m3", json!({"b": 2, "c": 2}), other).await;
+
+    // An update loses all owners.
+    let merge = ["Content-Type: application/merge-patch+json"];
+    let patch = async |path: &str, body: Value| {
+        send(&api, &format!("PATCH {path}"), &merge, body.to_string()).await.expect_code(200).json()
+    };
+    let patched = patch("/apis/example.com/v1/gones/x", json!({"spec": {"b": 7}})).await;
+    assert_eq!((&patched["spec"]["b"], patched["metadata"].get("managedFields")), (&json!(7), None));
+
+    // A field that a default adds later is in the live object, too.
+    apply("v1beta1", "m4", json!({"a": 1})).await.expect_code(200);
+    patch("/apis/example.com/v1/gones/x", json!({"spec": {"b": null}})).await;
+    apply("v1beta1", "m4", json!({"a": 1})).await.expect_code(200);
+    let mut crd = crd_of_two_versions();
+    crd["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["b"]["default"] =
+        json!(3);
+    patch("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gones.example.com", crd).await;
+    let answer = apply("v1", "m5", json!({"c": 2})).await.expect_code(500).json();
+    assert_eq!(answer["message"], ".spec.b: field not declared in schema");
+}
+
 const SECRET: &str = "/api/v1/namespaces/default/secrets/s";
 
 /// As recorded on Kubernetes 1.36.3: a field that isn't stored keeps its owner, who owns nothing else of the value around it.

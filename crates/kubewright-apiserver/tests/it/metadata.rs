@@ -284,3 +284,40 @@ async fn replicas_at_the_scale_paths_of_a_custom_kind_are_not_negative() {
     let words = "Invalid value: -1: should be a non-negative integer";
     assert_eq!((code, &cause["field"], &cause["message"]), (422, &json!(".spec.replicas"), &json!(words)));
 }
+
+/// As recorded on Kubernetes 1.36.3: parts of some kinds ignore these fields, others refuse them.
+#[tokio::test]
+async fn the_deletion_of_an_object_is_ignored_or_refused_in_updates_of_its_parts() {
+    let (api, _) = start();
+    let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let service = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}});
+    let attachment = json!({"metadata": {"name": "x"},
+        "spec": {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": "x"}}});
+    let flow = json!({"metadata": {"name": "x"}, "spec": {"priorityLevelConfiguration": {"name": "exempt"}}});
+    let api_service = json!({"metadata": {"name": "v1.x.io"},
+        "spec": {"group": "x.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}});
+    let cases = [
+        ("/api/v1/namespaces/default/pods", pod, &["status", "ephemeralcontainers", "resize"][..], (200, 422)),
+        ("/api/v1/namespaces/default/services", service, &["status"], (422, 422)),
+        ("/apis/storage.k8s.io/v1/volumeattachments", attachment, &["status"], (200, 422)),
+        ("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", flow, &["status"], (200, 200)),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", api_service, &["status"], (422, 422)),
+    ];
+    for (path, object, parts, expect) in cases {
+        let (code, created) = post(&api, path, &object).await;
+        assert_eq!(code, 201, "{created}");
+        let place = format!("{path}/{}", created["metadata"]["name"].as_str().unwrap());
+        for part in parts {
+            let with = async |field: &str, value: Value| {
+                let mut sent = send(&api, &format!("GET {place}"), &[], "").await.json();
+                sent["metadata"][field] = value;
+                let (code, answer) = put(&api, &format!("{place}/{part}"), &sent).await;
+                assert_eq!(answer["metadata"].get(field), None);
+                code
+            };
+            let time = with("deletionTimestamp", json!("2030-01-01T00:00:00Z")).await;
+            let period = with("deletionGracePeriodSeconds", json!(5)).await;
+            assert_eq!((time, period), expect, "{place}/{part}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! The life cycle of objects.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{
     Api,
@@ -196,4 +198,18 @@ async fn names_and_references_follow_the_rules_of_their_kinds() {
         send(&api, &path("configmaps"), &[], map).await.expect_code(201);
     }
     assert_eq!(send(&api, list, &[], "").await.expect_code(200).json()["items"].as_array().map(Vec::len), Some(2));
+}
+
+/// As in Kubernetes, whose controllers often create a namespace for which a client doesn't wait.
+#[tokio::test(start_paused = true)]
+async fn a_creation_waits_for_a_namespace_that_is_created_at_the_same_time() {
+    let (api, _) = start();
+    let body = r#"{"metadata":{"name":"c"}}"#;
+    let creation = async || send(&api, "POST /api/v1/namespaces/late/configmaps", &[], body).await.code;
+    assert_eq!(creation().await, 404, "after a while");
+    let namespace = async {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        send(&api, "POST /api/v1/namespaces", &[], r#"{"metadata":{"name":"late"}}"#).await.code
+    };
+    assert_eq!(futures::join!(creation(), namespace), (201, 201));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::apply::FieldSet;
 
-use crate::registry::{Dependents, Lifecycle, USER_METADATA};
+use crate::registry::{Dependents, Lifecycle, PART_METADATA, USER_METADATA};
 
 /// The group and plural name of a kind.
 type Kind = (&'static str, &'static str);
@@ -73,16 +73,20 @@ const REMOVED_BY_CONTROLLER: &[Kind] = &[("", "namespaces"), ("apiextensions.k8s
 
 /// The metadata that an update of the status keeps, for kinds that keep any.
 const STATUS_KEEPS: &[(Kind, &[&str])] = &[
-    (("", "pods"), &["ownerReferences"]),
-    (("admissionregistration.k8s.io", "validatingadmissionpolicies"), USER_METADATA),
+    (("", "pods"), &["ownerReferences", "deletionTimestamp"]),
+    (("admissionregistration.k8s.io", "validatingadmissionpolicies"), PART_METADATA),
     (("apiregistration.k8s.io", "apiservices"), USER_METADATA),
     (("apps", "deployments"), &["labels"]),
-    (("flowcontrol.apiserver.k8s.io", "flowschemas"), USER_METADATA),
-    (("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), USER_METADATA),
-    (("networking.k8s.io", "servicecidrs"), USER_METADATA),
-    (("resource.k8s.io", "resourceclaims"), USER_METADATA),
-    (("storage.k8s.io", "volumeattachments"), USER_METADATA),
+    (("flowcontrol.apiserver.k8s.io", "flowschemas"), UNCHECKED_METADATA),
+    (("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"), UNCHECKED_METADATA),
+    (("networking.k8s.io", "servicecidrs"), PART_METADATA),
+    (("resource.k8s.io", "resourceclaims"), PART_METADATA),
+    (("storage.k8s.io", "volumeattachments"), PART_METADATA),
 ];
+
+/// The metadata that an update of the status keeps, of kinds whose metadata isn't checked then.
+const UNCHECKED_METADATA: &[&str] =
+    &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// The fields that writes of certificate signing requests don't change, by subresource.
 const REQUEST_RESETS: &[(&str, &[&str])] = &[
@@ -113,12 +117,11 @@ const JOB_WARNING: &str = "child pods are preserved by default when jobs are del
 pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
     let kind = (group, plural);
     let status_keeps = STATUS_KEEPS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, fields)| fields);
-    let resets = match status_keeps {
-        USER_METADATA => FieldSet::of(["metadata", "spec"]),
-        kept => {
-            let metadata: Vec<_> = kept.iter().map(|field| format!("metadata.{field}")).collect();
-            FieldSet::of(metadata.iter().map(String::as_str).chain(["spec"]))
-        }
+    let resets = if status_keeps.starts_with(USER_METADATA) {
+        FieldSet::of(["metadata", "spec"])
+    } else {
+        let metadata: Vec<_> = status_keeps.iter().map(|field| format!("metadata.{field}")).collect();
+        FieldSet::of(metadata.iter().map(String::as_str).chain(["spec"]))
     };
     let path = REGISTRY_PATHS.iter().find(|(of, _)| *of == kind).map_or(plural, |(_, path)| path);
     Lifecycle {
