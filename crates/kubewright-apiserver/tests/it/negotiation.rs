@@ -220,7 +220,8 @@ async fn pages_about_the_server_are_text_or_objects() {
         }
     }
     let status = get(&api, "/statusz", "application/json;as=Statusz;g=config.k8s.io;v=v1beta1").await.json();
-    assert_eq!((&status["binaryVersion"], &status["uptimeSeconds"]), (&json!("1.36"), &json!(0)));
+    assert_eq!(status["binaryVersion"], "1.36");
+    assert!(status["uptimeSeconds"].as_u64().is_some_and(|seconds| seconds < 600), "{status}");
     let nobody = kubewright_apiserver::UserInfo::new("nobody", ["system:authenticated"]);
     for path in ["/statusz", "/flagz", "/metrics/slis"] {
         assert_eq!(crate::raw::send_as(&api, &nobody, &format!("GET {path}"), &[], "").await.code, 403, "{path}");
