@@ -193,8 +193,9 @@ async fn a_program_finds_its_token_where_it_expects_it() {
     let cluster = running().await;
     let endpoint = listen(&cluster).await;
     let place = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let command =
-        format!("cd {place} || cd $KUBEWRIGHT_ROOT{place}; cat namespace; echo; cat token; echo; head -n 1 ca.crt; echo [$KUBECONFIG]");
+    let command = format!(
+        "cd {place} || cd $KUBEWRIGHT_ROOT{place}; cat namespace; echo; cat token; echo; head -n 1 ca.crt; echo [$KUBECONFIG]"
+    );
     let created = create(&cluster, &pod("robot", &command, json!({}))).await;
     let spec = created.spec.as_ref().expect("a spec");
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));

@@ -172,6 +172,6 @@ mod tests {
         check("//other/x", "http://other:80/x");
         check("http://0.0.0.0/", "http://0.0.0.0:80/");
         check("https://0.0.0.0:8443", "https://0.0.0.0:8443/");
-        assert_eq!(target.resolve("http://:80/"), None);
+        assert_eq!(target.resolve("http://a b/"), None);
     }
 }

@@ -86,7 +86,8 @@ fn claims_use_whole_bytes_of_their_class() {
 
 #[test]
 fn claims_of_devices_use_the_most_devices_of_each_class() {
-    let exact = |class: &str, count: u32| json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": count});
+    let exact =
+        |class: &str, count: u32| json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": count});
     let all = json!({"deviceClassName": "silver", "allocationMode": "All"});
     let claim = json!({"spec": {"devices": {"requests": [
         {"name": "a", "exactly": exact("gold", 2)},
@@ -99,7 +100,11 @@ fn claims_of_devices_use_the_most_devices_of_each_class() {
     });
     assert_eq!(usage("gold.deviceclass.resource.k8s.io/devices", &claim), expect);
     let claims = Evaluator::of("resource.k8s.io", "resourceclaims").unwrap();
-    assert!(claims.reads_objects() && claims.handles("", Some(&claim), &claim) && !claims.handles("status", Some(&claim), &claim));
+    assert!(
+        claims.reads_objects()
+            && claims.handles("", Some(&claim), &claim)
+            && !claims.handles("status", Some(&claim), &claim)
+    );
 }
 
 #[test]
