@@ -123,7 +123,7 @@ fn a_claim_and_its_volume_are_bound_to_each_other() {
 #[test]
 fn a_claim_that_becomes_bound_has_the_attributes_class_of_its_volume() {
     let status = |claim: &Value, volume: &Value| {
-        let state = state(&[claim.clone()], &[volume.clone()], &[]);
+        let state = state(std::slice::from_ref(claim), std::slice::from_ref(volume), &[]);
         match state.decide(&key("default", "c"), now()).steps.pop() {
             Some(Step::Merge(_, "/status", patch)) => patch["status"]["currentVolumeAttributesClassName"].clone(),
             other => panic!("{other:?}"),
