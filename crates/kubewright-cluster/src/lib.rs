@@ -42,8 +42,9 @@
 //! what the host's contains. So nothing is created on the host, and what a program creates in such a directory, such as `/tmp`, ends
 //! with the pod.
 //!
-//! A container authenticates as its pod's service account, with the kubeconfig at the path in `KUBECONFIG`. If
-//! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
+//! A container authenticates as its pod's service account, by its token as in Kubernetes, or with the kubeconfig at the path in
+//! `KUBECONFIG` where volumes can't be at their mount paths. If [`Cluster::listen`] wasn't called before, the cluster then
+//! listens on a free loopback port.
 //!
 //! A process that leaves its process group (`setsid`) outlives its pod, but on Linux not
 //! the cluster.

@@ -21,6 +21,7 @@ const LEASE_SECONDS: i64 = 40;
 pub(crate) struct Capacity {
     processors: usize,
     memory_kib: u64,
+    storage_kib: u64,
     pods: u32,
 }
 
@@ -28,7 +29,8 @@ impl Capacity {
     /// Returns the resources of this host.
     pub(crate) fn of_host() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, Into::into);
-        Self { processors, memory_kib: memory_kib().unwrap_or(8 << 20), pods: 1000 }
+        let [memory_kib, storage_kib] = [memory_kib().unwrap_or(8 << 20), storage_kib().unwrap_or(64 << 20)];
+        Self { processors, memory_kib, storage_kib, pods: 1000 }
     }
 
     /// Returns the number of processors.
@@ -41,10 +43,21 @@ impl Capacity {
         self.memory_kib
     }
 
+    /// Returns the size of the disk for pods in KiB.
+    pub(crate) fn storage_kib(self) -> u64 {
+        self.storage_kib
+    }
+
     /// Returns ample resources, which are the same on every host.
     pub(crate) fn simulated() -> Self {
-        Self { processors: 1000, memory_kib: 1 << 30, pods: 100_000 }
+        Self { processors: 1000, memory_kib: 1 << 30, storage_kib: 1 << 40, pods: 100_000 }
     }
+}
+
+/// Returns the size of the file system with the directories of pods.
+fn storage_kib() -> Option<u64> {
+    let found = rustix::fs::statvfs(&std::env::temp_dir()).ok()?;
+    Some(found.f_blocks.checked_mul(found.f_frsize)? >> 10)
 }
 
 #[cfg(target_os = "linux")]
@@ -181,6 +194,7 @@ fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) 
     };
     let amounts = json!({
         "cpu": capacity.processors.to_string(),
+        "ephemeral-storage": format!("{}Ki", capacity.storage_kib),
         "memory": format!("{}Ki", capacity.memory_kib),
         "pods": capacity.pods.to_string(),
     });

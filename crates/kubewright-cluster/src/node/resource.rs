@@ -24,6 +24,7 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
             (Some(limit), _) => quantity(&limit.0)?,
             (None, "cpu") => i128::try_from(node.processors()).ok()? * PARTS,
             (None, "memory") => i128::from(node.memory_kib()) * 1024 * PARTS,
+            (None, "ephemeral-storage") => i128::from(node.storage_kib()) * 1024 * PARTS,
             (None, _) => 0,
         },
         "requests" => {
@@ -65,6 +66,7 @@ mod tests {
         check(json!({"resource": "requests.memory", "divisor": "1Mi"}), Some("32"));
         check(json!({"resource": "limits.cpu", "containerName": "bare"}), Some("1000"));
         check(json!({"resource": "requests.memory", "containerName": "bare"}), Some("0"));
+        check(json!({"resource": "limits.ephemeral-storage", "divisor": "1Gi"}), Some("1048576"));
         check(json!({"resource": "limits.gold"}), None);
         check(json!({"resource": "cpu"}), None);
     }

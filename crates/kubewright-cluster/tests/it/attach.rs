@@ -66,6 +66,20 @@ async fn an_input_for_one_client_ends_with_it() {
 }
 
 #[tokio::test]
+async fn a_client_whose_input_ends_is_disconnected_from_a_container_that_goes_on() {
+    let (cluster, endpoint) = started("on", "cat; echo over", json!({"stdin": true})).await;
+    let mut client = Exec::open(&endpoint, V5, &path("on", "stdin=true&stdout=true")).await;
+    client.send(b"\0text").await;
+    client.until("text").await;
+    client.send(&[255, 0]).await;
+    let (out, _, result) = client.rest().await;
+    assert_eq!((&*out, &*result.to_string()), ("", SUCCESS));
+    let pod = crate::pods(&cluster).get("on").await.expect("the pod");
+    assert!(is_running(&pod), "{pod:?}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_container_can_have_a_terminal() {
     let command = "test -t 0 && test -t 1 && echo terminal $TERM; read line; echo got $line; stty size";
     let (cluster, endpoint) = started("screen", command, json!({"stdin": true, "tty": true})).await;

@@ -35,7 +35,11 @@ async fn the_node_is_ready_and_alive() {
     let node = Api::<Node>::all(cluster.client()).get("kubewright").await.expect("registered");
     let status = node.status.expect("a status");
     assert!(status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"));
-    assert!(status.capacity.is_some_and(|capacity| capacity.contains_key("cpu")));
+    let capacity = status.capacity.unwrap_or_default();
+    assert!(
+        ["cpu", "memory", "ephemeral-storage", "pods"].iter().all(|name| capacity.contains_key(*name)),
+        "{capacity:?}"
+    );
     let lease = Api::<Lease>::namespaced(cluster.client(), "kube-node-lease").get("kubewright").await.expect("a lease");
     assert!(lease.spec.is_some_and(|spec| spec.renew_time.is_some()));
     cluster.shutdown().await;

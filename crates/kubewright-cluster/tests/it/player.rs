@@ -78,10 +78,12 @@ fn answer(mut stream: TcpStream) {
                 };
                 (200, headers.iter().find_map(named).unwrap_or_default())
             }
+            "/redirect" => (302, format!("Found {query}")),
             _ => (404, String::new()),
         };
         let length = body.len();
-        if write!(stream, "HTTP/1.1 {code} \r\ncontent-length: {length}\r\n\r\n{body}").is_err() {
+        let location = if code == 302 { format!("location: {query}\r\n") } else { String::new() };
+        if write!(stream, "HTTP/1.1 {code} \r\n{location}content-length: {length}\r\n\r\n{body}").is_err() {
             return;
         }
     }

@@ -209,6 +209,25 @@ async fn grpc_probes_call_the_health_service() {
 }
 
 #[tokio::test]
+async fn probes_follow_redirects_to_the_same_host() {
+    let cluster = playing().await;
+    let probe = |location: &str| {
+        let get = json!({"path": format!("/redirect?{location}"), "port": 8080});
+        web(json!({"readinessProbe": {"httpGet": get, "periodSeconds": 1}}))
+    };
+    create(&cluster, &pod("local", "", probe("/nothing"))).await;
+    let failed = "Readiness probe failed: HTTP probe failed with statuscode: 404";
+    wait_for_event(&cluster, "local", "Warning", "Unhealthy", failed).await;
+    create(&cluster, &pod("circle", "", probe("/redirect?/"))).await;
+    until(&cluster, "circle", ready).await;
+    create(&cluster, &pod("away", "", probe("http://0.0.0.0/"))).await;
+    let warning = "Readiness probe warning: Probe terminated redirects, Response body: Found http://0.0.0.0/";
+    wait_for_event(&cluster, "away", "Warning", "ProbeWarning", warning).await;
+    until(&cluster, "away", ready).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn an_https_probe_accepts_any_certificate() {
     let cluster = playing().await;
     let server = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens").address();
@@ -231,6 +250,17 @@ async fn hooks_run_after_the_start_and_before_the_end() {
     pods(&cluster).delete("polite", &DeleteParams::default()).await.expect("accepted");
     gone(&cluster, "polite").await;
     assert_eq!(std::fs::read_to_string(&log).expect("written"), "hello\nbye\n");
+
+    // An HTTP hook may be answered with any status.
+    let asking = json!({"preStop": {"httpGet": {"path": "/nothing", "port": 8080}}});
+    let ask = web(json!({"lifecycle": asking, "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}));
+    create(&cluster, &pod("asking", "", ask)).await;
+    until(&cluster, "asking", ready).await;
+    pods(&cluster).delete("asking", &DeleteParams::default()).await.expect("accepted");
+    gone(&cluster, "asking").await;
+    let events: Api<Event> = Api::namespaced(cluster.client(), "default");
+    let events = events.list(&Default::default()).await.expect("events");
+    assert!(events.iter().all(|event| event.reason.as_deref() != Some("FailedPreStopHook")), "{events:?}");
 
     let failing = json!({"exec": {"command": ["sh", "-c", "echo alas; exit 3"]}});
     create(&cluster, &pod("failing", "", web(json!({"lifecycle": {"postStart": failing}})))).await;

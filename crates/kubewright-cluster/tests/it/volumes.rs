@@ -193,18 +193,19 @@ async fn a_program_finds_its_token_where_it_expects_it() {
     let cluster = running().await;
     let endpoint = listen(&cluster).await;
     let place = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let command =
-        format!("cd {place} || cd $KUBEWRIGHT_ROOT{place}; cat namespace; echo; cat token; echo; head -n 1 ca.crt");
+    let command = format!(
+        "cd {place} || cd $KUBEWRIGHT_ROOT{place}; cat namespace; echo; cat token; echo; head -n 1 ca.crt; echo [$KUBECONFIG]"
+    );
     let created = create(&cluster, &pod("robot", &command, json!({}))).await;
     let spec = created.spec.as_ref().expect("a spec");
     assert_eq!(spec.service_account_name.as_deref(), Some("default"));
     until(&cluster, "robot", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     let text = pods(&cluster).logs("robot", &LogParams::default()).await.expect("a log");
-    if has_mount_namespaces(&cluster).await {
-        assert!(!text.contains("cd:"), "{text}");
-    }
+    let is_in_place = has_mount_namespaces(&cluster).await;
+    assert!(!is_in_place || !text.contains("cd:"), "{text}");
     let lines: Vec<_> = text.lines().filter(|line| !line.contains("cd:")).collect();
-    assert_eq!((lines.len(), lines[0], lines[2]), (3, "default", "-----BEGIN CERTIFICATE-----"));
+    assert_eq!((lines.len(), lines[0], lines[2]), (4, "default", "-----BEGIN CERTIFICATE-----"));
+    assert_eq!(lines[3] == "[]", is_in_place, "a kubeconfig would hide the configuration in the cluster: {}", lines[3]);
     // The account has no rights, so the refusal says who the server takes the bearer for. Its pod has to exist.
     let (mut stream, head) =
         request(&endpoint, lines[1], "GET /api/v1/namespaces/default/pods", &["Connection: close"]).await;

@@ -12,6 +12,10 @@ use crate::controllers::{
 
 /// The annotation with the node that a scheduler has selected for the first pod of a claim.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The field of a claim's status with the class of its volume's attributes.
+const ATTRIBUTES: &str = "currentVolumeAttributesClassName";
+/// The fields of a claim's status that describe its volume.
+const OF_VOLUME: [&str; 3] = ["accessModes", "capacity", ATTRIBUTES];
 
 /// Decides the next steps for a claim.
 pub(super) fn decide(all: &Volumes, key: &Key, claim: &Value, now: Timestamp, plan: &mut Plan) {
@@ -72,6 +76,15 @@ fn choose_of_class(all: &Volumes, key: &Key, claim: &Value, class: &str, now: Ti
     }
 }
 
+/// Sets a field, or removes it if the value is null.
+fn set(status: &mut Value, field: &str, value: &Value) {
+    if !value.is_null() {
+        status[field] = value.clone();
+    } else if let Some(status) = status.as_object_mut() {
+        status.remove(field);
+    }
+}
+
 /// Checks a claim that was bound.
 fn check(all: &Volumes, claim: &Value, now: Timestamp, plan: &mut Plan) {
     let name = text(claim, "/spec/volumeName");
@@ -90,7 +103,7 @@ fn check(all: &Volumes, claim: &Value, now: Timestamp, plan: &mut Plan) {
         let mut status = claim["status"].clone();
         status["phase"] = "Lost".into();
         if let Some(status) = status.as_object_mut() {
-            status.retain(|field, _| !["accessModes", "capacity"].contains(&field.as_str()));
+            status.retain(|field, _| !OF_VOLUME.contains(&field.as_str()));
         }
         plan.steps.extend(Step::status(&Kind::CLAIM, claim, status));
         plan.event(true, reason, message.into());
@@ -124,6 +137,10 @@ fn bind(volume: &Value, claim: &Value, now: Timestamp, plan: &mut Plan) {
         plan.steps.push(Step::change(&Kind::CLAIM, claim, patch));
     }
     let mut status = claim["status"].clone();
+    // Later, whoever changes the attributes of the volume reports their class.
+    if status["phase"] == "Pending" {
+        set(&mut status, ATTRIBUTES, &volume["spec"]["volumeAttributesClassName"]);
+    }
     status["phase"] = "Bound".into();
     status["accessModes"] = volume["spec"]["accessModes"].clone();
     // The size of a volume that has grown is reported by the one who resized it.

@@ -15,6 +15,9 @@ fn size(object: &Value, pointer: &str) -> i128 {
     quantity(text(object, pointer)).unwrap_or_default()
 }
 
+/// The place of the class of a volume's attributes, also in claims.
+const ATTRIBUTES: &str = "/spec/volumeAttributesClassName";
+
 /// Returns why a volume can't satisfy a claim.
 pub(super) fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
     let mode = |object: &Value| text(object, "/spec/volumeMode") == "Block";
@@ -23,6 +26,8 @@ pub(super) fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
         Some("requested PV is too small")
     } else if class_of(volume).unwrap_or_default() != class_of(claim).unwrap_or_default() {
         Some("storageClassName does not match")
+    } else if text(volume, ATTRIBUTES) != text(claim, ATTRIBUTES) {
+        Some("volumeAttributesClassName does not match")
     } else if mode(volume) != mode(claim) {
         Some("incompatible volumeMode")
     } else if !list(claim, "/spec/accessModes").iter().all(|mode| modes.contains(mode)) {

@@ -121,6 +121,20 @@ fn a_claim_and_its_volume_are_bound_to_each_other() {
 }
 
 #[test]
+fn a_claim_that_becomes_bound_has_the_attributes_class_of_its_volume() {
+    let status = |claim: &Value, volume: &Value| {
+        let state = state(std::slice::from_ref(claim), std::slice::from_ref(volume), &[]);
+        match state.decide(&key("default", "c"), now()).steps.pop() {
+            Some(Step::Merge(_, "/status", patch)) => patch["status"]["currentVolumeAttributesClassName"].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let gold = json!({"volumeAttributesClassName": "gold"});
+    assert_eq!(status(&claim("c", gold.clone()), &volume("v", gold)), "gold");
+    assert_eq!(status(&claim("c", json!({})), &volume("v", json!({}))), Value::Null);
+}
+
+#[test]
 fn claims_that_cannot_be_bound_say_why() {
     let wanting = |spec: Value, volumes: &[Value], classes: &[Value]| {
         steps(&state(&[claim("c", spec)], volumes, classes), &key("default", "c"))

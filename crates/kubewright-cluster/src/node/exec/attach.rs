@@ -54,14 +54,15 @@ struct BorrowedStdin {
 
 impl Drop for BorrowedStdin {
     fn drop(&mut self) {
-        let stdin = self.stdin.take().filter(|stdin| !self.ends || stdin.is_terminal());
+        let stdin = self.stdin.take().filter(|_| !self.ends);
         if stdin.is_some() {
             *self.container.stdin.lock() = stdin;
         }
     }
 }
 
-/// Connects a client to a container until the container ends. Chunks of output that the client is too slow for are
+/// Connects a client to a container until the container ends, or the client's input if that of the container stays open
+/// for others, as in containerd. Chunks of output that the client is too slow for are
 /// left out.
 pub(super) async fn attach(
     container: Arc<RunningContainer>,
@@ -71,7 +72,7 @@ pub(super) async fn attach(
     let CommandStreams { stdin, stdout, stderr, resize } = streams;
     let wants_input = stdin.is_some() || resize.is_some();
     let own = if wants_input { container.stdin.lock().take() } else { None };
-    let ends = stdin.is_some() && container.stdin_once;
+    let ends = stdin.is_some() && container.stdin_once && own.as_ref().is_none_or(|own| !own.is_terminal());
     let mut borrowed = BorrowedStdin { container: container.clone(), stdin: own, ends };
     let show = async {
         loop {
@@ -100,6 +101,6 @@ pub(super) async fn attach(
     tokio::select! {
         biased;
         () = show => Ok(()),
-        never = feed(&mut borrowed.stdin, stdin, resize, ends) => match never {},
+        () = feed(&mut borrowed.stdin, stdin, resize, ends) => Ok(()),
     }
 }

@@ -55,7 +55,10 @@ async fn run(
     // The rest of the process group is killed with its leader, so the output ends.
     let end = async { tokio::join!(process.ended(), send(own.stdout, streams.stdout), stderr).0 };
     let mut stdin = own.stdin;
-    let input = feed(&mut stdin, streams.stdin, streams.resize, true);
+    let input = async {
+        feed(&mut stdin, streams.stdin, streams.resize, true).await;
+        pending::<Infallible>().await
+    };
     let status = tokio::select! {
         biased;
         status = end => status,
@@ -80,13 +83,13 @@ async fn send(mut reader: Reader, output: Option<Output>) -> io::Result<()> {
 }
 
 /// Passes on the input and the sizes of the terminal, for as long as it is polled. `ends` says whether the process's
-/// input ends with the client's.
+/// input ends with the client's. If it doesn't, returns at the end of the client's.
 pub(super) async fn feed(
     own: &mut Option<Stdin>,
     mut stdin: Option<mpsc::Receiver<Bytes>>,
     mut resize: Option<TerminalSizes>,
     ends: bool,
-) -> Infallible {
+) {
     while let Some(input) = own.as_mut() {
         tokio::select! {
             biased;
@@ -96,9 +99,10 @@ pub(super) async fn feed(
                 Some(chunk) => if input.write(&chunk).await.is_err() {
                     break;
                 },
+                None if !ends => return,
                 None => {
                     stdin = None;
-                    if let Some(input) = own.take_if(|_| ends) {
+                    if let Some(input) = own.take() {
                         *own = input.end().await.unwrap_or_default();
                     }
                 }

@@ -237,6 +237,9 @@ impl Machine {
         }
         match outcome {
             ProbeResult::Success => {}
+            ProbeResult::Warning(why) => {
+                self.event(true, "ProbeWarning", format!("{probe_type:?} probe warning: {why}"));
+            }
             ProbeResult::Failure(why) => self.event(true, "Unhealthy", format!("{probe_type:?} probe failed: {why}")),
             ProbeResult::Unknown(why) => {
                 self.event(

@@ -3,6 +3,7 @@
 
 pub(crate) mod container;
 mod grpc;
+mod http_target;
 pub(crate) mod machine;
 pub(crate) mod probe;
 pub(crate) mod prober;

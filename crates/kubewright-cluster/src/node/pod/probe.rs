@@ -44,6 +44,8 @@ impl ProbeType {
 pub(crate) enum ProbeResult {
     /// The probe succeeded.
     Success,
+    /// The probe succeeded, with a message for the pod's events.
+    Warning(String),
     /// The probe failed, with a message.
     Failure(String),
     /// The probe could not be executed, with a message. This result is ignored.
@@ -184,7 +186,7 @@ impl Probes {
         };
         state.due = Some(now.max(state.schedule.after(state.tried)));
         let good = match result {
-            ProbeResult::Success => true,
+            ProbeResult::Success | ProbeResult::Warning(_) => true,
             ProbeResult::Failure(_) => false,
             ProbeResult::Unknown(_) => return Decision::Nothing,
         };

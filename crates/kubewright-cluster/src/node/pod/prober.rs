@@ -1,33 +1,30 @@
 //! Execution of a container's probes and lifecycle hooks.
 
-use std::{error::Error, io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
-use bytes::Bytes;
-use http::{Request, Uri};
-use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use kubewright_apiserver::unverified_client_config;
-use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite},
-    net::{TcpStream, lookup_host},
+    io::{AsyncRead, AsyncReadExt},
     process::{ChildStderr, ChildStdout},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsConnector;
 
-use super::{grpc, probe::ProbeResult};
+use super::{
+    grpc,
+    http_target::{Answer, Target, connect},
+    probe::ProbeResult,
+};
 use crate::node::process::{CommandLine, Processes, exit_code};
 
 /// The maximum length of a command's output in messages, as in the kubelet.
 const OUTPUT: u64 = 10 << 10;
 /// The timeout of a hook. Kubernetes has no such limit, but here every pod must be able to end.
 const HOOK: Duration = Duration::from_secs(120);
+/// The number of requests after which redirects aren't followed any more.
+const REDIRECTS: usize = 10;
 
 /// Runs the probes and hooks of a container.
 #[derive(Clone, Debug)]
@@ -51,7 +48,7 @@ impl Prober {
             return self.exec(exec.command.as_deref().unwrap_or_default(), limit).await;
         }
         if let Some(get) = &probe.http_get {
-            return self.http_get(get, "kube-probe/", limit).await;
+            return self.http_get(get, limit).await;
         }
         if let Some(socket) = &probe.tcp_socket {
             return self.tcp_socket(socket.host.as_deref(), &socket.port, limit).await;
@@ -70,7 +67,11 @@ impl Prober {
         let outcome = if let Some(exec) = &hook.exec {
             self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
         } else if let Some(get) = &hook.http_get {
-            self.http_get(get, "kube-lifecycle/", HOOK).await
+            // Any answer will do.
+            match self.exchange(get, "kube-lifecycle/", HOOK).await {
+                Ok(_) => ProbeResult::Success,
+                Err(result) => result,
+            }
         } else if let Some(pause) = &hook.sleep {
             sleep(HOOK.min(Duration::from_secs(pause.seconds.try_into().unwrap_or_default()))).await;
             ProbeResult::Success
@@ -78,7 +79,7 @@ impl Prober {
             ProbeResult::Unknown("unsupported kind of hook".into())
         };
         match outcome {
-            ProbeResult::Success => Ok(()),
+            ProbeResult::Success | ProbeResult::Warning(_) => Ok(()),
             ProbeResult::Failure(why) | ProbeResult::Unknown(why) => Err(why),
         }
     }
@@ -120,35 +121,43 @@ impl Prober {
         }
     }
 
-    /// Executes an HTTP probe. Status codes from 200 to 399 count as success, and redirects are not followed.
-    /// Certificates are not verified.
-    async fn http_get(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> ProbeResult {
-        let Some(port) = self.port(&get.port) else { return unknown_port(&get.port) };
-        let tls = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-        let place = format!("{}:{port}", self.host(get.host.as_deref()));
-        let path = get.path.as_deref().unwrap_or("/");
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let url = format!("{}://{place}{path}", if tls { "https" } else { "http" });
-        let failed = |why: String| ProbeResult::Failure(format!("Get {url:?}: {why}"));
-        let request = match request(get, &place, &path, agent) {
-            Ok(request) => request,
-            Err(error) => return failed(error.to_string()),
-        };
-        let exchange = async {
-            let stream = connect(&place).await?;
-            if !tls {
-                return send(stream, request).await;
+    /// Executes an HTTP probe. Status codes from 200 to 299 count as success, and others below 400 as a success with a warning:
+    /// these are redirects to another host.
+    async fn http_get(&self, get: &HTTPGetAction, limit: Duration) -> ProbeResult {
+        match self.exchange(get, "kube-probe/", limit).await {
+            Ok(answer) if (200..300).contains(&answer.code) => ProbeResult::Success,
+            Ok(answer) if (300..400).contains(&answer.code) => {
+                ProbeResult::Warning(format!("Probe terminated redirects, Response body: {}", answer.body))
             }
-            let name = ServerName::from(stream.peer_addr().map_err(message)?.ip());
-            let config = unverified_client_config().map_err(|error| error.to_string())?;
-            send(TlsConnector::from(config).connect(name, stream).await.map_err(message)?, request).await
-        };
-        match timeout(limit, exchange).await {
-            Ok(Ok(code)) if (200..400).contains(&code) => ProbeResult::Success,
-            Ok(Ok(code)) => ProbeResult::Failure(format!("HTTP probe failed with statuscode: {code}")),
-            Ok(Err(why)) => failed(why),
-            Err(_) => failed("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()),
+            Ok(answer) => ProbeResult::Failure(format!("HTTP probe failed with statuscode: {}", answer.code)),
+            Err(result) => result,
         }
+    }
+
+    /// Sends an HTTP request, and follows redirects as long as they name the same host. Certificates are not verified.
+    async fn exchange(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> Result<Answer, ProbeResult> {
+        let Some(port) = self.port(&get.port) else { return Err(unknown_port(&get.port)) };
+        let path = get.path.as_deref().unwrap_or("/");
+        let mut target = Target {
+            tls: get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
+            host: self.host(get.host.as_deref()).to_owned(),
+            port,
+            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+        };
+        let follow = async {
+            for _ in 0..REDIRECTS {
+                let answer = target.get(get, agent).await?;
+                match answer.location.as_deref().and_then(|location| target.resolve(location)) {
+                    Some(next) if next.host == target.host => target = next,
+                    _ => return Ok(answer),
+                }
+            }
+            Err(format!("stopped after {REDIRECTS} redirects"))
+        };
+        let result = timeout(limit, follow).await.unwrap_or_else(|_| {
+            Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into())
+        });
+        result.map_err(|why| ProbeResult::Failure(format!("Get {:?}: {why}", target.url())))
     }
 
     fn host<'a>(&'a self, asked: Option<&'a str>) -> &'a str {
@@ -182,65 +191,4 @@ async fn read_some(stream: impl AsyncRead + Unpin, text: &mut Vec<u8>) {
     // Output that can't be read is omitted.
     let _read = head.read_to_end(text).await;
     let _rest = tokio::io::copy(&mut head.into_inner(), &mut tokio::io::sink()).await;
-}
-
-/// Connects to the first address of a host. The error messages are Go's, as users know them from the kubelet.
-async fn connect(place: &str) -> Result<TcpStream, String> {
-    let mut addresses = lookup_host(place).await.map_err(|error| format!("dial tcp: lookup {place}: {error}"))?;
-    let address: SocketAddr = addresses.next().ok_or_else(|| format!("dial tcp: lookup {place}: no such host"))?;
-    TcpStream::connect(address).await.map_err(|error| {
-        let why = match error.kind() {
-            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
-            _ => error.to_string(),
-        };
-        format!("dial tcp {address}: connect: {why}")
-    })
-}
-
-fn request(get: &HTTPGetAction, place: &str, path: &str, agent: &str) -> Result<Request<Empty<Bytes>>, http::Error> {
-    let mut request = Request::get(path.parse::<Uri>()?);
-    let headers = get.http_headers.iter().flatten();
-    let given = |name: &str| headers.clone().any(|one| one.name.eq_ignore_ascii_case(name));
-    let defaults = [("host", place), ("user-agent", agent), ("accept", "*/*"), ("connection", "close")];
-    for (name, value) in defaults.into_iter().filter(|(name, _)| !given(name)) {
-        request = request.header(name, value);
-    }
-    // An empty value removes a default header.
-    for header in headers.filter(|header| !header.value.is_empty()) {
-        request = request.header(header.name.as_str(), header.value.as_str());
-    }
-    request.body(Empty::new())
-}
-
-/// Sends a request on a new connection, and returns the status code.
-async fn send(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Empty<Bytes>>,
-) -> Result<u16, String> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(message)?;
-    let exchange = async {
-        let answer = sender.send_request(request).await.map_err(message)?;
-        let code = answer.status().as_u16();
-        // The body is ignored, but a server might log an error if the connection ended in the middle of it.
-        let _body = http_body_util::Limited::new(answer.into_body(), 10 << 10).collect().await;
-        Ok(code)
-    };
-    tokio::pin!(exchange, connection);
-    tokio::select! {
-        biased;
-        code = &mut exchange => code,
-        ended = &mut connection => match ended {
-            Ok(()) => exchange.await,
-            Err(error) => Err(message(error)),
-        },
-    }
-}
-
-/// Returns the message of the innermost error.
-fn message(error: impl Error) -> String {
-    let mut innermost: &dyn Error = &error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     future::pending,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -114,8 +115,8 @@ impl ContainerVolumes {
         Ok(())
     }
 
-    /// Returns the variables of clients of the API server: its address, and a kubeconfig if the container has a token at the
-    /// usual path.
+    /// Returns the variables of clients of the API server if the container has a token at the usual path: the server's address,
+    /// and a kubeconfig if the container sees its volumes only elsewhere.
     ///
     /// # Errors
     /// If the kubeconfig can't be written.
@@ -129,20 +130,27 @@ impl ContainerVolumes {
             return Ok(Vec::new());
         }
         let (server, _) = host.endpoints.any().await.map_err(|error| format!("failed to listen for pods: {error}"))?;
+        let (ip, port) = (server.ip().to_string(), server.port().to_string());
+        let mut variables = vec![
+            ("KUBERNETES_SERVICE_HOST", ip),
+            ("KUBERNETES_SERVICE_PORT", port.clone()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
+        ];
+        if view_tools(host).await.is_none() {
+            variables.push(("KUBECONFIG", self.write_kubeconfig(server, root)?));
+        }
+        Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// Writes a kubeconfig with the token below a root directory. Returns its path.
+    fn write_kubeconfig(&self, server: SocketAddr, root: &Path) -> Result<String, String> {
         let place = root.join(&PLACE[1..]);
         let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or_default();
         let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
         let path = root.join("kubeconfig");
         std::fs::write(&path, tokens::kubeconfig(server, &place, namespace, account))
             .map_err(|error| format!("failed to write the kubeconfig: {error}"))?;
-        let (ip, port) = (server.ip().to_string(), server.port().to_string());
-        let variables = [
-            ("KUBERNETES_SERVICE_HOST", ip),
-            ("KUBERNETES_SERVICE_PORT", port.clone()),
-            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
-            ("KUBECONFIG", path.to_string_lossy().into_owned()),
-        ];
-        Ok(variables.map(|(name, value)| (name.to_owned(), value)).into())
+        Ok(path.to_string_lossy().into_owned())
     }
 
     fn content(&self, host: &NodeContext, found: &Volume) -> Result<Content, String> {
@@ -278,7 +286,7 @@ pub(crate) async fn view(
     if mounts.is_empty() {
         return None;
     }
-    let tools = host.view_tools.get_or_init(|| find_tools(host)).await.clone()?;
+    let tools = view_tools(host).await?;
     let has_own_name = pod.spec.as_ref().is_some_and(|spec| spec.host_network != Some(true));
     let host_name = has_own_name.then(|| hosts::host_name(pod).to_owned());
     let security = container.security_context.as_ref();
@@ -291,6 +299,11 @@ pub(crate) async fn view(
             None
         }
     }
+}
+
+/// Returns what shows volumes at their mount paths; `None` if the host has no mount namespaces.
+async fn view_tools(host: &NodeContext) -> Option<Arc<Tools>> {
+    host.view_tools.get_or_init(|| find_tools(host)).await.clone()
 }
 
 async fn find_tools(host: &NodeContext) -> Option<Arc<Tools>> {

@@ -13,6 +13,9 @@ use crate::controllers::value::{int, list, text};
 /// The number of clients that an address remembers for session affinity.
 const CLIENTS: usize = 4096;
 
+/// The labels of services that kube-proxy leaves to others, whatever their values.
+const LEFT_OUT: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Protocol {
@@ -36,7 +39,8 @@ pub(crate) struct Route {
 /// host, as on Linux, the ports on the cluster IP. SCTP is not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<(Protocol, SocketAddr), Route> {
     let mut routes = BTreeMap::new();
-    if text(service, "/spec/type") == "ExternalName" {
+    let is_left_out = LEFT_OUT.iter().any(|label| service["metadata"]["labels"].get(label).is_some());
+    if is_left_out || text(service, "/spec/type") == "ExternalName" {
         return routes;
     }
     let affinity = (text(service, "/spec/sessionAffinity") == "ClientIP").then(|| {
@@ -192,6 +196,11 @@ mod tests {
         let headless = service(json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 80}]}));
         assert_eq!(shown(&headless, &slices), [""; 0]);
         assert_eq!(shown(&service(json!({"type": "ExternalName"})), &slices), [""; 0]);
+        for label in LEFT_OUT {
+            let mut left_out = service(json!({}));
+            left_out["metadata"]["labels"][label] = json!("");
+            assert_eq!(shown(&left_out, &slices), [""; 0], "{label}");
+        }
     }
 
     #[test]

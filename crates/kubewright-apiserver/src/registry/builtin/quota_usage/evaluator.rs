@@ -14,6 +14,8 @@ const OF_SERVICES: [&str; 3] = ["services", "services.loadbalancers", "services.
 pub(super) const OF_CLAIMS: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 /// The separator between a storage class and what its claims use.
 pub(super) const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
+/// The end of the name of a device class's devices.
+pub(super) const DEVICES_OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 
 /// Measures what the objects of one kind use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +28,7 @@ impl<'a> Evaluator<'a> {
     const PODS: Evaluator<'static> = Evaluator { group: "", plural: "pods" };
     const SERVICES: Evaluator<'static> = Evaluator { group: "", plural: "services" };
     const CLAIMS: Evaluator<'static> = Evaluator { group: "", plural: "persistentvolumeclaims" };
+    const DEVICE_CLAIMS: Evaluator<'static> = Evaluator { group: "resource.k8s.io", plural: "resourceclaims" };
 
     /// Returns the evaluator of a resource, given its group and plural name. Events have none.
     pub fn of(group: &'a str, plural: &'a str) -> Option<Self> {
@@ -49,6 +52,9 @@ impl<'a> Evaluator<'a> {
         if OF_CLAIMS.contains(&name) || name.split_once(OF_CLASS).is_some_and(|(_, rest)| OF_CLAIMS.contains(&rest)) {
             return Some(Self::CLAIMS);
         }
+        if name.ends_with(DEVICES_OF_CLASS) {
+            return Some(Self::DEVICE_CLAIMS);
+        }
         pod::is_used_by_pods(name).then_some(Self::PODS)
     }
 
@@ -70,7 +76,7 @@ impl<'a> Evaluator<'a> {
 
     /// Returns whether the content of objects determines what they use. Of others, only the number counts.
     pub fn reads_objects(self) -> bool {
-        self.is_pods() || self.is_services() || self.is_claims()
+        self.is_pods() || self.is_services() || self.is_claims() || self.is_device_claims()
     }
 
     pub(super) fn is_pods(self) -> bool {
@@ -85,6 +91,10 @@ impl<'a> Evaluator<'a> {
         self == Self::CLAIMS
     }
 
+    fn is_device_claims(self) -> bool {
+        self == Self::DEVICE_CLAIMS
+    }
+
     /// Returns what an object uses.
     pub(super) fn usage(self, object: &Value, now: Timestamp) -> Amounts {
         let mut usage = self.usage_of_number(1);
@@ -92,6 +102,7 @@ impl<'a> Evaluator<'a> {
             Self::PODS => pod::usage(object, now),
             Self::SERVICES => usage::of_service(object),
             Self::CLAIMS => usage::of_claim(object),
+            Self::DEVICE_CLAIMS => usage::of_device_claim(object),
             _ => Amounts::new(),
         });
         usage
@@ -113,7 +124,7 @@ impl<'a> Evaluator<'a> {
         match (subresource, old) {
             ("", None) => true,
             ("", Some(old)) if self.is_pods() => pod::ends_by_deadline(old) != pod::ends_by_deadline(new),
-            ("", Some(_)) => self.is_services() || self.is_claims(),
+            ("", Some(_)) => self.is_services() || self.is_claims() || self.is_device_claims(),
             ("resize", Some(_)) => self.is_pods(),
             ("status", Some(_)) => self.is_claims(),
             _ => false,

@@ -31,6 +31,8 @@ fn names_belong_to_kinds() {
     check("requests.storage", Some(("", "persistentvolumeclaims")));
     check("gold.storageclass.storage.k8s.io/requests.storage", Some(("", "persistentvolumeclaims")));
     check("gold.storageclass.storage.k8s.io/pods", None);
+    check("gold.deviceclass.resource.k8s.io/devices", Some(("resource.k8s.io", "resourceclaims")));
+    check("count/resourceclaims.resource.k8s.io", Some(("resource.k8s.io", "resourceclaims")));
     check("secrets", Some(("", "secrets")));
     check("count/jobs.batch", Some(("batch", "jobs")));
     check("count/things.sub.example.com", Some(("sub.example.com", "things")));
@@ -80,6 +82,29 @@ fn claims_use_whole_bytes_of_their_class() {
         "gold.storageclass.storage.k8s.io/requests.storage": "2",
     });
     assert_eq!(usage("requests.storage", &claim), expect);
+}
+
+#[test]
+fn claims_of_devices_use_the_most_devices_of_each_class() {
+    let exact =
+        |class: &str, count: u32| json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": count});
+    let all = json!({"deviceClassName": "silver", "allocationMode": "All"});
+    let claim = json!({"spec": {"devices": {"requests": [
+        {"name": "a", "exactly": exact("gold", 2)},
+        {"name": "b", "firstAvailable": [exact("gold", 1), exact("silver", 4), exact("gold", 3)]},
+        {"name": "c", "exactly": all},
+    ]}}});
+    let expect = json!({
+        "count/resourceclaims.resource.k8s.io": "1",
+        "gold.deviceclass.resource.k8s.io/devices": "5", "silver.deviceclass.resource.k8s.io/devices": "36",
+    });
+    assert_eq!(usage("gold.deviceclass.resource.k8s.io/devices", &claim), expect);
+    let claims = Evaluator::of("resource.k8s.io", "resourceclaims").unwrap();
+    assert!(
+        claims.reads_objects()
+            && claims.handles("", Some(&claim), &claim)
+            && !claims.handles("status", Some(&claim), &claim)
+    );
 }
 
 #[test]

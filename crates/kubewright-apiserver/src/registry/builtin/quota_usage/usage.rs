@@ -1,12 +1,15 @@
-//! What services and claims use.
+//! What services, claims of volumes and claims of devices use.
 
 use serde_json::Value;
 
-use super::evaluator::{OF_CLAIMS, OF_CLASS};
+use super::evaluator::{DEVICES_OF_CLASS, OF_CLAIMS, OF_CLASS};
 use crate::{
-    amounts::{Amount, Amounts},
+    amounts::{Amount, Amounts, add, raise},
     fields::{flag, has, int, list, text},
 };
+
+/// What a request for all devices of a class counts as: an allocation has no more devices.
+const MOST_DEVICES: usize = 32;
 
 /// Returns what a service uses, apart from the number of objects.
 pub(super) fn of_service(service: &Value) -> Amounts {
@@ -55,4 +58,23 @@ fn storage_of(claim: &Value) -> Option<Amount> {
     }
     most.round_up();
     Some(most)
+}
+
+/// Returns the most devices of each class that a claim of devices can get, apart from the number of objects.
+pub(super) fn of_device_claim(claim: &Value) -> Amounts {
+    let mut used = Amounts::new();
+    for request in list(claim, "/spec/devices/requests") {
+        let mut most = Amounts::new();
+        for choice in list(request, "/firstAvailable").iter().chain(request.get("exactly")) {
+            let devices = match text(choice, "/allocationMode") {
+                "ExactCount" => Amount::of(&choice["count"]),
+                "All" => Amount::whole(MOST_DEVICES),
+                _ => continue,
+            };
+            let name = format!("{}{DEVICES_OF_CLASS}", text(choice, "/deviceClassName"));
+            raise(&mut most, &Amounts::from([(name, devices)]));
+        }
+        add(&mut used, &most);
+    }
+    used
 }
