@@ -123,7 +123,7 @@ impl Target {
         let head = String::from_utf8_lossy(&head);
         ensure!(head.starts_with("HTTP/1.1 200 "), "a watch was answered with {head}");
         ensure!(head.to_ascii_lowercase().contains("transfer-encoding: chunked"), "a watch has no chunks: {head}");
-        Ok(Watch::Connection { stream, tail: [0; 3] })
+        Ok(Watch::Connection { stream: Box::new(stream), tail: [0; 3] })
     }
 
     /// Starts so many watches on one connection by HTTP/2, and returns once their responses have begun.
@@ -185,7 +185,7 @@ async fn skip(body: &mut Incoming) -> Result<usize> {
 pub(crate) enum Watch {
     /// A watch on a connection of its own, by HTTP/1.1.
     Connection {
-        stream: TlsStream<TcpStream>,
+        stream: Box<TlsStream<TcpStream>>,
         /// The last bytes that were read.
         tail: [u8; 3],
     },

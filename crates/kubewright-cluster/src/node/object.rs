@@ -56,7 +56,7 @@ impl Capacity {
 
 /// Returns the size of the file system with the directories of pods.
 fn storage_kib() -> Option<u64> {
-    let found = rustix::fs::statvfs(&std::env::temp_dir()).ok()?;
+    let found = rustix::fs::statvfs(std::env::temp_dir()).ok()?;
     Some(found.f_blocks.checked_mul(found.f_frsize)? >> 10)
 }
 
