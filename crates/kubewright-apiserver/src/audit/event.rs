@@ -25,6 +25,8 @@ pub(super) struct Event<'a> {
     pub(super) user: User<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<User<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "<[_]>::is_empty")]
     pub(super) source_ips: &'a [String],
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -41,6 +43,20 @@ pub(super) struct Event<'a> {
     pub(super) stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: &'a BTreeMap<String, String>,
+}
+
+/// How a request was authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuthenticationMetadata {
+    impersonation_constraint: &'static str,
+}
+
+impl AuthenticationMetadata {
+    /// Returns that of a request with this verb of constrained impersonation.
+    pub(super) fn constrained(impersonation_constraint: &'static str) -> Self {
+        Self { impersonation_constraint }
+    }
 }
 
 /// The object that a request is about.

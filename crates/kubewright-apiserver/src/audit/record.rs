@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::{
     AuditLog,
-    event::{Event, ObjectReference, timestamp},
+    event::{AuthenticationMetadata, Event, ObjectReference, timestamp},
     policy::{Level, Selection, Stage},
 };
 use crate::{
-    auth::{Attributes, UserInfo},
+    auth::{Attributes, UserInfo, impersonation::Impersonated},
     meta,
 };
 
@@ -64,6 +64,8 @@ struct Record {
 #[derive(Debug, Default)]
 struct Collected {
     impersonated: Option<Arc<UserInfo>>,
+    /// What allowed the impersonation for this request only.
+    constraint: Option<&'static str>,
     object: Option<ObjectReference>,
     request: Option<Value>,
     status: Option<Value>,
@@ -152,8 +154,11 @@ impl AuditContext {
     }
 
     /// Records the user as which the request acts.
-    pub(crate) fn impersonate(&self, user: &Arc<UserInfo>) {
-        self.with(|collected| collected.impersonated = Some(user.clone()));
+    pub(crate) fn impersonate(&self, acting: &Impersonated) {
+        self.with(|collected| {
+            collected.impersonated = Some(acting.user.clone());
+            collected.constraint = acting.constraint;
+        });
     }
 
     /// Records the decision of the authorization.
@@ -271,6 +276,7 @@ impl AuditContext {
             verb: &record.verb,
             user: record.user.as_deref().map(Into::into).unwrap_or_default(),
             impersonated_user: collected.impersonated.as_deref().map(Into::into),
+            authentication_metadata: collected.constraint.map(AuthenticationMetadata::constrained),
             source_ips: &record.source_ips,
             user_agent: &record.user_agent,
             object_ref: collected.object.as_ref(),

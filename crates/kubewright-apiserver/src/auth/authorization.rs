@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kubewright_apimachinery::status::Status;
 
-use super::{attributes::Attributes, user::UserInfo};
+use super::{attributes::Attributes, impersonation::LastModes, user::UserInfo};
 use crate::{
     rbac::{Authorizer, Decision},
     usage::{Usage, UsageRecord},
@@ -15,11 +15,12 @@ use crate::{
 pub(crate) struct Authorization {
     authorizer: Arc<Authorizer>,
     usage: UsageRecord,
+    last_modes: LastModes,
 }
 
 impl Authorization {
     pub(crate) fn new(authorizer: Arc<Authorizer>) -> Self {
-        Self { authorizer, usage: UsageRecord::default() }
+        Self { authorizer, usage: UsageRecord::default(), last_modes: LastModes::default() }
     }
 
     /// Allows or denies a request, and records it.
@@ -41,6 +42,11 @@ impl Authorization {
     /// Returns the authorizer, for decisions that aren't recorded.
     pub(crate) fn authorizer(&self) -> &Authorizer {
         &self.authorizer
+    }
+
+    /// Returns how users have impersonated others.
+    pub(super) fn last_modes(&self) -> &LastModes {
+        &self.last_modes
     }
 
     /// Returns the requests of a user so far.

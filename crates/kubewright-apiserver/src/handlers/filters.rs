@@ -36,11 +36,13 @@ pub(super) fn filter(
     if let Some(secret) = secret {
         token_use::record(state, &secret);
     }
-    let acting = auth::impersonate(&state.authorization, user.clone(), &parts.headers)?;
-    if !Arc::ptr_eq(&user, &acting) {
-        exchange.audit().impersonate(&acting);
-    }
-    let user = acting;
+    let user = match auth::impersonate(&state.authorization, &user, &parts.headers, attributes)? {
+        Some(acting) => {
+            exchange.audit().impersonate(&acting);
+            acting.user
+        }
+        None => user,
+    };
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if user.is_unrestricted() {
         exchange.classify(route, Flow::of(&user, None));

@@ -236,6 +236,21 @@ async fn calls_of_webhooks_are_annotated() {
 }
 
 #[tokio::test]
+async fn what_allows_an_impersonation_is_recorded() {
+    let (api, lines) = start(json!({"rules": [{"level": "Metadata"}]}));
+    for (headers, constraint) in [
+        (vec![], None),
+        (vec!["Impersonate-User: jane"], Some("impersonate:user-info")),
+        (vec!["Impersonate-User: jane", "Impersonate-Group: system:masters"], None),
+    ] {
+        send(&api, "GET /version", &headers, "").await;
+        let event = lines.take().pop().unwrap();
+        let expect = constraint.map(|constraint| json!({"impersonationConstraint": constraint}));
+        assert_eq!(event.get("authenticationMetadata"), expect.as_ref());
+    }
+}
+
+#[tokio::test]
 async fn issued_tokens_are_found_by_their_identifiers() {
     let (api, lines) = start(json!({"rules": [{"level": "Metadata"}], "omitStages": ["RequestReceived"]}));
     const ACCOUNTS: &str = "POST /api/v1/namespaces/default/serviceaccounts";

@@ -276,8 +276,9 @@ async fn impersonation_needs_a_right() {
     send_as(&api, &UserInfo::admin(), "GET /api/v1/pods", &["Impersonate-User: jane"], "").await.expect_code(403);
 
     let refused = whoami(&robot(), &as_jane).await.expect_code(403).json();
-    let said = "users \"jane\" is forbidden: User \"system:serviceaccount:default:robot\" cannot impersonate resource \
-                \"users\" in API group \"\" at the cluster scope";
+    let said = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"system:serviceaccount:default:robot\" cannot \
+                impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at \
+                the cluster scope";
     assert_eq!(refused["message"], said);
     let rules =
         json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["jane"], "verbs": ["impersonate"]}]);
@@ -290,6 +291,50 @@ async fn impersonation_needs_a_right() {
     assert!(refused["message"].as_str().unwrap().contains("resource \"groups\""), "{refused}");
     whoami(&robot(), &["Impersonate-User: jane", "Impersonate-Group: system:masters"]).await.expect_code(403);
     whoami(&UserInfo::admin(), &["Impersonate-Group: staff"]).await.expect_code(400);
+}
+
+#[tokio::test]
+async fn impersonation_can_be_allowed_for_certain_requests() {
+    let (api, _) = start();
+    const AS_JANE: [&str; 1] = ["Impersonate-User: jane"];
+    let jane = json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}]);
+    let maps = json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list"]}]);
+    create(&api, &format!("{ACCESS}/clusterroles"), role("jane", maps)).await;
+    let bound = json!({
+        "metadata": {"name": "jane"}, "subjects": jane,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "jane"},
+    });
+    create(&api, &format!("{ACCESS}/clusterrolebindings"), bound).await;
+    let rules = json!([
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "resourceNames": ["jane"], "verbs": ["impersonate:user-info"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["impersonate-on:user-info:list"]},
+    ]);
+    create(&api, &format!("{ACCESS}/clusterroles"), role("list-as-jane", rules)).await;
+    let bound = binding("list-as-jane", "ClusterRole", "list-as-jane", robot_subject());
+    create(&api, &format!("{ACCESS}/clusterrolebindings"), bound).await;
+
+    let list = async |resource: &str, headers: &[&str]| {
+        send_as(&api, &robot(), &format!("GET /api/v1/{resource}"), headers, "").await
+    };
+    list("configmaps", &[]).await.expect_code(403);
+    list("configmaps", &AS_JANE).await.expect_code(200);
+    for (headers, said) in [
+        (vec!["Impersonate-User: john"], "cannot impersonate:user-info resource \"users\""),
+        (vec![AS_JANE[0], "Impersonate-Group: staff"], "cannot impersonate:user-info resource \"groups\""),
+        (vec![AS_JANE[0], "Impersonate-Group: system:masters"], "impersonating the system:masters group is not allowed"),
+        (vec![AS_JANE[0], "Impersonate-Extra-team: blue"], "extra.key: Invalid value: \"team\""),
+    ] {
+        let refused = list("configmaps", &headers).await.expect_code(403).text;
+        assert!(refused.replace("\\\"", "\"").contains(said), "{refused}");
+    }
+    let refused = list("secrets", &AS_JANE).await.expect_code(403).text;
+    assert!(refused.contains("cannot impersonate-on:user-info:list resource"), "{refused}");
+
+    // Who acts as a node without the verb `impersonate` is in its group.
+    let headers = ["Impersonate-User: system:node:a"];
+    let path = "POST /apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let node = send_as(&api, &UserInfo::admin(), path, &headers, "{}").await.expect_code(201).json();
+    assert_eq!(node["status"]["userInfo"]["groups"], json!(["system:nodes", "system:authenticated"]));
 }
 
 #[tokio::test]

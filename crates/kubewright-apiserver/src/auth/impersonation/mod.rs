@@ -1,12 +1,18 @@
 //! Impersonation: requests that act as another user, by `Impersonate-` headers
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/>).
+//!
+//! A role may allow it for certain requests only ([`Mode`]), or for all with the verb `impersonate`.
 
-use std::sync::Arc;
+mod mode;
+
+use std::{collections::HashMap, sync::Arc};
 
 use http::{HeaderMap, HeaderValue};
 use kubewright_apimachinery::{go_format, status::Status};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 
+use self::mode::{Mode, node_name};
 use super::{
     attributes::Attributes,
     authorization::Authorization,
@@ -22,26 +28,57 @@ const EXTRA: &str = "impersonate-extra-";
 /// The API group of UIDs and extra fields in the attributes of an impersonation.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Returns the effective user of a request: the user that its headers name, if the authenticated user may impersonate
-/// that user, or the authenticated user if there are no such headers.
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+/// The maximum number of users whose last mode is remembered.
+const REMEMBERED: usize = 1024;
+
+/// The mode by which each user last impersonated another one; `None` is the verb `impersonate`. It is tried first, so its refusal is the one
+/// that the user is told.
+#[derive(Debug, Default)]
+pub(super) struct LastModes(Mutex<HashMap<String, Option<Mode>>>);
+
+impl LastModes {
+    fn of(&self, user: &UserInfo) -> Option<Option<Mode>> {
+        self.0.lock().get(&user.name).copied()
+    }
+
+    fn set(&self, user: &UserInfo, mode: Option<Mode>) {
+        let mut modes = self.0.lock();
+        if modes.len() >= REMEMBERED {
+            modes.clear();
+        }
+        modes.insert(user.name.clone(), mode);
+    }
+}
+
+/// The user as which a request acts.
+#[derive(Debug)]
+pub(crate) struct Impersonated {
+    pub(crate) user: Arc<UserInfo>,
+    /// The verb that allowed it, in a mode of constrained impersonation.
+    pub(crate) constraint: Option<&'static str>,
+}
+
+/// Returns the user that the headers of a request name, if the authenticated user may impersonate that user, and `None` without such
+/// headers.
 ///
 /// # Errors
-/// Returns 403 if the impersonation is not allowed, and 500 (as in Kubernetes) for headers without a user.
+/// Returns 403 if the impersonation is not allowed, and 400 for headers without a user.
 pub(crate) fn impersonate(
     authorization: &Authorization,
-    authenticated: Arc<UserInfo>,
+    authenticated: &UserInfo,
     headers: &HeaderMap,
-) -> Result<Arc<UserInfo>, Status> {
-    let Some(mut user) = requested(headers)? else { return Ok(authenticated) };
-    if !authenticated.is_unrestricted() {
-        for attributes in required(&user) {
-            authorization.authorize(&authenticated, &attributes)?;
+    request: impl FnOnce() -> Attributes,
+) -> Result<Option<Impersonated>, Status> {
+    let Some(mut user) = requested(headers)? else { return Ok(None) };
+    let mode = allowed_mode(authorization, authenticated, &user, &request())?;
+    if user.groups.is_empty() {
+        match as_service_account(&user.name) {
+            Some((namespace, _)) => user.groups = service_account_groups(namespace),
+            None if mode.is_some() && node_name(&user.name).is_some() => user.groups.push(NODES.into()),
+            None => {}
         }
-    }
-    if user.groups.is_empty()
-        && let Some((namespace, _)) = as_service_account(&user.name)
-    {
-        user.groups = service_account_groups(namespace);
     }
     let has_group = |group: &str| user.groups.iter().any(|one| one == group);
     if user.name == ANONYMOUS {
@@ -51,7 +88,38 @@ pub(crate) fn impersonate(
     } else if !has_group(AUTHENTICATED) && !has_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
     }
-    Ok(Arc::new(user))
+    Ok(Some(Impersonated { user: Arc::new(user), constraint: mode.map(Mode::verb) }))
+}
+
+/// Returns the first mode that allows an impersonation, or `None` if the verb `impersonate` does.
+///
+/// # Errors
+/// Returns the refusal by the mode that was tried first.
+fn allowed_mode(
+    authorization: &Authorization,
+    requester: &UserInfo,
+    wanted: &UserInfo,
+    request: &Attributes,
+) -> Result<Option<Mode>, Status> {
+    let last = authorization.last_modes().of(requester);
+    let others = Mode::ALL.into_iter().map(Some).chain([None]).filter(|mode| Some(*mode) != last);
+    let mut refusal = None;
+    for mode in last.into_iter().chain(others) {
+        let checked = match mode {
+            Some(mode) if !mode.covers(requester, wanted) => continue,
+            Some(mode) => mode.check(authorization.authorizer(), requester, request, wanted),
+            None if requester.is_unrestricted() => Ok(()),
+            None => required(wanted).iter().try_for_each(|attributes| authorization.authorize(requester, attributes)),
+        };
+        match checked {
+            Ok(()) => {
+                authorization.last_modes().set(requester, mode);
+                return Ok(mode);
+            }
+            Err(status) => drop(refusal.get_or_insert(status)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
 }
 
 /// Returns the user that the headers name, or `None` without such headers.
@@ -93,7 +161,7 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     }
 }
 
-/// Returns the attributes of all requests that must be allowed in order to impersonate a user.
+/// Returns the attributes of all requests that must be allowed in order to impersonate a user with the verb `impersonate`.
 fn required(user: &UserInfo) -> Vec<Attributes> {
     let impersonate = |group: &str, resource: &str, name: &str| Attributes {
         verb: "impersonate".into(),
