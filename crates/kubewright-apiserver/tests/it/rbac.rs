@@ -321,7 +321,10 @@ async fn impersonation_can_be_allowed_for_certain_requests() {
     for (headers, said) in [
         (vec!["Impersonate-User: john"], "cannot impersonate:user-info resource \"users\""),
         (vec![AS_JANE[0], "Impersonate-Group: staff"], "cannot impersonate:user-info resource \"groups\""),
-        (vec![AS_JANE[0], "Impersonate-Group: system:masters"], "impersonating the system:masters group is not allowed"),
+        (
+            vec![AS_JANE[0], "Impersonate-Group: system:masters"],
+            "impersonating the system:masters group is not allowed",
+        ),
         (vec![AS_JANE[0], "Impersonate-Extra-team: blue"], "extra.key: Invalid value: \"team\""),
     ] {
         let refused = list("configmaps", &headers).await.expect_code(403).text;

@@ -315,10 +315,15 @@ pub(crate) struct VolumePlace<'a> {
     pub(crate) only_on_mismatch: bool,
 }
 
-/// Creates a directory if it is missing, and returns whether it was. Each user of the pod can write in it, as in Kubernetes.
-fn create_for_all(path: &Path) -> io::Result<bool> {
+/// The permissions of directories in which each user of the pod can write, as in Kubernetes.
+const FOR_ALL: u32 = 0o777;
+/// Those of directories in memory, where only its owner removes a file: a file system in memory begins with them.
+const FOR_ALL_IN_MEMORY: u32 = 0o1777;
+
+/// Creates a directory with these permissions if it is missing, and returns whether it was.
+fn create(path: &Path, mode: u32) -> io::Result<bool> {
     match std::fs::create_dir(path) {
-        Ok(()) => std::fs::set_permissions(path, Permissions::from_mode(0o777)).map(|()| true),
+        Ok(()) => std::fs::set_permissions(path, Permissions::from_mode(mode)).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
@@ -368,7 +373,7 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Content::Host(path) => return Ok(path.clone()),
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
-            create_for_all(path)?;
+            create(path, FOR_ALL)?;
             return place.own(path).map(|()| path.clone());
         }
         Content::Empty | Content::Memory => {
@@ -376,7 +381,8 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
                 std::fs::create_dir_all(parent)?;
             }
             // Only the node's user reaches the directories above.
-            if create_for_all(&volume)? {
+            let mode = if *content == Content::Memory { FOR_ALL_IN_MEMORY } else { FOR_ALL };
+            if create(&volume, mode)? {
                 place.own(&volume)?;
             }
         }
@@ -519,11 +525,13 @@ mod tests {
         let pod = tempfile::tempdir().expect("a folder");
         let memory = pod.path().join("memory");
         let place = |memory| VolumePlace { pod_directory: pod.path(), memory, group: None, only_on_mismatch: false };
-        for (content, parent) in [(Content::Empty, pod.path().join(FOLDER)), (Content::Memory, memory.clone())] {
+        for (content, parent, expect) in
+            [(Content::Empty, pod.path().join(FOLDER), 0o777), (Content::Memory, memory.clone(), 0o1777)]
+        {
             let volume = make(&place(Some(&memory)), "v", &content).expect("made");
             assert_eq!(volume.parent(), Some(&*parent));
             let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
-            assert_eq!(mode & 0o777, 0o777);
+            assert_eq!(mode & 0o7777, expect);
         }
         let elsewhere = make(&place(None), "w", &Content::Memory).expect("made");
         assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));

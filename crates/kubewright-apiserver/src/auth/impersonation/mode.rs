@@ -147,10 +147,8 @@ impl Check<'_> {
 
     fn extra(&self, wanted: &UserInfo) -> Result<(), Status> {
         let extra = &wanted.extra;
-        let attributes = |key: &str, value: &str| Attributes {
-            subresource: key.into(),
-            ..self.attributes("userextras", value)
-        };
+        let attributes =
+            |key: &str, value: &str| Attributes { subresource: key.into(), ..self.attributes("userextras", value) };
         if let Some(why) = extra.iter().find_map(|(key, values)| problem(key, values)) {
             return Err(attributes("", "").forbidden(self.requester, &why));
         }
