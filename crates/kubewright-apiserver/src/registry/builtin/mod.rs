@@ -27,6 +27,7 @@ mod lifecycle;
 mod limit_ranges;
 mod networking;
 mod other;
+mod pem_sections;
 mod pod;
 pub(crate) mod pod_security;
 mod priority;

@@ -4,12 +4,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::certificate::{Certificate, CertificateRequest};
 use rustls::{
     crypto::ring,
-    pki_types::{
-        AlgorithmIdentifier, alg_id,
-        pem::{self, SectionKind},
-    },
+    pki_types::{AlgorithmIdentifier, alg_id, pem::SectionKind},
 };
 use serde_json::Value;
+
+use crate::registry::builtin::pem_sections::{self, label};
 
 /// The identifier of the attribute that holds the groups of a user.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
@@ -69,20 +68,6 @@ pub(super) fn check_certificates(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the label of a section.
-fn label(kind: SectionKind) -> &'static str {
-    match kind {
-        SectionKind::Certificate => "CERTIFICATE",
-        SectionKind::PublicKey => "PUBLIC KEY",
-        SectionKind::RsaPrivateKey => "RSA PRIVATE KEY",
-        SectionKind::PrivateKey => "PRIVATE KEY",
-        SectionKind::EcPrivateKey => "EC PRIVATE KEY",
-        SectionKind::Crl => "X509 CRL",
-        SectionKind::Csr => "CERTIFICATE REQUEST",
-        _ => "another kind",
-    }
-}
-
 fn parse(text: &str) -> Result<CertificateRequest, &'static str> {
     match sections(text).into_iter().next() {
         Some((SectionKind::Csr, der)) => CertificateRequest::parse(&der).ok_or("asn1: structure error"),
@@ -90,15 +75,9 @@ fn parse(text: &str) -> Result<CertificateRequest, &'static str> {
     }
 }
 
-/// Returns the sections of PEM in base64, up to the first one that is malformed.
+/// Returns the sections of PEM in base64.
 fn sections(text: &str) -> Vec<(SectionKind, Vec<u8>)> {
-    let bytes = STANDARD.decode(text).unwrap_or_default();
-    let mut rest = bytes.as_slice();
-    let mut sections = Vec::new();
-    while let Ok(Some(section)) = pem::from_buf(&mut rest) {
-        sections.push(section);
-    }
-    sections
+    pem_sections::sections(&STANDARD.decode(text).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -129,7 +108,7 @@ pub(super) mod tests {
         assert_eq!(check(&encode("hello")), Err("PEM block type must be CERTIFICATE REQUEST"));
         let empty = "-----BEGIN CERTIFICATE REQUEST-----\naGVsbG8=\n-----END CERTIFICATE REQUEST-----\n";
         assert_eq!(check(&encode(empty)), Err("asn1: structure error"));
-        let (_, mut der) = pem::from_buf(&mut pem_of("dev").as_bytes()).unwrap().unwrap();
+        let (_, mut der) = pem_sections::sections(pem_of("dev").as_bytes()).remove(0);
         let place = der.windows(3).position(|window| window == b"dev").unwrap();
         der[place] = b'D';
         let block = format!(
