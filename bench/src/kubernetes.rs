@@ -32,7 +32,7 @@ const TOKEN: &str = "benchmark";
 /// The file of the kubeconfig.
 const KUBECONFIG: &str = "kubeconfig";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
-/// The number of watches of a connection by HTTP/2: what kube-apiserver allows.
+/// The number of watches on each connection by HTTP/2.
 const SHARED: usize = 100;
 const ROUNDS: usize = 3;
 /// How often each pod is read.

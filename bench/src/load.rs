@@ -36,7 +36,7 @@ const CALLERS: usize = 32;
 pub(crate) struct Target {
     address: SocketAddr,
     connector: TlsConnector,
-    /// Agrees on HTTP/2.
+    /// Negotiates HTTP/2.
     multiplexing: TlsConnector,
     token: Option<HeaderValue>,
 }

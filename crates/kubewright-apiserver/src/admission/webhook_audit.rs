@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::webhooks::Match;
 use crate::audit::AuditContext;
 
-/// A call of a webhook that is recorded.
+/// The record of a webhook call.
 #[derive(Clone, Copy)]
 pub(super) struct WebhookAudit<'a> {
     audit: &'a AuditContext,
@@ -54,7 +54,7 @@ impl<'a> WebhookAudit<'a> {
         format!("{prefix}/round_{}_index_{index}", self.round)
     }
 
-    /// Returns an object of JSON with the names of the configuration and the webhook, and other fields.
+    /// Returns a JSON object with the names of the configuration and the webhook, and other fields.
     fn value(self, rest: &[u8]) -> String {
         let mut out = b"{\"configuration\":".to_vec();
         go_json::write_string(&self.one.configuration, &mut out);

@@ -317,7 +317,7 @@ pub(crate) struct VolumePlace<'a> {
 
 /// The permissions of directories in which each user of the pod can write, as in Kubernetes.
 const FOR_ALL: u32 = 0o777;
-/// Those of directories in memory, where only its owner removes a file: a file system in memory begins with them.
+/// The permissions of directories in memory, those of a new `tmpfs`: a file can be removed by its owner only.
 const FOR_ALL_IN_MEMORY: u32 = 0o1777;
 
 /// Creates a directory with these permissions if it is missing, and returns whether it was.

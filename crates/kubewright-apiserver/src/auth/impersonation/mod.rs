@@ -33,8 +33,8 @@ const NODES: &str = "system:nodes";
 /// The maximum number of users whose last mode is remembered.
 const REMEMBERED: usize = 1024;
 
-/// The mode by which each user last impersonated another one; `None` is the verb `impersonate`. It is tried first, so its refusal is the one
-/// that the user is told.
+/// The mode by which each user last impersonated another one; `None` is the verb `impersonate`. It is tried first, and if all modes
+/// refuse, the response has its refusal.
 #[derive(Debug, Default)]
 pub(super) struct LastModes(Mutex<HashMap<String, Option<Mode>>>);
 

@@ -31,19 +31,19 @@ pub(super) struct Target {
     pub(super) path: String,
 }
 
-/// An answer to a request.
+/// The response to an HTTP probe or hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ProbeResponse {
     pub(super) code: u16,
     /// Where a redirect leads to.
     pub(super) location: Option<String>,
-    /// The beginning of the body.
+    /// The beginning of the body: 10 KiB at most.
     pub(super) body: String,
 }
 
 impl Target {
     /// Sends a request. The error is Go's text, without the URL.
-    pub(super) async fn get(&self, get: &HTTPGetAction, agent: &str) -> Result<Answer, String> {
+    pub(super) async fn get(&self, get: &HTTPGetAction, agent: &str) -> Result<ProbeResponse, String> {
         let place = self.place();
         let request = request(get, &place, &self.path, agent).map_err(|error| error.to_string())?;
         let stream = connect(&place).await?;
@@ -63,7 +63,7 @@ impl Target {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Returns where a location leads to that an answer of this target names; `None` if it is malformed.
+    /// Returns the target of a redirect in a response of this target; `None` if the location is malformed.
     pub(super) fn resolve(&self, location: &str) -> Option<Self> {
         let location = match location.strip_prefix("//") {
             Some(rest) => format!("{}://{rest}", if self.tls { "https" } else { "http" }),
@@ -119,7 +119,7 @@ fn request(get: &HTTPGetAction, place: &str, path: &str, agent: &str) -> Result<
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
-) -> Result<Answer, String> {
+) -> Result<ProbeResponse, String> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(message)?;
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(message)?;
@@ -135,7 +135,7 @@ async fn send(
             body.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
         }
         body.truncate(BODY);
-        Ok(Answer { code, location, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(ProbeResponse { code, location, body: String::from_utf8_lossy(&body).into_owned() })
     };
     tokio::pin!(exchange, connection);
     tokio::select! {

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     grpc,
-    http_target::{Answer, Target, connect},
+    http_target::{ProbeResponse, Target, connect},
     probe::ProbeResult,
 };
 use crate::node::process::{CommandLine, Processes, exit_code};
@@ -67,7 +67,7 @@ impl Prober {
         let outcome = if let Some(exec) = &hook.exec {
             self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
         } else if let Some(get) = &hook.http_get {
-            // Any answer will do.
+            // Any response is a success.
             match self.exchange(get, "kube-lifecycle/", HOOK).await {
                 Ok(_) => ProbeResult::Success,
                 Err(result) => result,
@@ -135,7 +135,7 @@ impl Prober {
     }
 
     /// Sends an HTTP request, and follows redirects as long as they name the same host. Certificates are not verified.
-    async fn exchange(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> Result<Answer, ProbeResult> {
+    async fn exchange(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> Result<ProbeResponse, ProbeResult> {
         let Some(port) = self.port(&get.port) else { return Err(unknown_port(&get.port)) };
         let path = get.path.as_deref().unwrap_or("/");
         let mut target = Target {
