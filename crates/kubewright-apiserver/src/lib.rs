@@ -68,6 +68,7 @@ mod version;
 mod webhook_client;
 mod webhook_transport;
 mod websocket;
+mod write_batch;
 
 pub use self::{
     action::{Action, ActionRequest},

@@ -33,8 +33,9 @@ use crate::{
     response::Response,
     state::State,
     storage::Key,
-    tls::{Credentials, ServerCertificate, TlsError},
+    tls::{ALPN_HTTP2, Credentials, ServerCertificate, TlsError},
     websocket::ConnectionTasks,
+    write_batch::Transport,
 };
 
 /// The time that requests have to finish after a shutdown has begun.
@@ -311,6 +312,8 @@ impl Shared {
         // A connection whose request doesn't arrive is idle. hyper's own time limit costs a timer for each request.
         builder.http1().header_read_timeout(None);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
+        let (stream, batch) = Transport::new(stream, http2);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let stop = when_woken(async {
@@ -322,13 +325,13 @@ impl Shared {
         });
         let ended = tokio::select! {
             biased;
-            ended = connection.as_mut() => ended,
+            ended = batch.drive(connection.as_mut()) => ended,
             () = stop => {
                 connection.as_mut().graceful_shutdown();
                 // hyper waits for the rest of a request that has begun to arrive.
                 tokio::select! {
                     biased;
-                    ended = connection => ended,
+                    ended = batch.drive(connection) => ended,
                     () = open.idle_for(self.idle_timeout) => return,
                 }
             }

@@ -17,6 +17,9 @@ use crate::{
     peer::PeerVerifier,
 };
 
+/// The name of HTTP/2 in TLS handshakes (RFC 9113, section 3.2).
+pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
+
 /// An error of generating credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -227,7 +230,7 @@ fn configure(
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
