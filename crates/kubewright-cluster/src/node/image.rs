@@ -59,7 +59,7 @@ impl Program {
 
     /// Creates an image that contains only this program, as those of most operators do. It runs at whatever absolute path
     /// the container's `command` names, such as `/manager`. A path of the host with another file name, such as `/bin/sh`, runs the
-    /// host's program instead.
+    /// host's program instead, and a path in a volume of the container what is there.
     pub fn single(path: impl Into<PathBuf>) -> Self {
         Self { single: true, ..Self::executable(path) }
     }
@@ -82,11 +82,19 @@ impl Program {
     }
 
     /// Returns the command line for a container's `command` and `args`. `place` contains the values of the names that
-    /// the image's own arguments may refer to.
-    pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
+    /// the image's own arguments may refer to, `mounts` are the paths of the container's volumes.
+    pub(crate) fn argv(
+        &self,
+        place: &[(String, String)],
+        command: Vec<String>,
+        args: Vec<String>,
+        mounts: &[&str],
+    ) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
-            (false, _) if self.single && command[0].starts_with('/') && !self.is_another_program(&command[0]) => {
+            (false, _)
+                if self.single && command[0].starts_with('/') && !self.is_another_program(&command[0], mounts) =>
+            {
                 ([own(&self.entrypoint), command[1..].to_vec()].concat(), args)
             }
             (false, _) => (command, args),
@@ -97,11 +105,11 @@ impl Program {
         head
     }
 
-    /// Returns whether an absolute path of a command is a file of the host with another name than the program's.
-    fn is_another_program(&self, path: &str) -> bool {
+    /// Returns whether an absolute path of a command is in a volume, or a file of the host with another name than the program's.
+    fn is_another_program(&self, path: &str, mounts: &[&str]) -> bool {
         let path = Path::new(path);
         let program = self.entrypoint.first().and_then(|program| Path::new(program).file_name());
-        path.file_name() != program && path.is_file()
+        mounts.iter().any(|mount| path.starts_with(mount)) || (path.file_name() != program && path.is_file())
     }
 
     /// Returns the variables of the image, expanded with `place`.
@@ -211,7 +219,8 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let program = Program::single("/home/me/operator").arguments(["--default"]);
         let check = |command: &[&str], args: &[&str], expect: &[&str]| {
-            assert_eq!(program.argv(&[], words(command), words(args)), words(expect), "{command:?} {args:?}");
+            let mounts = ["/tools/bin", "/var/data/"];
+            assert_eq!(program.argv(&[], words(command), words(args), &mounts), words(expect), "{command:?} {args:?}");
         };
         check(&[], &[], &["/home/me/operator", "--default"]);
         check(&[], &["--a"], &["/home/me/operator", "--a"]);
@@ -219,8 +228,11 @@ mod tests {
         check(&["/bin/manager", "run"], &[], &["/home/me/operator", "run"]);
         check(&["sh", "-c", "true"], &[], &["sh", "-c", "true"]);
         check(&["/bin/sh", "-c"], &["true"], &["/bin/sh", "-c", "true"]);
+        check(&["/tools/bin/entrypoint"], &["-a"], &["/tools/bin/entrypoint", "-a"]);
+        check(&["/var/data/operator"], &[], &["/var/data/operator"]);
+        check(&["/tools/binary"], &[], &["/home/me/operator"]);
         assert_eq!(
-            Program::single("/home/me/sh").argv(&[], words(&["/bin/sh"]), words(&["-c"])),
+            Program::single("/home/me/sh").argv(&[], words(&["/bin/sh"]), words(&["-c"]), &[]),
             words(&["/home/me/sh", "-c"])
         );
     }
@@ -243,13 +255,13 @@ mod tests {
         let program = Program::executable("/bin/cow").arguments(["moo"]);
         let check = |command: &[&str], args: &[&str], expect: &[&str]| {
             let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-            assert_eq!(program.argv(&[], owned(command), owned(args)), owned(expect));
+            assert_eq!(program.argv(&[], owned(command), owned(args), &[]), owned(expect));
         };
         check(&[], &[], &["/bin/cow", "moo"]);
         check(&[], &["hello"], &["/bin/cow", "hello"]);
         check(&["echo"], &[], &["echo"]);
         check(&["echo"], &["hello"], &["echo", "hello"]);
-        assert_eq!(Program::host_tools().argv(&[], vec![], vec![]), ["sh"]);
+        assert_eq!(Program::host_tools().argv(&[], vec![], vec![], &[]), ["sh"]);
     }
 
     #[test]
@@ -257,9 +269,13 @@ mod tests {
         let place = [("POD_IP".to_owned(), "127.1.0.7".to_owned())];
         let program = Program::entrypoint(["/bin/web", "--at=$(POD_IP)"]).arguments(["$(POD_IP):80"]);
         let program = program.env("LISTEN", "$(POD_IP):80").env("PRICE", "$$(POD_IP) $(OTHER)");
-        assert_eq!(program.argv(&place, vec![], vec![]), ["/bin/web", "--at=127.1.0.7", "127.1.0.7:80"]);
+        assert_eq!(program.argv(&place, vec![], vec![], &[]), ["/bin/web", "--at=127.1.0.7", "127.1.0.7:80"]);
         let given = vec!["$(POD_IP)".to_owned()];
-        assert_eq!(program.argv(&place, vec![], given), ["/bin/web", "--at=127.1.0.7", "$(POD_IP)"], "not the image's");
+        assert_eq!(
+            program.argv(&place, vec![], given, &[]),
+            ["/bin/web", "--at=127.1.0.7", "$(POD_IP)"],
+            "not the image's"
+        );
         let own: Vec<_> = program.environment(&place).into_iter().skip(1).map(|(_, value)| value).collect();
         assert_eq!(own, ["127.1.0.7:80", "$(POD_IP) $(OTHER)"]);
     }

@@ -286,7 +286,8 @@ async fn prepare(
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let privileges = privileges::prefix(setpriv, container, identity.as_ref());
-    let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
+    let mount_paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| &*mount.mount_path).collect();
+    let argv = program.argv(&place, expanded(&container.command), expanded(&container.args), &mount_paths);
     let line = CommandLine { argv, privileges, user, environment, directory: directory.work, view, network };
     let identity = identity.unwrap_or_else(Identity::of_node);
     Ok(Prepared { line, volumes, termination, identity })
