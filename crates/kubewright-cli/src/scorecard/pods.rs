@@ -205,23 +205,12 @@ fn pod(number: usize, test: &TestConfiguration, settings: &Settings, bundle: &Pa
             "restartPolicy": "Never",
             "serviceAccountName": settings.service_account,
             "containers": [{
-                "name": CONTAINER, "image": test.image, "command": command(test, &settings.images),
+                "name": CONTAINER, "image": test.image, "command": test.entrypoint,
                 "env": [namespace], "volumeMounts": mounts,
             }],
             "volumes": volumes,
         },
     })
-}
-
-/// Returns the command of a test. The only program of an image is at every absolute path: a name without a path, which the image would have
-/// in its `PATH`, has to become one.
-fn command(test: &TestConfiguration, images: &ImageTable) -> Vec<String> {
-    let mut words = test.entrypoint.clone();
-    let is_single = images.program(&test.image).is_some_and(kubewright_cluster::Program::is_single);
-    if let Some(first) = words.first_mut().filter(|first| is_single && !first.starts_with('/')) {
-        *first = format!("/{first}");
-    }
-    words
 }
 
 /// Creates the directory for the files that a test writes, if it writes any: below `output`, by suite and test.
@@ -257,7 +246,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use kubewright_cluster::Program;
 
     use super::*;
 
@@ -281,20 +269,6 @@ mod tests {
         assert_eq!(state("Pending", waiting), not_started("CreateContainerError: no volume"));
         let terminated = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}});
         assert_eq!(state("Failed", terminated), not_started("no such file"));
-    }
-
-    #[test]
-    fn the_only_program_of_an_image_is_called_by_name() {
-        let images = ImageTable::default().with("example.com/own", Program::single("/bin/true"));
-        let of = |image: &str, entrypoint: &[&str]| {
-            let test: TestConfiguration =
-                serde_json::from_value(json!({"image": image, "entrypoint": entrypoint})).unwrap();
-            command(&test, &images).join(" ")
-        };
-        assert_eq!(of("example.com/own:v1", &["tests", "one"]), "/tests one");
-        assert_eq!(of("example.com/own:v1", &["/tests", "one"]), "/tests one");
-        assert_eq!(of("example.com/own:v1", &[]), "");
-        assert_eq!(of("busybox", &["sh", "-c", "true"]), "sh -c true");
     }
 
     #[test]

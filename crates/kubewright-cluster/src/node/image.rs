@@ -57,16 +57,11 @@ impl Program {
         Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Creates an image that contains only this program, as those of most operators do. It runs at whatever absolute path
-    /// the container's `command` names, such as `/manager`. A path of the host with another file name, such as `/bin/sh`, runs the
-    /// host's program instead, and a path in a volume of the container what is there.
+    /// Creates an image that contains only this program, as those of most operators do. It runs by whatever name or absolute path
+    /// the container's `command` has, such as `manager` or `/manager`. That of another program of the host, such as `sh` or `/bin/sh`,
+    /// runs the host's instead, and a path in a volume of the container what is there.
     pub fn single(path: impl Into<PathBuf>) -> Self {
         Self { single: true, ..Self::executable(path) }
-    }
-
-    /// Returns whether the image contains only its program, as [`Program::single`] makes it.
-    pub fn is_single(&self) -> bool {
-        self.single
     }
 
     /// Sets the default arguments, which a container's `args` replace.
@@ -92,9 +87,7 @@ impl Program {
     ) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
-            (false, _)
-                if self.single && command[0].starts_with('/') && !self.is_another_program(&command[0], mounts) =>
-            {
+            (false, _) if self.single && !self.is_another_program(&command[0], mounts) => {
                 ([own(&self.entrypoint), command[1..].to_vec()].concat(), args)
             }
             (false, _) => (command, args),
@@ -105,20 +98,32 @@ impl Program {
         head
     }
 
-    /// Returns whether an absolute path of a command is in a volume, or a file of the host with another name than the program's.
-    fn is_another_program(&self, path: &str, mounts: &[&str]) -> bool {
-        let path = Path::new(path);
+    /// Returns whether a command isn't the image's only program: it is in a volume, relative to the working directory, or a program of
+    /// the host with another file name.
+    fn is_another_program(&self, command: &str, mounts: &[&str]) -> bool {
+        let path = Path::new(command);
         let program = self.entrypoint.first().and_then(|program| Path::new(program).file_name());
-        mounts.iter().any(|mount| path.starts_with(mount)) || (path.file_name() != program && path.is_file())
+        let is_named_differently = path.file_name() != program;
+        if !command.contains('/') {
+            let is_host_program = |directory: PathBuf| directory.join(path).is_file();
+            return is_named_differently && env::split_paths(&search_path()).any(is_host_program);
+        }
+        !path.is_absolute()
+            || mounts.iter().any(|mount| path.starts_with(mount))
+            || (is_named_differently && path.is_file())
     }
 
     /// Returns the variables of the image, expanded with `place`.
     pub(crate) fn environment(&self, place: &[(String, String)]) -> Vec<(String, String)> {
-        let path = env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.into());
-        let mut variables = vec![("PATH".to_owned(), path)];
+        let mut variables = vec![("PATH".to_owned(), search_path())];
         variables.extend(self.environment.iter().map(|(name, value)| (name.clone(), expand(value, place))));
         variables
     }
+}
+
+/// Returns the search path for commands.
+fn search_path() -> String {
+    env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.into())
 }
 
 /// The programs that run in place of images. The default table contains `busybox`, for which the host's shell tools
@@ -215,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_only_program_of_an_image_has_every_path() {
+    fn the_only_program_of_an_image_has_every_name() {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let program = Program::single("/home/me/operator").arguments(["--default"]);
         let check = |command: &[&str], args: &[&str], expect: &[&str]| {
@@ -227,6 +232,9 @@ mod tests {
         check(&["/manager"], &["--a"], &["/home/me/operator", "--a"]);
         check(&["/bin/manager", "run"], &[], &["/home/me/operator", "run"]);
         check(&["sh", "-c", "true"], &[], &["sh", "-c", "true"]);
+        check(&["the-manager", "run"], &[], &["/home/me/operator", "run"]);
+        check(&["operator"], &[], &["/home/me/operator"]);
+        check(&["bin/manager"], &[], &["bin/manager"]);
         check(&["/bin/sh", "-c"], &["true"], &["/bin/sh", "-c", "true"]);
         check(&["/tools/bin/entrypoint"], &["-a"], &["/tools/bin/entrypoint", "-a"]);
         check(&["/var/data/operator"], &[], &["/var/data/operator"]);
