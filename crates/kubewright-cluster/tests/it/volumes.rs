@@ -268,6 +268,20 @@ async fn an_empty_directory_is_shared_and_outlives_a_container() {
 }
 
 #[tokio::test]
+async fn a_pod_beyond_its_limit_of_storage_is_evicted() {
+    let cluster = running().await;
+    let mut spec =
+        json!({"containers": [container("main", "dd if=/dev/zero of=file bs=1M count=3; sleep 1000", json!([]))]});
+    spec["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "2Mi"}});
+    create(&cluster, &pod("large", "", spec)).await;
+    let status = until(&cluster, "large", |pod| phase(pod) == "Failed").await.status.unwrap_or_default();
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
+    assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("Evicted"), Some(message)));
+    wait_for_event(&cluster, "Evicted", message).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn the_name_of_the_host_is_that_of_the_pod() {
     let cluster = running().await;
     for (pod_name, host_network) in [("own", false), ("shared", true)] {

@@ -22,6 +22,7 @@ use super::{
     machine::{Event, StartFailure},
     probe::{ProbeResult, ProbeType},
     prober::Prober,
+    spec,
     termination::TerminationMessage,
     volumes::{ContainerVolumes, fetch, view},
 };
@@ -36,7 +37,7 @@ use crate::node::{
     log::{Log, Stream},
     network::{HostPortContext, PodSandbox},
     privileges,
-    process::{CommandLine, Process, exit_code},
+    process::{CommandLine, KILLED, Process},
     view::Mount,
     volume::{self, ROOT},
 };
@@ -58,6 +59,8 @@ pub(crate) enum ContainerEvent {
     Probed(usize, String, ProbeType, ProbeResult),
     /// An event to record about the pod.
     Pod(Event),
+    /// The local storage was measured; the message about a limit that it exceeds.
+    Measured(Option<String>),
 }
 
 /// A pod on the node.
@@ -123,6 +126,7 @@ pub(crate) async fn run_container(
         ended: CancellationToken::new(),
     };
     let _running = host.containers.add([name.0, name.1, container.name.clone()], running);
+    let has_pid_namespace = spec::has_pid_namespace(&pod, &container.name);
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
     let started = {
@@ -133,7 +137,7 @@ pub(crate) async fn run_container(
     let mut attended = std::pin::pin!(async {
         tokio::select! {
             biased;
-            code = attend(&process, &log, stdout, stderr) => code,
+            code = attend(&process, has_pid_namespace, &log, stdout, stderr) => code,
             never = volumes.follow(&host) => match never {},
         }
     });
@@ -171,7 +175,7 @@ pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
 }
 
 /// Records the output until the process has ended, and returns the exit code.
-async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
+async fn attend(process: &Process, has_pid_namespace: bool, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
     let record = async {
         let stderr = OptionFuture::from(stderr.map(|stderr| log.record(Stream::Stderr, stderr)));
         let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), stderr);
@@ -194,10 +198,10 @@ async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) 
         tracing::warn!(%error, "failed to record the output of a container");
     }
     match status {
-        Ok(status) => exit_code(status),
+        Ok(status) => process.container_exit_code(status, has_pid_namespace),
         Err(error) => {
             tracing::debug!(%error, "failed to wait for the end of a container");
-            137
+            KILLED
         }
     }
 }
