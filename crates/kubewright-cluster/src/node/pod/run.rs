@@ -38,7 +38,7 @@ use crate::node::{
     network::{HostPortContext, PodSandbox},
     privileges,
     process::{CommandLine, KILLED, Process},
-    view::Mount,
+    view::{Mount, View},
     volume::{self, ROOT},
 };
 
@@ -261,7 +261,7 @@ async fn prepare(
     let volumes = volumes.map_err(StartFailure::Volume)?;
     let account = volumes.account_variables(host, &root).await.map_err(StartFailure::Config)?;
     let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
-    let environment = variables(&placed, container, base, &found, host.capacity)
+    let mut environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
     let mut mounts = volumes.mount(host, &environment, &root)?;
     let pod_directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -283,8 +283,9 @@ async fn prepare(
     let own = container.working_dir.as_deref().map(Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
     let view = view(host, pod, container, mounts).await;
-    if let (Some(mounted), true) = (mounted, view.is_some()) {
-        directory.work = mounted;
+    if let Some(view) = &view {
+        show(view, &pod_directory, &mut environment);
+        directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
     }
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
@@ -294,6 +295,19 @@ async fn prepare(
     let line = CommandLine { argv, privileges, user, environment, directory: directory.work, view, network };
     let identity = identity.unwrap_or_else(Identity::of_node);
     Ok(Prepared { line, volumes, termination, identity })
+}
+
+/// Lets variables refer to the files in a pod's directory, even if a volume is mounted at a directory above.
+fn show(view: &View, pod_directory: &Path, environment: &mut [(String, String)]) {
+    let seen = view.inside(pod_directory);
+    if seen == pod_directory {
+        return;
+    }
+    for (_, value) in environment {
+        if let Ok(rest) = Path::new(value.as_str()).strip_prefix(pod_directory) {
+            *value = seen.join(rest).to_string_lossy().into_owned();
+        }
+    }
 }
 
 /// Writes the file by which a pod finds the cluster's DNS.
