@@ -76,42 +76,6 @@ until [ -s "$folder/kubeconfig" ]; do
 	kill -0 "$cluster"
 	sleep 0.1
 done
-# Tests of StatefulSets move a file from / to /tmp, which pods have in common. A pod has its own /tmp by a volume, and its own / by
-# another one whose mount path is missing there.
-kubectl --kubeconfig "$folder/kubeconfig" apply -f - >>cluster.log <<'END'
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata:
-  name: own-files
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints:
-    resourceRules:
-    - {apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"]}
-  matchConditions:
-  - name: probed-file
-    expression: >-
-      object.spec.containers.exists(c, has(c.readinessProbe) && has(c.readinessProbe.httpGet)
-        && c.readinessProbe.httpGet.path == "/localhost.crt")
-  mutations:
-  - patchType: ApplyConfiguration
-    applyConfiguration:
-      expression: >-
-        Object{spec: Object.spec{
-          volumes: ["tmp", "own"].map(name, Object.spec.volumes{
-            name: name, emptyDir: Object.spec.volumes.emptyDir{medium: ""}}),
-          containers: object.spec.containers.map(c, Object.spec.containers{name: c.name,
-            volumeMounts: ["tmp", "own"].map(name,
-              Object.spec.containers.volumeMounts{name: name, mountPath: "/" + name})})}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata:
-  name: own-files
-spec:
-  policyName: own-files
-END
 status=0
 "$folder/e2e.test" --kubeconfig="$folder/kubeconfig" --provider=skeleton --num-nodes=1 --minStartupPods=0 \
 	--report-dir="$folder/reports" --ginkgo.focus="$focus" --ginkgo.skip="$skip" --ginkgo.no-color --ginkgo.succinct \
