@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: Kubernetes' own end-to-end tests against `kubewright cluster`.
 //!
 //! The tests, and `agnhost`, the program of most of their pods, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
-//! cluster and the tests in a network namespace and on an overlay of the file system, so that they don't conflict with other
+//! cluster and the tests in namespaces of their own and on an overlay of the file system, so that they don't conflict with other
 //! programs and leave no files. Failures are listed, and fail the chore.
 
 use std::{
@@ -20,6 +20,9 @@ use crate::{
 const FOLDER: &str = "crates/kubewright-cluster/tests/conformance";
 /// The folder of everything that is built and written.
 const BUILD: &str = "target/conformance";
+
+/// The options of `unshare`. Tests of local volumes make them in the mount namespace of the first process, which has to be one of ours.
+const NAMESPACES: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Builds the tests and the cluster, and runs the tests whose names match a regular expression, without those that match `skip`.
 pub(crate) fn build_and_run(steps: &mut Steps, focus: &str, skip: &str) {
@@ -45,7 +48,7 @@ fn missing() -> Option<&'static str> {
     };
     if !works("go", &["version"]) {
         Some("Go isn't installed")
-    } else if !works("unshare", &["--net", "--mount", "true"]) {
+    } else if !works("unshare", &[&NAMESPACES[..], &["true"]].concat()) {
         Some("they need namespaces: run them as root on Linux")
     } else {
         None
@@ -74,7 +77,7 @@ fn build_agnhost() -> Result<()> {
 fn test(focus: &str, skip: &str) -> Result<()> {
     let folder = root().join(BUILD);
     let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "sh"]).arg(root().join(FOLDER).join("run.sh")).arg(&folder);
+    command.args(NAMESPACES).arg("sh").arg(root().join(FOLDER).join("run.sh")).arg(&folder);
     command.arg(root().join("target/release/kubewright")).args([focus, skip]);
     // A report of an earlier run must not be read if this one fails to start.
     let path = folder.join("reports/junit_01.xml");

@@ -680,6 +680,7 @@ impl Cluster {
             has_dns,
             capacity,
             writes: Semaphore::new(WRITES),
+            measurements: Semaphore::new(1),
             tokens: Default::default(),
             setpriv: Default::default(),
             view_tools: Default::default(),

@@ -1,4 +1,4 @@
-//! `/proxy`: requests to pods and services through the API server.
+//! `/proxy`: requests to pods, services and nodes through the API server.
 
 use std::num::NonZero;
 
@@ -10,11 +10,13 @@ use super::call::Call;
 use crate::{
     admission::Operation,
     body::Body,
-    proxy::{self, ProxyRequest},
+    proxy::{self, Identifier, ProxyRequest},
     registry::Subresource,
     response::{self, Response},
 };
 
+/// The port of the kubelet, for which actions answer.
+const KUBELET_PORT: &str = "10250";
 /// The methods that are sent on.
 const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
@@ -49,6 +51,20 @@ pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Respo
     let mut response = proxy::forward(request, &backend).await?;
     response::add_warnings(&mut response, &admitted.warnings);
     Ok(response)
+}
+
+/// Finds the object of an action that answers for a server, such as a node's `proxy`: the identifier in the path may have the scheme and
+/// the port of the server.
+pub(super) fn find_object(mut call: Call) -> Result<Call, Status> {
+    let identifier = std::mem::take(&mut call.name);
+    let Identifier { name, port, .. } = Identifier::parse(&call.resource.singular, &identifier)?;
+    call.name = name.to_owned();
+    call.present()?;
+    if !matches!(port, "" | KUBELET_PORT) {
+        let why = format!("error trying to reach service: nothing listens on port {port} of {name:?}");
+        return Err(Status::new(503, "ServiceUnavailable", why));
+    }
+    Ok(call)
 }
 
 /// Splits the path of a request after `/proxy`. The rest isn't decoded.

@@ -33,8 +33,11 @@ use crate::{
 const OLD_EVICTION: (&str, &str) = ("policy/v1beta1", "Eviction");
 
 /// Handles a request for a subresource.
-pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
+pub(super) async fn handle(mut call: Call, name: &str) -> Result<Response, Status> {
     let resource = call.resource.clone();
+    if call.action(name).is_some_and(|action| action.name == "proxy") {
+        call = proxy::find_object(call)?;
+    }
     match name {
         "status" if resource.status => return call.part(Part::Status).await,
         "scale" => {

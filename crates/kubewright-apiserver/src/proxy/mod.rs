@@ -69,6 +69,31 @@ pub(crate) struct Backend {
     pub(crate) tls: bool,
 }
 
+/// An identifier of an object with the scheme and port of its server, as far as they are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identifier<'a> {
+    pub(crate) scheme: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) port: &'a str,
+}
+
+impl<'a> Identifier<'a> {
+    /// Parses `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`, an identifier of an object of this kind.
+    pub(crate) fn parse(kind: &str, identifier: &'a str) -> Result<Self, Status> {
+        let parts: Vec<_> = identifier.split(':').collect();
+        let (scheme, name, port) = match *parts.as_slice() {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme, name, port] => (scheme, name, port),
+            _ => ("", "", ""),
+        };
+        if name.is_empty() || !matches!(scheme, "" | "http" | "https") {
+            return Err(Status::bad_request(format!("invalid {kind} request {identifier:?}")));
+        }
+        Ok(Self { scheme, name, port })
+    }
+}
+
 /// Resolves the identifier of an object, such as `web`, `web:http` or `https:web:443`, to the backend of requests for it.
 /// The arguments are the store, the stored resource, the namespace and the identifier.
 pub(crate) type ProxyResolver = fn(&Store, &str, &str, &str) -> Result<Backend, Status>;

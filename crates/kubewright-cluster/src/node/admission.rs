@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::sysctl;
 use crate::{
     controllers::{
         pod::has_ended,
@@ -117,6 +118,9 @@ impl Admission {
 
     fn rejection(&self, pod: &Value) -> Option<Rejection> {
         let node = self.node.as_ref()?;
+        if let Some(why) = sysctl::forbidden(pod) {
+            return Some(Rejection::new("SysctlForbidden", why));
+        }
         if text(pod, "/spec/os/name") == "windows" {
             let why = "Failed to admit pod as the OS field doesn't match node OS";
             return Some(Rejection::new("PodOSNotSupported", why));

@@ -15,6 +15,7 @@
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
 //! * [`proxy`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
+//! * [`sysctl`]: the kernel parameters that pods may set
 //! * [`sockets`]: sockets of the node's servers
 //! * [`object`]: the Node object and its lease
 //! * [`node_directory`]: the node's directory
@@ -47,6 +48,7 @@ pub(crate) mod resource;
 mod service_env;
 pub(crate) mod simulation;
 mod sockets;
+mod sysctl;
 mod tokens;
 pub(crate) mod usage;
 mod view;
@@ -135,6 +137,8 @@ pub(crate) struct NodeContext {
     pub(crate) capacity: Capacity,
     /// Limits concurrent status writes.
     pub(crate) writes: Semaphore,
+    /// Held while the local storage of a pod is measured.
+    pub(crate) measurements: Semaphore,
     /// The tokens of the pods.
     pub(crate) tokens: Tokens,
     /// The program that restricts the privileges of containers, once it is known whether there is one.

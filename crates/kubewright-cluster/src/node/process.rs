@@ -10,7 +10,10 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{self, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -59,6 +62,9 @@ pub(crate) enum SpawnError {
     #[error("the node is shutting down")]
     Closed,
 }
+
+/// The exit code of a killed container.
+pub(crate) const KILLED: i32 = 137;
 
 /// The variable that marks the processes of a node.
 const MARK: &str = "KUBEWRIGHT_NODE";
@@ -147,6 +153,8 @@ struct ProcessTable {
 #[derive(Debug)]
 pub(crate) struct Process {
     id: u32,
+    /// Whether it was asked to end.
+    is_asked: AtomicBool,
     processes: Processes,
 }
 
@@ -215,7 +223,7 @@ impl Processes {
         let id = child.id();
         living.children.insert(id, child);
         drop(living);
-        Ok(Process { id, processes: self.clone() })
+        Ok(Process { id, is_asked: AtomicBool::new(false), processes: self.clone() })
     }
 
     /// Kills every group, waits until it is gone, and prevents new ones from starting. Blocks for as long as the host
@@ -248,6 +256,7 @@ impl Process {
 
     /// Sends SIGTERM to the group.
     pub(crate) fn terminate(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
         self.signal(Signal::TERM);
     }
 
@@ -262,6 +271,13 @@ impl Process {
         if living.children.contains_key(&self.id) {
             signal(self.id, which);
         }
+    }
+
+    /// Returns the exit code of a container whose leader has ended with this status. The first process of a PID namespace doesn't end
+    /// by a signal for which it has no handler, until it is killed. Here it does, and so it counts as killed.
+    pub(crate) fn container_exit_code(&self, status: ExitStatus, has_pid_namespace: bool) -> i32 {
+        let has_no_handler = has_pid_namespace && status.signal() == Some(Signal::TERM.as_raw());
+        if has_no_handler && self.is_asked.load(Ordering::Relaxed) { KILLED } else { exit_code(status) }
     }
 
     /// Waits until the leader has ended, kills the rest of its group, and reaps the leader.
@@ -447,6 +463,22 @@ mod tests {
         assert_eq!(code(&["sh", "-c", "exit 42"]).await, 42);
         assert_eq!(code(&["sh", "-c", "kill -TERM $$"]).await, 143);
         assert_eq!(code(&["cat"]).await, 0, "standard input is closed");
+    }
+
+    #[tokio::test]
+    async fn a_container_that_ends_by_sigterm_counts_as_killed() {
+        async fn codes(script: &str, asked: bool) -> (i32, i32) {
+            let (process, mut output, _) = processes().spawn(&line(&["sh", "-c", script])).expect("it starts");
+            if asked {
+                output.read_exact(&mut [0; 6]).expect("it is ready");
+                process.terminate();
+            }
+            let status = process.ended().await.expect("it ends");
+            (process.container_exit_code(status, true), process.container_exit_code(status, false))
+        }
+        assert_eq!(codes("echo ready; exec sleep 1000", true).await, (137, 143));
+        assert_eq!(codes("trap 'exit 143' TERM; echo ready; while :; do sleep 0.01; done", true).await, (143, 143));
+        assert_eq!(codes("kill -TERM $$", false).await, (143, 143));
     }
 
     #[tokio::test]

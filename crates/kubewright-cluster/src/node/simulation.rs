@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     NODE_NAME,
-    address::{Addresses, Lease},
+    address::{Addresses, HOST_ADDRESS, Lease},
     admission::{Admission, Rejection},
     has_ended, is_here,
     pod::{
@@ -182,7 +182,11 @@ impl Simulation {
     async fn begin(&self, value: &Value) -> Result<(), kube::Error> {
         let pod = Pod::deserialize(value).map_err(kube::Error::SerdeError)?;
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let address = self.leases.lock().entry(uid).or_insert_with(|| self.addresses.take()).address();
+        let address = if pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true)) {
+            HOST_ADDRESS.to_string()
+        } else {
+            self.leases.lock().entry(uid).or_insert_with(|| self.addresses.take()).address()
+        };
         let now = self.now();
         let machine = started(Arc::new(pod), address, now);
         self.write(value, &machine.status(now.wall)).await

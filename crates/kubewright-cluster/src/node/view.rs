@@ -184,9 +184,21 @@ impl View {
         command
     }
 
+    /// Returns the path in the container of a file of the host, which a mount may hide at its own path.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        let is_hidden = self.mounts.iter().any(|mount| path.starts_with(&mount.path) && mount.path != mount.source);
+        match path.strip_prefix("/") {
+            Ok(rest) if is_hidden => host_root().join(rest),
+            _ => path.to_owned(),
+        }
+    }
+
     /// Returns the path on the host of a path of the container.
     pub(crate) fn on_host(&self, path: &Path) -> PathBuf {
         let path = absolute(path);
+        if let Ok(rest) = path.strip_prefix(host_root()) {
+            return Path::new("/").join(rest);
+        }
         let mount = self.mounts.iter().rev().find_map(|mount| Some((mount, path.strip_prefix(&mount.path).ok()?)));
         match mount {
             Some((mount, rest)) if rest.as_os_str().is_empty() => mount.source.clone(),
@@ -194,6 +206,11 @@ impl View {
             None => path,
         }
     }
+}
+
+/// The path of the host's root in a container.
+fn host_root() -> PathBuf {
+    Path::new("/").join(OWN).join("host")
 }
 
 /// Returns an absolute path without `.` and `..`.

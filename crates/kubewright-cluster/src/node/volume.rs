@@ -358,6 +358,14 @@ impl VolumePlace<'_> {
     }
 }
 
+/// Returns the directory of a volume that belongs to the pod.
+pub(crate) fn directory(pod_directory: &Path, memory: Option<&Path>, name: &str, in_memory: bool) -> PathBuf {
+    match memory.filter(|_| in_memory) {
+        Some(memory) => memory.join(name),
+        None => pod_directory.join(FOLDER).join(name),
+    }
+}
+
 /// Writes a volume of a pod. Blocks until its files are written.
 pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io::Result<PathBuf> {
     let folder = place.pod_directory.join(FOLDER);
@@ -365,10 +373,7 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let volume = match place.memory.filter(|_| *content == Content::Memory) {
-        Some(memory) => memory.join(name),
-        None => folder.join(name),
-    };
+    let volume = directory(place.pod_directory, place.memory, name, *content == Content::Memory);
     match content {
         Content::Host(path) => return Ok(path.clone()),
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),

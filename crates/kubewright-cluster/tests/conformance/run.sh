@@ -7,6 +7,8 @@ folder=$1 kubewright=$2 focus=$3 skip=$4
 if [ -z "${CONFORMANCE_ROOT:-}" ]; then
 	# The images' programs are at fixed paths. They are written to an overlay of the file system, which ends with the namespace.
 	ip link set lo up
+	# What a test mounts below /tmp outside of the overlay is seen inside, too.
+	mount --make-rshared /
 	above=$folder/root
 	mkdir -p "$above"
 	mount -t tmpfs tmpfs "$above"

@@ -72,7 +72,7 @@ async fn an_ephemeral_container_ends_with_its_pod() {
     let command = ["sh", "-c", "test -z \"$KUBECONFIG\" && touch end; sleep 3600"];
     debug(&cluster, "short", json!({"name": "debugger", "image": "busybox", "command": command})).await;
     let ended = until(&cluster, "short", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(debugger(&ended, "debugger").terminated.map(|ended| ended.exit_code), Some(143));
+    assert_eq!(debugger(&ended, "debugger").terminated.map(|ended| ended.exit_code), Some(137));
     cluster.shutdown().await;
 }
 

@@ -71,10 +71,19 @@ async fn the_node_answers_what_a_kubelet_does() {
     assert!(metrics.contains(&sample), "{metrics}");
     let list: Value = serde_json::from_str(&get(&cluster, "/pods").await.expect("pods")).expect("JSON");
     assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("PodList"), &json!("web")));
+    let list: Value = serde_json::from_str(&get(&cluster, "/runningpods/").await.expect("pods")).expect("JSON");
+    assert_eq!(list["items"][0]["metadata"]["name"], "web");
+    assert_eq!(list["items"][0]["spec"]["containers"], json!([{"name": "main", "image": "busybox", "resources": {}}]));
     assert_eq!(code(get(&cluster, "/nothing").await), 404);
     let request = Request::post("/api/v1/nodes/kubewright/proxy/healthz").body(Vec::new()).expect("a request");
     assert_eq!(code(cluster.client().request_text(request).await), 405);
     assert_eq!(code(get_of(cluster.client(), "missing", "/healthz").await), 404);
+    for identifier in ["kubewright:10250", "https:kubewright:10250"] {
+        assert_eq!(get_of(cluster.client(), identifier, "/healthz").await.expect("healthy"), "ok");
+    }
+    for (identifier, expect) in [("kubewright:10256", 503), ("missing:10250", 404), ("ftp:kubewright:10250", 400)] {
+        assert_eq!(code(get_of(cluster.client(), identifier, "/healthz").await), expect, "{identifier}");
+    }
     let other = serde_json::from_value::<Node>(json!({"metadata": {"name": "other"}})).expect("a node");
     Api::all(cluster.client()).create(&PostParams::default(), &other).await.expect("created");
     assert_eq!(code(get_of(cluster.client(), "other", "/healthz").await), 503);

@@ -118,9 +118,11 @@ async fn pods_of_the_hosts_network_have_no_namespace() {
     let own = std::fs::read_link("/proc/self/ns/net").expect("a link").display().to_string();
     for (name, host_network) in [("host", true), ("own", false)] {
         create(&cluster, &pod(name, "readlink /proc/self/ns/net", json!({"hostNetwork": host_network}))).await;
-        until(&cluster, name, |pod| exit_code(pod) == Some(0)).await;
+        let ended = until(&cluster, name, |pod| exit_code(pod) == Some(0)).await;
         let text = pods(&cluster).logs(name, &LogParams::default()).await.expect("a log");
         assert_eq!(text.trim() == own, host_network, "{name}: {text}");
+        let status = ended.status.unwrap_or_default();
+        assert_eq!(status.pod_ip == status.host_ip, host_network, "{status:?}");
     }
     cluster.shutdown().await;
 }

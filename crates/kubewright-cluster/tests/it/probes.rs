@@ -98,7 +98,7 @@ async fn a_container_that_is_not_alive_is_restarted() {
         .await;
     let again = until(&cluster, "web", |pod| container(pod).restart_count == 1 && ready(pod)).await;
     let last = container(&again).last_state.and_then(|state| state.terminated).map(|ended| ended.exit_code);
-    assert_eq!(last, Some(143));
+    assert_eq!(last, Some(137));
     cluster.shutdown().await;
 }
 

@@ -268,6 +268,36 @@ async fn an_empty_directory_is_shared_and_outlives_a_container() {
 }
 
 #[tokio::test]
+async fn a_pod_beyond_its_limit_of_storage_is_evicted() {
+    let cluster = running().await;
+    let mut spec =
+        json!({"containers": [container("main", "dd if=/dev/zero of=file bs=1M count=3; sleep 1000", json!([]))]});
+    spec["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "2Mi"}});
+    create(&cluster, &pod("large", "", spec)).await;
+    let status = until(&cluster, "large", |pod| phase(pod) == "Failed").await.status.unwrap_or_default();
+    let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
+    assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("Evicted"), Some(message)));
+    wait_for_event(&cluster, "Evicted", message).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_volume_at_the_directory_for_temporary_files_does_not_hide_the_pods_own_files() {
+    let cluster = running().await;
+    let place = std::env::temp_dir();
+    let command = format!("echo own >file && cat $HOME/file && cd {0} && echo x >y && echo *", place.display());
+    let mut spec = json!({"containers": [container("main", &command, json!([{"name": "v", "mountPath": place}]))]});
+    spec["restartPolicy"] = json!("Never");
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    create(&cluster, &pod("hidden", "", spec)).await;
+    until(&cluster, "hidden", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    if has_mount_namespaces(&cluster).await {
+        assert_eq!(pods(&cluster).logs("hidden", &LogParams::default()).await.expect("a log"), "own\ny\n");
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn the_name_of_the_host_is_that_of_the_pod() {
     let cluster = running().await;
     for (pod_name, host_network) in [("own", false), ("shared", true)] {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     fields::{list, text},
-    proxy::Backend,
+    proxy::{Backend, Identifier},
     storage::{Key, Store},
 };
 
@@ -21,17 +21,8 @@ pub(crate) fn proxy_backend(
     namespace: &str,
     identifier: &str,
 ) -> Result<Backend, Status> {
-    let parts: Vec<_> = identifier.split(':').collect();
-    let (scheme, name, port) = match *parts.as_slice() {
-        [name] => ("", name, ""),
-        [name, port] => ("", name, port),
-        [scheme, name, port] => (scheme, name, port),
-        _ => ("", "", ""),
-    };
     let kind = if storage == "/pods" { "pod" } else { "service" };
-    if name.is_empty() || !matches!(scheme, "" | "http" | "https") {
-        return Err(Status::bad_request(format!("invalid {kind} request {identifier:?}")));
-    }
+    let Identifier { scheme, name, port } = Identifier::parse(kind, identifier)?;
     let tls = scheme == "https";
     let key = Key::new(namespace, name);
     let addresses = match storage {

@@ -118,7 +118,9 @@ fn ports(service: &Value, pod: &Value) -> Vec<Value> {
 }
 
 fn named_port(pod: &Value, name: &str, protocol: &str) -> Option<i64> {
-    let containers = list(pod, "/spec/containers").iter().flat_map(|container| list(container, "/ports"));
+    let sidecars = list(pod, "/spec/initContainers").iter().filter(|one| text(one, "/restartPolicy") == "Always");
+    let containers =
+        list(pod, "/spec/containers").iter().chain(sidecars).flat_map(|container| list(container, "/ports"));
     let same = |port: &&Value| port["name"] == name && port["protocol"].as_str().unwrap_or("TCP") == protocol;
     containers.filter(same).find_map(|port| port["containerPort"].as_i64())
 }

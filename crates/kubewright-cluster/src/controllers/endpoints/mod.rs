@@ -16,7 +16,7 @@ use std::{
 use jiff::Timestamp;
 use kubewright_apimachinery::selector::LabelSelector;
 use kubewright_apiserver::{Change, ChangeKind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::{address::Group, hints::Traffic};
 use super::{
@@ -39,6 +39,8 @@ const MANAGER: &str = "endpointslice-controller.k8s.io";
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The label of a node with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
+/// The label of headless services' slices and endpoints.
+const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The maximum number of endpoints of a slice, Kubernetes' default.
 const SLICE_LIMIT: usize = 100;
 /// The maximum number of addresses of an Endpoints object.
@@ -287,13 +289,21 @@ fn owner(service: &Value) -> Value {
 
 /// Returns the labels of a slice: the service's own, its name, and the controller's.
 fn labels(service: &Value) -> Value {
-    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let mut labels = own_labels(service);
     labels.insert(SERVICE_NAME.into(), service["metadata"]["name"].clone());
     labels.insert(MANAGED_BY.into(), MANAGER.into());
-    if service["spec"]["clusterIP"] == "None" {
-        labels.insert("service.kubernetes.io/headless".into(), "".into());
-    }
     labels.into()
+}
+
+/// Returns the service's own labels. Whether it is headless isn't up to them.
+fn own_labels(service: &Value) -> Map<String, Value> {
+    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    if service["spec"]["clusterIP"] == "None" {
+        labels.insert(HEADLESS.into(), "".into());
+    } else {
+        labels.remove(HEADLESS);
+    }
+    labels
 }
 
 /// Returns whether an object has this content.
@@ -313,11 +323,8 @@ fn write_endpoints(
     plan: &mut Plan,
 ) {
     let subsets = address::subsets(groups, ENDPOINTS_LIMIT);
-    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let mut labels = own_labels(service);
     labels.insert(address::ENDPOINTS_MANAGED_BY.into(), address::ENDPOINTS_MANAGER.into());
-    if service["spec"]["clusterIP"] == "None" {
-        labels.insert("service.kubernetes.io/headless".into(), "".into());
-    }
     let mut content = json!({"metadata": {"labels": labels}, "subsets": subsets});
     let Some(present) = present else {
         let mut endpoints = content;

@@ -78,6 +78,31 @@ fn other_port_numbers_and_many_pods_need_more_slices() {
 }
 
 #[test]
+fn a_sidecar_has_named_ports() {
+    let mut with_sidecar = pod("a", "10.0.0.1", 8080, true);
+    let ports = json!([{"name": "http", "containerPort": 9090, "protocol": "TCP"}]);
+    with_sidecar["spec"]["containers"][0]["ports"] = json!([]);
+    for (policy, expect) in [("Always", json!(9090)), ("", Value::Null)] {
+        with_sidecar["spec"]["initContainers"] = json!([{"restartPolicy": policy, "ports": ports}]);
+        let [slice, _] = &created(&known(&service(), &[with_sidecar.clone()]))[..] else { panic!() };
+        let found = slice["ports"].as_array().into_iter().flatten().find(|port| port["name"] == "http");
+        assert_eq!(found.map_or(Value::Null, |port| port["port"].clone()), expect);
+    }
+}
+
+#[test]
+fn only_headless_services_have_the_label_of_headless_ones() {
+    let mut service = service();
+    service["metadata"]["labels"][HEADLESS] = "".into();
+    for (address, expect) in [("10.96.0.9", false), ("None", true)] {
+        service["spec"]["clusterIP"] = address.into();
+        for object in created(&known(&service, &[pod("a", "10.0.0.1", 8080, true)])) {
+            assert_eq!(object["metadata"]["labels"].get(HEADLESS).is_some(), expect, "{object}");
+        }
+    }
+}
+
+#[test]
 fn correct_slices_are_not_written() {
     let mut endpoints = known(&service(), &[pod("a", "10.0.0.1", 8080, true)]);
     let [slice, object] = &created(&endpoints)[..] else { panic!() };

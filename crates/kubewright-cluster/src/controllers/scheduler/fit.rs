@@ -16,14 +16,31 @@ pub(crate) type Amounts = BTreeMap<String, i128>;
 /// The resource of which each pod takes one.
 const PODS: &str = "pods";
 
-/// Returns what a pod requests: the sum of its containers, or more if an init container requests more, and its overhead. Requests of
-/// the whole pod replace those of its containers.
+/// Returns what a pod requests, with its overhead.
 pub(crate) fn requests(pod: &Value) -> Amounts {
+    let mut sum = amounts_of(pod, "requests");
+    add(&mut sum, &amounts(&pod["spec"]["overhead"]));
+    sum.retain(|_, amount| *amount > 0);
+    sum
+}
+
+/// Returns the limits of a pod, with its overhead where there is a limit.
+pub(crate) fn limits(pod: &Value) -> Amounts {
+    let mut sum = amounts_of(pod, "limits");
+    let mut overhead = amounts(&pod["spec"]["overhead"]);
+    overhead.retain(|name, _| sum.get(name).is_some_and(|limit| *limit > 0));
+    add(&mut sum, &overhead);
+    sum
+}
+
+/// Returns the requests or limits of a pod: the sum of its containers, or more if an init container has more. Those of the whole pod
+/// replace those of its containers.
+fn amounts_of(pod: &Value, side: &str) -> Amounts {
     let mut sum = Amounts::new();
     // Sidecars run beside the init containers after them.
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in list(pod, "/spec/initContainers") {
-        let own = amounts(&container["resources"]["requests"]);
+        let own = amounts(&container["resources"][side]);
         if text(container, "/restartPolicy") == "Always" {
             add(&mut sum, &own);
             add(&mut sidecars, &own);
@@ -35,12 +52,10 @@ pub(crate) fn requests(pod: &Value) -> Amounts {
         }
     }
     for container in list(pod, "/spec/containers") {
-        add(&mut sum, &amounts(&container["resources"]["requests"]));
+        add(&mut sum, &amounts(&container["resources"][side]));
     }
     raise(&mut sum, &peak);
-    sum.extend(amounts(&pod["spec"]["resources"]["requests"]));
-    add(&mut sum, &amounts(&pod["spec"]["overhead"]));
-    sum.retain(|_, amount| *amount > 0);
+    sum.extend(amounts(&pod["spec"]["resources"][side]));
     sum
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use self::stats::Stats;
 use super::{NODE_NAME, usage::UsageTotals};
-use crate::controllers::objects::Objects;
+use crate::controllers::{objects::Objects, value::list};
 
 /// The handler of requests to the node.
 #[derive(Debug)]
@@ -44,7 +44,8 @@ impl KubeletApi {
             "/healthz" => plain(StatusCode::OK, "ok".into()),
             "/metrics/resource" => metrics(self.stats(&request.object).metrics()?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
-            "/pods" => document(&self.list()),
+            "/pods" => document(&list_of(self.pods.all().iter().map(|pod| (**pod).clone()).collect())),
+            "/runningpods" => document(&list_of(self.pods.all().iter().filter_map(|pod| running(pod)).collect())),
             _ => plain(StatusCode::NOT_FOUND, "404 page not found\n".into()),
         })
     }
@@ -56,11 +57,23 @@ impl KubeletApi {
         });
         Stats::new(node, self.usage.node_usage(), pods.filter(|(_, containers)| !containers.is_empty()).collect())
     }
+}
 
-    fn list(&self) -> Value {
-        let pods: Vec<_> = self.pods.all().iter().map(|pod| (**pod).clone()).collect();
-        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods})
-    }
+fn list_of(pods: Vec<Value>) -> Value {
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods})
+}
+
+/// Returns a pod with its running containers as the kubelet lists it; `None` if none is running.
+fn running(pod: &Value) -> Option<Value> {
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses", "/status/ephemeralContainerStatuses"];
+    let statuses = statuses.into_iter().flat_map(|statuses| list(pod, statuses));
+    let running = statuses.filter(|status| status["state"]["running"].is_object());
+    let containers: Vec<_> =
+        running.map(|one| json!({"name": one["name"], "image": one["image"], "resources": {}})).collect();
+    let metadata = &pod["metadata"];
+    let metadata = json!({"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]});
+    let is_running = !containers.is_empty();
+    is_running.then(|| json!({"metadata": metadata, "spec": {"containers": containers}, "status": {}}))
 }
 
 impl Action for KubeletApi {

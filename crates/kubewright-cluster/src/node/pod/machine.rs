@@ -16,8 +16,10 @@ use crate::node::{address::HOST_ADDRESS, backoff::written, identity::Identity};
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
 /// The default grace period in seconds.
 const DEFAULT_GRACE: i64 = 30;
+/// The grace period of a pod that uses more local storage than its limits allow.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// The message of a pod that was active for longer than `activeDeadlineSeconds`.
-pub(crate) const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
 /// An action for the caller. Containers are identified by their index.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,8 +71,15 @@ pub(crate) enum StartFailure {
 pub(crate) enum StopReason {
     /// The pod is being deleted.
     Deleted,
-    /// The pod's active deadline has passed.
-    Deadline,
+    /// The pod has failed as a whole.
+    Failed,
+}
+
+/// Why a pod has failed as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodFailure {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 /// The state machine.
@@ -88,6 +97,8 @@ pub(crate) struct Machine {
     pub(crate) started: Timestamp,
     /// The reason to stop, and the monotonic time at which remaining processes are killed.
     pub(crate) stop: Option<(StopReason, Duration)>,
+    /// Why the pod has failed as a whole, from when its containers are stopped for it.
+    pub(crate) failure: Option<PodFailure>,
     admitted: Duration,
     removed: bool,
     /// Whether probes are executed.
@@ -106,6 +117,7 @@ impl Machine {
             host_address: HOST_ADDRESS,
             started: now.wall,
             stop: None,
+            failure: None,
             admitted: now.monotonic,
             removed: false,
             probing: true,
@@ -365,8 +377,8 @@ impl Machine {
             && !self.is_over()
             && now.monotonic >= limit
         {
-            self.event(true, "DeadlineExceeded", DEADLINE_MESSAGE.into());
-            self.stop(StopReason::Deadline, self.grace(), now);
+            let failure = PodFailure { reason: "DeadlineExceeded", message: DEADLINE_MESSAGE.into() };
+            self.fail(failure, self.grace(), now);
         }
         if self.stop.is_some() || self.main_is_over() {
             self.wind_down(now);
@@ -492,6 +504,19 @@ impl Machine {
     /// Returns `Always`, `OnFailure` or `Never`.
     pub(crate) fn restart_policy(&self) -> &str {
         self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
+    }
+
+    /// Evicts the pod, unless it is being stopped or has ended.
+    pub(crate) fn evict(&mut self, message: String, now: Moment) {
+        if self.stop.is_none() && !self.is_over() {
+            self.fail(PodFailure { reason: "Evicted", message }, EVICTION_GRACE, now);
+        }
+    }
+
+    fn fail(&mut self, failure: PodFailure, grace: Duration, now: Moment) {
+        self.event(true, failure.reason, failure.message.clone());
+        self.failure = Some(failure);
+        self.stop(StopReason::Failed, grace, now);
     }
 
     fn stop(&mut self, why: StopReason, grace: Duration, now: Moment) {

@@ -1,5 +1,5 @@
-//! The lifecycle of a pod: decisions ([`machine`], [`probe`]), status ([`status`]), and execution ([`worker`], [`run`],
-//! [`prober`]).
+//! The lifecycle of a pod: decisions ([`machine`], [`probe`]), status ([`status`]), execution ([`worker`], [`run`],
+//! [`prober`]), and limits of local storage ([`storage`]).
 
 pub(crate) mod container;
 mod grpc;
@@ -12,6 +12,7 @@ mod resume;
 pub(crate) mod run;
 mod spec;
 pub(crate) mod status;
+mod storage;
 mod termination;
 mod volumes;
 pub(crate) mod worker;

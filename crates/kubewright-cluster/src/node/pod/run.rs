@@ -22,6 +22,7 @@ use super::{
     machine::{Event, StartFailure},
     probe::{ProbeResult, ProbeType},
     prober::Prober,
+    spec,
     termination::TerminationMessage,
     volumes::{ContainerVolumes, fetch, view},
 };
@@ -36,8 +37,8 @@ use crate::node::{
     log::{Log, Stream},
     network::{HostPortContext, PodSandbox},
     privileges,
-    process::{CommandLine, Process, exit_code},
-    view::Mount,
+    process::{CommandLine, KILLED, Process},
+    view::{Mount, View},
     volume::{self, ROOT},
 };
 
@@ -58,6 +59,8 @@ pub(crate) enum ContainerEvent {
     Probed(usize, String, ProbeType, ProbeResult),
     /// An event to record about the pod.
     Pod(Event),
+    /// The local storage was measured; the message about a limit that it exceeds.
+    Measured(Option<String>),
 }
 
 /// A pod on the node.
@@ -123,6 +126,7 @@ pub(crate) async fn run_container(
         ended: CancellationToken::new(),
     };
     let _running = host.containers.add([name.0, name.1, container.name.clone()], running);
+    let has_pid_namespace = spec::has_pid_namespace(&pod, &container.name);
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
     let started = {
@@ -133,7 +137,7 @@ pub(crate) async fn run_container(
     let mut attended = std::pin::pin!(async {
         tokio::select! {
             biased;
-            code = attend(&process, &log, stdout, stderr) => code,
+            code = attend(&process, has_pid_namespace, &log, stdout, stderr) => code,
             never = volumes.follow(&host) => match never {},
         }
     });
@@ -171,7 +175,7 @@ pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
 }
 
 /// Records the output until the process has ended, and returns the exit code.
-async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
+async fn attend(process: &Process, has_pid_namespace: bool, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
     let record = async {
         let stderr = OptionFuture::from(stderr.map(|stderr| log.record(Stream::Stderr, stderr)));
         let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), stderr);
@@ -194,10 +198,10 @@ async fn attend(process: &Process, log: &Log, stdout: Tee, stderr: Option<Tee>) 
         tracing::warn!(%error, "failed to record the output of a container");
     }
     match status {
-        Ok(status) => exit_code(status),
+        Ok(status) => process.container_exit_code(status, has_pid_namespace),
         Err(error) => {
             tracing::debug!(%error, "failed to wait for the end of a container");
-            137
+            KILLED
         }
     }
 }
@@ -257,7 +261,7 @@ async fn prepare(
     let volumes = volumes.map_err(StartFailure::Volume)?;
     let account = volumes.account_variables(host, &root).await.map_err(StartFailure::Config)?;
     let base = base(host, pod, &account, program.environment(&place), [&directory.home, &root]);
-    let environment = variables(&placed, container, base, &found, host.capacity)
+    let mut environment = variables(&placed, container, base, &found, host.capacity)
         .map_err(|error| StartFailure::Config(error.to_string()))?;
     let mut mounts = volumes.mount(host, &environment, &root)?;
     let pod_directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -279,8 +283,9 @@ async fn prepare(
     let own = container.working_dir.as_deref().map(Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
     let view = view(host, pod, container, mounts).await;
-    if let (Some(mounted), true) = (mounted, view.is_some()) {
-        directory.work = mounted;
+    if let Some(view) = &view {
+        show(view, &pod_directory, &mut environment);
+        directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
     }
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
@@ -291,6 +296,19 @@ async fn prepare(
     let line = CommandLine { argv, privileges, user, environment, directory: directory.work, view, network };
     let identity = identity.unwrap_or_else(Identity::of_node);
     Ok(Prepared { line, volumes, termination, identity })
+}
+
+/// Lets variables refer to the files in a pod's directory, even if a volume is mounted at a directory above.
+fn show(view: &View, pod_directory: &Path, environment: &mut [(String, String)]) {
+    let seen = view.inside(pod_directory);
+    if seen == pod_directory {
+        return;
+    }
+    for (_, value) in environment {
+        if let Ok(rest) = Path::new(value.as_str()).strip_prefix(pod_directory) {
+            *value = seen.join(rest).to_string_lossy().into_owned();
+        }
+    }
 }
 
 /// Writes the file by which a pod finds the cluster's DNS.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 
 use super::container::Role;
 
@@ -26,6 +26,12 @@ pub(crate) fn find<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
 /// Returns the name of the container that an ephemeral container is meant for.
 pub(crate) fn target<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     ephemeral(pod, name)?.target_container_name.as_deref().filter(|target| !target.is_empty())
+}
+
+/// Returns whether a container has a PID namespace of its own in Kubernetes.
+pub(crate) fn has_pid_namespace(pod: &Pod, name: &str) -> bool {
+    let is_shared = |spec: &PodSpec| spec.host_pid == Some(true) || spec.share_process_namespace == Some(true);
+    !pod.spec.as_ref().is_some_and(is_shared) && target(pod, name).is_none()
 }
 
 fn ephemeral<'a>(pod: &'a Pod, name: &str) -> Option<&'a EphemeralContainer> {

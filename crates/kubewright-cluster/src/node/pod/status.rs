@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     container::{Record, Role, State, Terminated},
-    machine::{DEADLINE_MESSAGE, Machine, StopReason},
+    machine::Machine,
     spec,
 };
 
@@ -28,12 +28,7 @@ impl Machine {
     /// the status is the same as long as nothing changes.
     pub(crate) fn status(&self, now: Timestamp) -> PodStatus {
         let phase = self.phase();
-        let (reason, message) = match self.stop {
-            Some((StopReason::Deadline, _)) if phase == "Failed" => {
-                (Some("DeadlineExceeded".to_owned()), Some(DEADLINE_MESSAGE.to_owned()))
-            }
-            _ => (None, None),
-        };
+        let failure = self.failure.as_ref().filter(|_| phase == "Failed");
         let statuses = |roles: &[Role]| -> Vec<_> {
             let records = self.containers.iter().filter(|record| roles.contains(&record.role));
             records.map(|record| self.container_status(record)).collect()
@@ -46,12 +41,12 @@ impl Machine {
             host_ip: Some(self.host_address.to_string()),
             host_ips: Some(vec![HostIP { ip: self.host_address.to_string() }]),
             init_container_statuses: present(statuses(INIT)),
-            message,
+            message: failure.map(|failure| failure.message.clone()),
             observed_generation: self.pod.metadata.generation,
             phase: Some(phase.into()),
             pod_ip: Some(self.address.clone()),
             pod_ips: Some(vec![PodIP { ip: self.address.clone() }]),
-            reason,
+            reason: failure.map(|failure| failure.reason.to_owned()),
             start_time: Some(Time(self.started)),
             ..PodStatus::default()
         }
@@ -62,7 +57,7 @@ impl Machine {
         let main = || self.containers.iter().filter(|record| record.role == Role::Main);
         let ended_well = |record: &Record| record.ended().is_some_and(|ended| ended.code == 0);
         if self.is_over() {
-            let succeeded = main().all(ended_well) && !matches!(self.stop, Some((StopReason::Deadline, _)));
+            let succeeded = main().all(ended_well) && self.failure.is_none();
             return if succeeded { "Succeeded" } else { "Failed" };
         }
         if main().all(Record::has_run) { "Running" } else { "Pending" }

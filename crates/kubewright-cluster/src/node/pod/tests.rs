@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     container::Moment,
-    machine::{Effect, Machine, StartFailure},
+    machine::{Effect, Event, Machine, StartFailure},
 };
 
 /// A pod under test, with a clock.
@@ -294,6 +294,31 @@ fn an_active_deadline_fails_the_pod() {
     assert_eq!(bench.step(), []);
     bench.check("/phase", json!("Failed"));
     bench.check("/reason", json!("DeadlineExceeded"));
+}
+
+#[test]
+fn an_evicted_pod_fails() {
+    let mut bench = Bench::new(one("Always"));
+    bench.step();
+    bench.started(0);
+    bench.step();
+    bench.machine.evict("too much".into(), moment(0));
+    let effects = bench.machine.step(moment(0));
+    let event = |warning, reason, message: &str| Effect::Event(Event { warning, reason, message: message.into() });
+    let killing = event(false, "Killing", "Stopping container main");
+    assert_eq!(effects, [event(true, "Evicted", "too much"), killing, Effect::Terminate(0)]);
+    bench.check("/reason", Value::Null);
+    assert_eq!(bench.sleep(), 1);
+    assert_eq!(bench.step(), [Effect::Kill(0)]);
+    bench.ended(0, 137);
+    assert_eq!(bench.step(), [], "it isn't restarted");
+    bench.check("/phase", json!("Failed"));
+    bench.check("/reason", json!("Evicted"));
+    bench.check("/message", json!("too much"));
+    bench.machine.evict("again".into(), moment(2));
+    bench.delete(0);
+    assert_eq!(bench.step(), [Effect::Remove]);
+    bench.check("/message", json!("too much"));
 }
 
 #[test]

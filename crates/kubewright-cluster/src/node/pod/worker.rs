@@ -17,6 +17,7 @@ use super::{
     prober::Prober,
     run::{ContainerEvent, PlacedPod, hook_failed, run_container},
     status::patch,
+    storage::{MEASURED_EVERY, StorageLimits},
 };
 use crate::{
     events::{ObjectEvent, whole_seconds},
@@ -62,6 +63,8 @@ pub(crate) struct Worker {
     remove_at: Option<Duration>,
     /// The monotonic time before which no status is written.
     write_at: Duration,
+    /// The limits of the pod's local storage, if it has any, and the monotonic time of the next measurement.
+    storage: Option<(Arc<StorageLimits>, Option<Duration>)>,
     /// The network of the pod; `None` for that of the host.
     sandbox: Option<Arc<PodSandbox>>,
     _address: Lease,
@@ -76,8 +79,10 @@ impl Worker {
         let own_network = pod.spec.as_ref().is_none_or(|spec| spec.host_network != Some(true));
         let networks = host.networks.as_ref().filter(|_| own_network);
         let sandbox = networks.map(|networks| Arc::new(PodSandbox::new(networks.clone(), lease.ip())));
+        let address = if own_network { lease.address() } else { host.address().to_string() };
         let now = now(&host);
-        let mut machine = Machine::new(pod, lease.address(), now).at_host(host.address());
+        let storage = StorageLimits::of(&pod).map(|limits| (Arc::new(limits), Some(now.monotonic + MEASURED_EVERY)));
+        let mut machine = Machine::new(pod, address, now).at_host(host.address());
         machine.resume(now.wall);
         Self {
             host,
@@ -91,6 +96,7 @@ impl Worker {
             deleted_at: None,
             remove_at: None,
             write_at: Duration::ZERO,
+            storage,
             sandbox,
             _address: lease,
         }
@@ -100,6 +106,7 @@ impl Worker {
     pub(crate) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         loop {
             self.act();
+            self.measure();
             self.report().await;
             self.remove().await;
             let wake = self.wake();
@@ -180,6 +187,12 @@ impl Worker {
                 self.machine.probed(index, &id, probe_type, outcome, now)
             }
             ContainerEvent::Pod(event) => self.record(event),
+            ContainerEvent::Measured(Some(exceeded)) => self.machine.evict(exceeded, now),
+            ContainerEvent::Measured(None) => {
+                if let Some((_, at)) = &mut self.storage {
+                    *at = Some(now.monotonic + MEASURED_EVERY);
+                }
+            }
         }
         while self.tasks.try_join_next().is_some() {}
     }
@@ -256,6 +269,31 @@ impl Worker {
             let outcome = prober.probe(&probe).await;
             let _gone = events.send(ContainerEvent::Probed(index, id, probe_type, outcome));
         });
+    }
+
+    /// Measures the local storage if it is time to.
+    fn measure(&mut self) {
+        let monotonic = self.host.clock.monotonic();
+        if self.measure_at().is_none_or(|at| monotonic < at) {
+            return;
+        }
+        let Some((limits, at)) = &mut self.storage else { return };
+        *at = None;
+        let (limits, host, events) = (limits.clone(), self.host.clone(), self.events.0.clone());
+        let uid = self.machine.pod.metadata.uid.clone().unwrap_or_default();
+        self.tasks.spawn(async move {
+            let Ok(_turn) = host.measurements.acquire().await else { return };
+            let (directory, memory) = (host.pod_directory(&uid), host.memory_directory(&uid));
+            let measured = spawn_blocking(move || limits.measure(&directory, memory.as_deref())).await;
+            // If the pod is gone, there is no receiver any more.
+            let _gone = events.send(ContainerEvent::Measured(measured.unwrap_or_default()));
+        });
+    }
+
+    /// Returns the monotonic time of the next measurement of the local storage. A pod that is stopped isn't measured any more.
+    fn measure_at(&self) -> Option<Duration> {
+        let (_, at) = self.storage.as_ref()?;
+        at.filter(|_| self.machine.stop.is_none() && !self.machine.is_over())
     }
 
     /// Writes the status if it differs from the object's.
@@ -338,7 +376,7 @@ impl Worker {
     fn wake(&self) -> Option<Duration> {
         let monotonic = self.host.clock.monotonic();
         let write = Some(self.write_at).filter(|at| *at > monotonic);
-        self.machine.wake().into_iter().chain(self.remove_at).chain(write).min()
+        self.machine.wake().into_iter().chain(self.remove_at).chain(write).chain(self.measure_at()).min()
     }
 
     fn object(&self) -> ObjectPath {

@@ -13,8 +13,10 @@ use crate::controllers::value::{int, list, text};
 /// The number of clients that an address remembers for session affinity.
 const CLIENTS: usize = 4096;
 
-/// The labels of services that kube-proxy leaves to others, whatever their values.
-const LEFT_OUT: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+/// The label of services that kube-proxy leaves to others, whatever its value.
+const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
+/// The label of slices that kube-proxy leaves out, whatever its value.
+const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +41,7 @@ pub(crate) struct Route {
 /// host, as on Linux, the ports on the cluster IP. SCTP is not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<(Protocol, SocketAddr), Route> {
     let mut routes = BTreeMap::new();
-    let is_left_out = LEFT_OUT.iter().any(|label| service["metadata"]["labels"].get(label).is_some());
-    if is_left_out || text(service, "/spec/type") == "ExternalName" {
+    if has_label(service, OTHER_PROXY) || text(service, "/spec/type") == "ExternalName" {
         return routes;
     }
     let affinity = (text(service, "/spec/sessionAffinity") == "ClientIP").then(|| {
@@ -65,6 +66,10 @@ pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTre
     routes
 }
 
+fn has_label(object: &Value, label: &str) -> bool {
+    object["metadata"]["labels"].get(label).is_some()
+}
+
 /// Returns the protocol of a port of a service; `None` for SCTP.
 pub(crate) fn protocol(port: &Value) -> Option<Protocol> {
     match port["protocol"].as_str().unwrap_or("TCP") {
@@ -78,7 +83,7 @@ pub(crate) fn protocol(port: &Value) -> Option<Protocol> {
 /// as kube-proxy does (KEP-1669).
 fn endpoints(name: &str, of: Protocol, slices: &[&Value]) -> Vec<SocketAddr> {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
-    for slice in slices {
+    for slice in slices.iter().filter(|slice| !has_label(slice, HEADLESS)) {
         let named = |port: &&Value| text(port, "/name") == name && protocol(port) == Some(of);
         let port = list(slice, "/ports").iter().find(named);
         let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { continue };
@@ -196,11 +201,15 @@ mod tests {
         let headless = service(json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 80}]}));
         assert_eq!(shown(&headless, &slices), [""; 0]);
         assert_eq!(shown(&service(json!({"type": "ExternalName"})), &slices), [""; 0]);
-        for label in LEFT_OUT {
-            let mut left_out = service(json!({}));
-            left_out["metadata"]["labels"][label] = json!("");
-            assert_eq!(shown(&left_out, &slices), [""; 0], "{label}");
-        }
+        let labelled = |label: &str, mut object: Value| {
+            object["metadata"]["labels"][label] = json!("");
+            object
+        };
+        assert_eq!(shown(&labelled(OTHER_PROXY, service(json!({}))), &slices), [""; 0]);
+        assert_eq!(shown(&labelled(HEADLESS, service(json!({}))), &slices), both);
+        let slices = slices.map(|slice| labelled(HEADLESS, slice));
+        let without = shown(&service(json!({})), &slices);
+        assert_eq!(without[0], "127.0.0.1:30080 -> ", "{without:?}");
     }
 
     #[test]
