@@ -65,6 +65,7 @@ mod tls;
 mod token_use;
 mod usage;
 mod version;
+mod warning_headers;
 mod webhook_client;
 mod webhook_transport;
 mod websocket;
