@@ -48,7 +48,6 @@ pub mod openapi;
 mod peer;
 mod protobuf;
 mod proxy;
-mod quantity;
 mod rbac;
 pub mod registry;
 mod response;

@@ -93,9 +93,15 @@ fn unchecked(resource: &Resource) -> Option<Cause> {
 const BLOCKING: [&str; 5] =
     ["FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 
+/// The field of causes about values that fit none of several schemas.
+const UNATTRIBUTED: &str = "<nil>";
+
 /// Names the field in the message of a cause relative to the status.
 fn without_status(cause: &mut Cause) {
-    if let Some(field) = cause.field.strip_prefix("status") {
+    if cause.field == UNATTRIBUTED {
+        cause.field = "status".to_owned();
+        cause.message = cause.message.replacen("\"status.", "\"", 1).replacen("\"status\"", "\"\"", 1);
+    } else if let Some(field) = cause.field.strip_prefix("status") {
         let (whole, inner) = (format!("{} in body", cause.field), field.trim_start_matches('.'));
         cause.message = cause.message.replace(&whole, &format!("{inner} in body"));
     }
