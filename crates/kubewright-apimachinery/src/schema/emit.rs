@@ -133,7 +133,7 @@ impl Dialect {
         let is_known = self == Self::V2 && !self.is_open(schema);
         let may_be_null = move |field: &String| schema.properties.get(field).is_some_and(|field| field.nullable);
         let others = matches!(&schema.additional, Additional::Schema(schema) if schema.nullable) && self == Self::V2;
-        schema.required.iter().filter(move |field| !others && !(is_known && may_be_null(field)))
+        schema.required.iter().filter(move |field| !(others || is_known && may_be_null(field)))
     }
 }
 
