@@ -44,6 +44,7 @@ pub mod path;
 mod pattern;
 pub mod pointer;
 pub mod process;
+pub mod quantity;
 pub mod random;
 pub mod schema;
 pub mod selector;

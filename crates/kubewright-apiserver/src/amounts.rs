@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use kubewright_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
-use crate::{
-    fields::{list, text},
-    quantity::Quantity,
-};
+use crate::fields::{list, text};
 
 /// An amount, and how it is written.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kubewright_apimachinery::certificate::{AlternativeNames, Certificate};
 use rustls::{
     crypto::WebPkiSupportedAlgorithms,
-    pki_types::{AlgorithmIdentifier, CertificateDer, ServerName, alg_id},
+    pki_types::{AlgorithmIdentifier, CertificateDer, ServerName, alg_id, pem::PemObject},
 };
 
 /// Identifiers of RSA with SHA-1 in DER.
@@ -28,6 +28,12 @@ pub(crate) const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
 /// The maximum number of signatures that the verification of one certificate checks, as in Go.
 const MAX_SIGNATURES: usize = 100;
+
+/// Returns whether a bundle in PEM contains a certificate, whatever else it contains.
+pub(crate) fn has_certificate(bundle: &[u8]) -> bool {
+    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+    certificates.into_iter().any(|der| Certificate::parse(&der).is_some())
+}
 
 /// Verifies certificates against a list of trusted certificates.
 #[derive(Debug)]

@@ -69,7 +69,7 @@ pub(crate) fn keep_for_status(old: &Value, object: &mut Value, kept: &[&str]) {
 
 /// Checks the name, and the prefix of a generated name, by the rule of the kind.
 pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
-    let rule = resource.strategy.name_rule();
+    let check = |name: &str| resource.strategy.check_name(object, name);
     let mut causes = Vec::new();
     let prefix = meta::text(object, "generateName");
     if !prefix.is_empty() {
@@ -78,11 +78,15 @@ pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
             let kept = rest.char_indices().next_back().map_or(0, |(last, _)| last);
             format!("{}a", &rest[..kept])
         });
-        let wrong = rule(checked.as_deref().unwrap_or(prefix));
+        let wrong = check(checked.as_deref().unwrap_or(prefix));
         causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.generateName", &json!(prefix), why)));
     }
     let name = meta::text(object, "name");
-    causes.extend(rule(name).iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)));
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+        return causes;
+    }
+    causes.extend(check(name).iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)));
     causes
 }
 

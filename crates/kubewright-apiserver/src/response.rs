@@ -6,7 +6,7 @@ use kubewright_apimachinery::status::Status;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{body::Body, object_type, protobuf};
+use crate::{body::Body, object_type, protobuf, warning_headers::WarningHeaders};
 
 /// The response to a request.
 pub(crate) type Response = http::Response<Body>;
@@ -312,14 +312,14 @@ pub(crate) fn status_as(encoding: Encoding, status: &Status) -> Response {
     response
 }
 
-/// Adds `Warning` headers, which kubectl prints (RFC 7234, code 299).
+/// Adds warnings to those of a response.
 pub(crate) fn add_warnings(response: &mut Response, warnings: &[String]) {
-    for warning in warnings {
-        let escaped = warning.replace('\\', r"\\").replace('"', r#"\""#).replace(char::is_control, " ");
-        if let Ok(value) = HeaderValue::try_from(format!(r#"299 - "{escaped}""#)) {
-            response.headers_mut().append(header::WARNING, value);
-        }
+    if warnings.is_empty() {
+        return;
     }
+    let mut added = response.extensions_mut().remove::<WarningHeaders>().unwrap_or_default();
+    added.write(warnings, response.headers_mut());
+    response.extensions_mut().insert(added);
 }
 
 #[cfg(test)]

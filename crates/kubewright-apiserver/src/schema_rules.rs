@@ -7,7 +7,10 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::registry::{Resource, Scale};
+use crate::{
+    object_meta,
+    registry::{Resource, Scale},
+};
 
 /// The lists in the metadata that aren't checked by schema.
 const CHECKED_BY_RULE: [&str; 3] = ["metadata.finalizers[", "metadata.managedFields[", "metadata.ownerReferences["];
@@ -31,48 +34,55 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Returns the errors of its
-/// fields. Unchanged values that violate rules in CEL are only warned about. A built-in object, whose types
-/// were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also checks
-/// the rest.
+/// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Adds the errors of its
+/// fields to those of its metadata. Unchanged values that violate rules in CEL are only warned about. A built-in object, whose
+/// types were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also
+/// checks the rest.
 pub(crate) async fn validate(
     resource: &Resource,
     object: &Value,
     old: Option<&Value>,
     status_only: bool,
+    causes: &mut Vec<Cause>,
     warnings: &mut Vec<String>,
-) -> Vec<Cause> {
+) {
     // `object_meta` checks the metadata, by rules that the schema of the kind doesn't contain.
     let has_rule = |path: &str| CHECKED_BY_RULE.iter().any(|list| path.starts_with(list));
     if resource.strategy.has_own_validation() {
-        return Vec::new();
+        return;
     }
     if let Some(ty) = resource.schema.served {
         let missing = ty.missing(object).into_iter().filter(|path| !has_rule(path));
-        return missing.map(|path| Cause::required(path, "")).collect();
+        causes.extend(missing.map(|path| Cause::required(path, "")));
+        return;
     }
     let node = resource.schema.node();
-    let mut causes = schema::validate(node, object, old);
-    causes.retain(|cause| !has_rule(&cause.field));
+    let mut violations = schema::validate(node, object, old);
+    violations.retain(|cause| !has_rule(&cause.field));
     if status_only {
         // Kubernetes validates the status alone, as a document of its own.
-        causes.iter_mut().for_each(without_status);
+        violations.iter_mut().for_each(without_status);
     }
+    // In Kubernetes, a later step checks the items of sets and maps.
+    let (repeated, violations): (Vec<_>, Vec<_>) =
+        violations.into_iter().partition(|cause| cause.reason == "FieldValueDuplicate");
+    causes.extend(violations);
     if let Some(scale) = &resource.scale {
         causes.extend(check_scale(scale, object, status_only));
     }
-    if !causes.iter().any(|cause| BLOCKING.contains(&&*cause.reason)) {
-        let violations = schema::rules::validate(node, object, old).await;
-        causes.extend(violations.causes);
-        warnings.extend(violations.unchanged.iter().map(ToString::to_string));
-    } else {
+    causes.extend(object_meta::check_embedded(resource, object));
+    causes.extend(repeated);
+    if causes.iter().any(|cause| BLOCKING.contains(&&*cause.reason)) {
         causes.extend(unchecked(resource));
+        return;
     }
-    causes
+    let violations = schema::rules::validate(node, object, old).await;
+    causes.extend(violations.causes);
+    warnings.extend(violations.unchanged.iter().map(ToString::to_string));
 }
 
 /// Returns the error that the rules in CEL of a custom kind, if it has any, weren't evaluated.
-pub(crate) fn unchecked(resource: &Resource) -> Option<Cause> {
+fn unchecked(resource: &Resource) -> Option<Cause> {
     const WHY: &str = "some validation rules were not checked because the object was invalid; correct the existing \
                        errors to complete validation";
     let has_rules = resource.schema.custom && schema::rules::any(resource.schema.node().schema());
@@ -83,9 +93,15 @@ pub(crate) fn unchecked(resource: &Resource) -> Option<Cause> {
 const BLOCKING: [&str; 5] =
     ["FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 
+/// The field of causes about values that fit none of several schemas.
+const UNATTRIBUTED: &str = "<nil>";
+
 /// Names the field in the message of a cause relative to the status.
 fn without_status(cause: &mut Cause) {
-    if let Some(field) = cause.field.strip_prefix("status") {
+    if cause.field == UNATTRIBUTED {
+        cause.field = "status".to_owned();
+        cause.message = cause.message.replacen("\"status.", "\"", 1).replacen("\"status\"", "\"\"", 1);
+    } else if let Some(field) = cause.field.strip_prefix("status") {
         let (whole, inner) = (format!("{} in body", cause.field), field.trim_start_matches('.'));
         cause.message = cause.message.replace(&whole, &format!("{inner} in body"));
     }

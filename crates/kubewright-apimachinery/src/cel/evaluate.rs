@@ -27,7 +27,7 @@ use super::{
     kind,
     message::{Message, message},
     policy::Composed,
-    time,
+    quantity, time,
     value::{optional, optional_of},
 };
 
@@ -195,6 +195,7 @@ impl<'e> Evaluation<'e> {
         let left = self.evaluate(&operands[0])?;
         let right = self.evaluate(&operands[1])?;
         match operator {
+            Operator::Equal | Operator::NotEqual if quantity::is_computed(&right) => Err(Failure::no_such_overload()),
             Operator::Equal => Ok(Value::Bool(self.meter.equal(&left, &right)?)),
             Operator::NotEqual => Ok(Value::Bool(!self.meter.equal(&left, &right)?)),
             Operator::In => self.contains(&right, &left).map(Value::Bool),
@@ -248,7 +249,7 @@ impl<'e> Evaluation<'e> {
             container if let Some(items) = items(container) => {
                 self.meter.charge(items.len() as u64)?;
                 for item in items.iter() {
-                    if self.meter.equal(item, wanted)? {
+                    if self.meter.equal(item, wanted)? && !quantity::is_computed(item) {
                         return Ok(true);
                     }
                 }

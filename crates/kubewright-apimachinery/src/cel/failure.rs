@@ -6,9 +6,6 @@ use kube_cel::cel::{ExecutionError, Value};
 
 use super::cost::Exceeded;
 
-/// The error about a malformed quantity.
-const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-
 /// The reason why a step has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -42,10 +39,6 @@ impl From<ExecutionError> for Failure {
             ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
             ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
             ExecutionError::Overflow(..) => "integer overflow".to_owned(),
-            ExecutionError::FunctionError { function, .. } if function == "quantity" => QUANTITY.to_owned(),
-            ExecutionError::FunctionError { function, .. } if function == "asInteger" => {
-                "cannot convert value to integer".to_owned()
-            }
             ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
             // Other errors print the operands, which may be large.
             _ => "no such overload".to_owned(),

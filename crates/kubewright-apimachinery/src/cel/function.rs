@@ -10,7 +10,7 @@ use kube_cel::cel::{
 use regex::Regex;
 
 use super::{
-    associative,
+    address, associative,
     authorizer::authorizer_value,
     conversion,
     cost::{Exceeded, Meter, of_match, tenth},
@@ -19,7 +19,7 @@ use super::{
     failure::{Evaluated, Failure},
     kind, library, list,
     macros::SORT,
-    named_format, string, time,
+    named_format, quantity, semver, string, time,
     value::{optional, optional_of},
 };
 use crate::{pattern, url::Url};
@@ -142,20 +142,19 @@ fn is_transparent(function: &str) -> bool {
 
 /// Calls a function that `kube-cel` lacks, or that has another result there. `None` if it is another one, or has no overload for these values.
 fn own(name: &str, method: bool, values: &[Value]) -> Option<Evaluated> {
-    match values {
-        // It is a function, and a method in the library.
-        [quantity @ Value::Opaque(_)] if !method && name == "sign" => {
-            Some(library::call(name, true, vec![quantity.clone()]).map_err(Failure::from))
-        }
+    let known = quantity::call(name, values).or_else(|| address::call(name, values));
+    known.or_else(|| match values {
         [value] if !method => conversion::convert(name, value)
             .or_else(|| list::call(name, method, values))
             .or_else(|| named_format::call(name, values)),
-        _ if !method => list::call(name, method, values).or_else(|| named_format::call(name, values)),
+        _ if !method => list::call(name, method, values)
+            .or_else(|| named_format::call(name, values))
+            .or_else(|| semver::call(name, values)),
         _ => string::call(name, values)
             .or_else(|| named_format::call(name, values))
             .or_else(|| list::call(name, method, values))
             .or_else(|| time::part(name, values)),
-    }
+    })
 }
 
 /// Calls a function of the library. Its error about the types of the arguments names them.

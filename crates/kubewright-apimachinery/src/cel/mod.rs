@@ -6,6 +6,7 @@
 //! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
 //! would build a result larger than that cost covers is charged for the result before it runs.
 
+mod address;
 mod arithmetic;
 mod associative;
 mod authorizer;
@@ -34,6 +35,8 @@ mod nesting;
 mod policy;
 mod positions;
 mod program;
+mod quantity;
+mod semver;
 mod string;
 #[cfg(test)]
 mod tests;

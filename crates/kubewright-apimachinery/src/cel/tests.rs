@@ -527,3 +527,68 @@ fn mutations_construct_patches() {
     assert!(evaluate_policy(&composition, "Other{}").unwrap_err().contains("undeclared reference to 'Other'"));
     assert!(MatchConditions::check("Object{}").is_err());
 }
+
+#[test]
+fn ranges_are_written_as_go_reads_them() {
+    for (text, valid) in [
+        ("10.0.0.1/8", true),
+        ("::1/128", true),
+        ("0.0.0.0/0", true),
+        ("10.0.0.1/08", false),
+        ("10.0.0.1/+8", false),
+        ("10.0.0.1/", false),
+        ("10.0.0.1", false),
+        ("10.0.0.1/33", false),
+        ("10.010.0.1/8", false),
+        ("abcd:ef01:2345:6789::abcd:ef01:2345:6789/125", false),
+        ("::ffff:1.2.3.4/96", false),
+        ("fe80::1%eth0/64", false),
+    ] {
+        check(&format!("isCIDR('{text}')"), valid);
+        assert_eq!(evaluate(&format!("cidr('{text}').prefixLength() >= 0")).is_ok(), valid, "{text}");
+        assert_eq!(evaluate(&format!("cidr('::/0').containsCIDR('{text}')")).is_ok(), valid, "{text}");
+    }
+    check_error("cidr('1.2.3/8')", "netip.ParsePrefix(\"1.2.3/8\"): ParseAddr(\"1.2.3\"): IPv4 address too short");
+    check_error("cidr('1.2.3.4/-1')", "bad bits after slash: \"-1\"");
+    check_error(
+        "ip('1.2.3.400')",
+        "IP Address \"1.2.3.400\" parse error during conversion from string: ParseAddr(\"1.2.3.400\")",
+    );
+}
+
+#[test]
+fn lax_versions_are_normalized() {
+    for (text, valid) in [
+        ("v01.02.03", true),
+        ("1.2", true),
+        ("v1", true),
+        ("1.2.03-rc.1+build.5", true),
+        ("00.0", true),
+        ("1-a", false),
+        ("2020-01-01", false),
+        ("0.0.0.0", false),
+        ("1.2.3.4.5", false),
+        ("vv1", false),
+        ("1..2", false),
+    ] {
+        check(&format!("isSemver('{text}', true)"), valid);
+        assert_eq!(evaluate(&format!("semver('{text}', true).major() >= 0")).is_ok(), valid, "{text}");
+    }
+    check("isSemver('01.2.3', false)", false);
+}
+
+#[test]
+fn nothing_equals_a_sum_of_quantities_on_the_right() {
+    check("quantity('1').add(1) == quantity('2')", true);
+    check_error("quantity('2') == quantity('1').add(1)", "no such overload");
+    check_error("quantity('2') != quantity('1').sub(quantity('-1'))", "no such overload");
+    check("quantity('2') in [quantity('1').add(1)]", false);
+    check("quantity('1').add(1) in [quantity('2')]", true);
+    check("[quantity('2')] == [quantity('1').add(1)]", true);
+    check("quantity('3').isLessThan(quantity('1').add(9))", true);
+    check("quantity('1Ki').add(1).asInteger()", 1025_i64);
+    check("quantity('1').sub(quantity('1k')).asInteger()", -999_i64);
+    check("quantity('1500m').add(quantity('500m')).isInteger()", false);
+    check("quantity('0').add(quantity('1Pi')).isInteger()", false);
+    check("quantity('1e100').compareTo(quantity('1')) == 1 && sign(quantity('-3')) == -1", true);
+}

@@ -48,9 +48,7 @@ impl Dialect {
             out.put("type", schema.kind.map(|kind| kind.as_str().into()));
         }
         out.put("format", schema.format.as_deref().map(Value::from));
-        if is_v3 || !(schema.nullable || schema.preserve_unknown) {
-            self.structure(schema, &mut out);
-        }
+        self.structure(schema, &mut out);
         // With them, kubectl would refuse unknown fields.
         let embeds = schema.embedded_resource && (is_v3 || !schema.preserve_unknown);
         if embeds {
@@ -62,9 +60,10 @@ impl Dialect {
                 (!schemas.is_empty()).then(|| schemas.iter().map(|schema| self.schema(schema)).collect())
             };
             out.put("allOf", list(&schema.logic.all_of));
-            let either = schema.int_or_string && schema.logic.any_of.is_empty();
-            let either = either.then(|| json!([{"type": "integer"}, {"type": "string"}]));
-            out.put("anyOf", either.or_else(|| list(&schema.logic.any_of)));
+            out.put("anyOf", list(&schema.logic.any_of));
+            if schema.int_or_string {
+                either_type(&mut out);
+            }
             out.put("oneOf", list(&schema.logic.one_of));
             out.put("not", schema.logic.not.as_deref().map(|schema| self.schema(schema)));
         }
@@ -72,6 +71,7 @@ impl Dialect {
         let missing = ["kind", "apiVersion"].into_iter().filter(|name| !schema.required.iter().any(|own| own == name));
         out.texts("required", own.chain(missing.filter(|_| embeds)));
         out.put("example", schema.example.clone());
+        out.put("externalDocs", schema.external_docs.as_deref().cloned());
         limits(&schema.limits, &mut out);
         extensions(schema, &mut out);
         Value::Object(out.0)
@@ -109,7 +109,8 @@ impl Dialect {
     }
 
     fn structure(self, schema: &Schema, out: &mut Out) {
-        if !schema.properties.is_empty() {
+        let is_open = self.is_open(schema);
+        if !schema.properties.is_empty() && !is_open {
             let fields = schema.properties.iter().map(|(name, schema)| (name.clone(), self.schema(schema)));
             out.put("properties", Some(Value::Object(fields.collect())));
         }
@@ -118,13 +119,39 @@ impl Dialect {
             Additional::Allowed(allowed) => out.put("additionalProperties", Some((*allowed).into())),
             Additional::Schema(schema) => out.put("additionalProperties", Some(self.schema(schema))),
         }
-        out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
+        out.put("items", schema.items.as_deref().filter(|_| !is_open).map(|schema| self.schema(schema)));
     }
 
-    /// Returns the required fields. v2 clients don't know null, so they must not require a field that may be null.
+    /// Returns whether v2 clients must not know the fields or items of a value: it may be null or have unknown fields.
+    fn is_open(self, schema: &Schema) -> bool {
+        self == Self::V2 && (schema.nullable || schema.preserve_unknown)
+    }
+
+    /// Returns the required fields. v2 clients don't know null, so they must not require a declared field that may be null,
+    /// nor any field if the undeclared ones may be.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
+        let is_known = self == Self::V2 && !self.is_open(schema);
         let may_be_null = move |field: &String| schema.properties.get(field).is_some_and(|field| field.nullable);
-        schema.required.iter().filter(move |field| self == Self::V3 || !may_be_null(field))
+        let others = matches!(&schema.additional, Additional::Schema(schema) if schema.nullable) && self == Self::V2;
+        schema.required.iter().filter(move |field| !(others || is_known && may_be_null(field)))
+    }
+}
+
+/// Adds the types of a value that is an integer or a string, unless `anyOf` has them there already, or that of the first part of
+/// `allOf`.
+fn either_type(out: &mut Out) {
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    if out.0.get("anyOf") == Some(&either) || out.0.get("allOf").is_some_and(|all| all[0].get("anyOf") == Some(&either))
+    {
+        return;
+    }
+    match out.0.contains_key("anyOf") {
+        false => out.put("anyOf", Some(either)),
+        true => {
+            let own = out.0.remove("allOf").and_then(|own| own.as_array().cloned()).unwrap_or_default();
+            let all = [json!({"anyOf": either})].into_iter().chain(own);
+            out.put("allOf", Some(all.collect()));
+        }
     }
 }
 
@@ -266,6 +293,7 @@ mod tests {
         });
         let document = json!({
             "title": "t", "description": "d", "type": "object", "nullable": true, "example": {"a": 1},
+            "externalDocs": {"url": "https://example.com"},
             "properties": {
                 "n": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9.5, "exclusiveMinimum": true,
                     "exclusiveMaximum": true, "multipleOf": 0.5, "default": 3},
@@ -304,6 +332,8 @@ mod tests {
             json!({"type": "object", "nullable": true, "properties": {"a": {"type": "string"}}}),
             json!({}),
         );
+        let map = json!({"type": "object", "nullable": true, "additionalProperties": {"type": "string"}});
+        check(map.clone(), map, json!({"additionalProperties": {"type": "string"}}));
         check(
             json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
             json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
@@ -315,6 +345,12 @@ mod tests {
         let nullable =
             json!({"type": "object", "properties": {"a": {"type": "string", "nullable": true}}, "required": ["a"]});
         check(nullable.clone(), nullable, json!({"type": "object", "properties": {"a": {}}}));
+        let open = json!({"type": "object", "nullable": true, "required": ["a"],
+            "properties": {"a": {"type": "string", "nullable": true}}});
+        check(open.clone(), open, json!({"required": ["a"]}));
+        let others = json!({"type": "object", "required": ["a"],
+            "additionalProperties": {"type": "string", "nullable": true}});
+        check(others.clone(), others, json!({"type": "object", "additionalProperties": {}}));
         let kinds = json!([{"group": "g", "version": "v1", "kind": "K"}]);
         let root = json!({"type": "object", "description": "d", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"a": {"type": "string"}}, "x-kubernetes-group-version-kind": kinds});
@@ -326,6 +362,12 @@ mod tests {
         let schema = from_openapi(&json!({"x-kubernetes-int-or-string": true}));
         let either = json!([{"type": "integer"}, {"type": "string"}]);
         assert_eq!(openapi_v3(&schema), json!({"anyOf": either, "x-kubernetes-int-or-string": true}));
+        let schema =
+            from_openapi(&json!({"x-kubernetes-int-or-string": true, "anyOf": [{"minimum": 1}, {"pattern": "a"}],
+            "allOf": [{"maximum": 9}]}));
+        assert_eq!(openapi_v3(&schema)["allOf"], json!([{"anyOf": either}, {"maximum": 9}]));
+        let complete = json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": either}]});
+        assert_eq!(openapi_v3(&from_openapi(&complete)), complete);
         let schema =
             from_openapi(&json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]}));
         for added in [openapi_v3(&schema), openapi_v2(&schema)] {

@@ -59,6 +59,8 @@ pub struct Schema {
     pub default: Option<Value>,
     /// An example for users.
     pub example: Option<Value>,
+    /// `externalDocs`: a page with more documentation.
+    pub external_docs: Option<Box<Value>>,
     /// Numeric bounds, length limits and patterns.
     pub limits: Limits,
     /// `x-kubernetes-int-or-string`.
@@ -214,6 +216,7 @@ const fn anything() -> Schema {
         nullable: false,
         default: None,
         example: None,
+        external_docs: None,
         limits: Limits {
             minimum: None,
             maximum: None,

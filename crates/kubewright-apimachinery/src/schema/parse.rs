@@ -45,6 +45,7 @@ pub fn from_openapi(document: &Value) -> Schema {
         nullable: null_is_a_type || document.flag("nullable"),
         default: document.value("default"),
         example: document.value("example"),
+        external_docs: document.value("externalDocs").map(Box::new),
         limits: document.limits(),
         int_or_string: document.flag("x-kubernetes-int-or-string"),
         quantity: false,

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use kubewright_apimachinery::{
-    name,
-    status::{Cause, Status},
-};
+use kubewright_apimachinery::{name, status::Status};
 use serde_json::{Value, json};
 
 use super::{
@@ -22,7 +19,6 @@ use crate::{
     managed_fields::{self, Manager},
     meta,
     response::Response,
-    schema_rules,
     storage::{Key, Mutation, Stored},
 };
 
@@ -109,13 +105,9 @@ async fn insert(
         meta::set(&mut object, "name", Some(call.state.random.uuid().into()));
     }
     let base = meta::text(&object, "generateName").to_owned();
-    if !meta::text(&object, "name").is_empty() {
+    // Without any name, the object turns out to be invalid.
+    if !meta::text(&object, "name").is_empty() || base.is_empty() {
         return insert_named(call, object, manager, review, dry_run).await;
-    }
-    if base.is_empty() {
-        let cause = Cause::required("metadata.name", "name or generateName is required");
-        let causes = std::iter::once(cause).chain(schema_rules::unchecked(&call.resource)).collect();
-        return Err(Status::invalid(&call.resource.group, &call.resource.kind, "", causes));
     }
     let mut attempts = 1;
     loop {

@@ -246,7 +246,6 @@ pub(super) async fn delete_collection(call: &Call) -> Result<Response, Status> {
         }
     }
     let mut response = list::respond(call, items, &page)?;
-    warnings.dedup();
     response::add_warnings(&mut response, &warnings);
     Ok(response)
 }

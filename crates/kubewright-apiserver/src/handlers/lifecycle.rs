@@ -280,14 +280,13 @@ impl Call {
             }
         });
         let mut causes = object_meta::check_name(resource, &object);
-        causes.extend(object_meta::check_embedded(resource, &object));
-        causes.extend(schema_rules::validate(resource, &object, None, false, &mut Vec::new()).await);
+        causes.extend(object_meta::check_syntax(resource, &object));
+        schema_rules::validate(resource, &object, None, false, &mut causes, &mut Vec::new()).await;
         codec::to_stored(resource, &mut object);
         let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
         decoding::complete(resource, &mut object);
-        causes.extend(object_meta::check_syntax(resource, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
         self.advise(early, None, &object);
@@ -371,10 +370,11 @@ impl Call {
         };
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
-        let mut causes = object_meta::check_embedded(resource, &object);
+        let mut causes = object_meta::check_syntax(resource, &object);
+        causes.extend(object_meta::check_update(old, &object));
         let mut warnings = Vec::new();
         let status_only = part == Part::Status;
-        causes.extend(schema_rules::validate(resource, &object, Some(old_served), status_only, &mut warnings).await);
+        schema_rules::validate(resource, &object, Some(old_served), status_only, &mut causes, &mut warnings).await;
         codec::to_stored(resource, &mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
@@ -388,8 +388,6 @@ impl Call {
             resource.strategy.prepare_status(part.subresource(), old, &mut object, &now);
         }
         decoding::complete(resource, &mut object);
-        causes.extend(object_meta::check_syntax(resource, &object));
-        causes.extend(object_meta::check_update(old, &object));
         causes.extend(match part {
             Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
             Part::Status => resource.strategy.validate_status(old, &object),

@@ -65,10 +65,10 @@ fn collect(entries: &[Arc<Resource>], paths: &BTreeMap<String, Path>, dialect: &
     for entry in entries {
         if entry.schema.custom {
             let mut root = entry.schema.node().schema().clone();
-            // Documents don't contain what a definition says about the metadata.
-            if let Some(metadata) = root.properties.get_mut("metadata") {
-                *metadata = reference(OBJECT_META);
-            }
+            // Documents don't contain what a definition says about the fields that each object has.
+            let text = || of_kind(Kind::String);
+            let fields = [("apiVersion", text()), ("kind", text()), ("metadata", reference(OBJECT_META))];
+            root.properties.extend(fields.map(|(name, field)| (name.to_owned(), field)));
             describe(&mut root, &common, &["apiVersion", "kind", "metadata"]);
             refer(&root, &mut wanted);
             found.insert(entry.schema.name.clone(), root);

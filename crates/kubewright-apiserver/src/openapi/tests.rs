@@ -20,6 +20,7 @@ fn registry() -> Registry {
                 }},
                 "selectableFields": [{"jsonPath": ".spec.schedule"}],
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "kind": {"type": "string", "enum": ["At"]}, "metadata": {"type": "object", "description": "m"},
                     "spec": {"type": "object", "properties": {"schedule": {"type": "string", "description": "When."}}},
                 }}},
             }],
@@ -68,6 +69,20 @@ fn the_index_has_every_document() {
         assert_eq!(paths[path]["serverRelativeURL"], address);
     }
     assert!(api.v3(&registry, "apis/none/v1").is_none());
+}
+
+#[test]
+fn a_definition_does_not_change_the_fields_of_every_object() {
+    let registry = registry();
+    let document = parsed(&OpenApi::default().v3(&registry, "apis/cnat.d2iq.com/v1alpha1").unwrap());
+    let fields = &document["components"]["schemas"]["com.d2iq.cnat.v1alpha1.At"]["properties"];
+    for name in ["apiVersion", "kind"] {
+        let names: Vec<_> = fields[name].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["description", "type"]);
+    }
+    let metadata = json!([{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]);
+    assert_eq!(fields["metadata"]["allOf"], metadata);
+    assert!(fields["metadata"]["description"].as_str().unwrap().starts_with("Standard object's metadata."));
 }
 
 #[test]

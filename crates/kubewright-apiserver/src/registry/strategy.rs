@@ -120,6 +120,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         name::dns1123_subdomain
     }
 
+    /// Returns the errors of a new object's name or of the prefix of a generated one, which may depend on the object.
+    fn check_name(&self, _object: &Value, name: &str) -> Vec<String> {
+        self.name_rule()(name)
+    }
+
     /// Returns the grace period in seconds of a deletion, for kinds that are deleted gracefully. `requested` is the one that the request asks for.
     fn grace_period(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None

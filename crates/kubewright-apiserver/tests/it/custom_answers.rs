@@ -20,6 +20,7 @@ async fn server() -> ApiServer {
         "replicas": {"type": "integer"}, "min": {"type": "integer", "default": 0}, "name": {"type": "string"},
         "nullable": {"type": "string", "nullable": true}, "map": {"type": "object", "additionalProperties": {"type": "string"}},
         "inner": object(&json!({"a": {"type": "string"}})), "list": {"type": "array", "items": {"type": "string"}},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
     }));
     spec["x-kubernetes-validations"] = json!([{"rule": "self.min >= 0"}]);
@@ -29,7 +30,9 @@ async fn server() -> ApiServer {
             "name": "v1", "served": true, "storage": true, "subresources": {
                 "status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
             "schema": {"openAPIV3Schema": object(&json!({
-                "spec": spec, "status": object(&json!({"replicas": {"type": "integer"}}))}))},
+                "spec": spec, "status": object(&json!({
+                    "replicas": {"type": "integer"},
+                    "address": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}}))}))},
         }]},
     });
     let path = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -247,4 +250,71 @@ async fn an_unchanged_value_that_violates_a_new_rule_causes_a_warning() {
     let labels = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
     let answer = send(&api, &format!("PATCH {GATES}/a"), &[MERGE], labels).await.expect_code(200);
     assert_eq!(answer.header("warning"), "299 - \"spec.name: Invalid value: \\\"x\\\": failed rule: self != 'x'\"");
+}
+
+/// Returns the fields of the causes of an answer.
+fn fields(answer: &Value) -> Vec<&str> {
+    let causes = answer["details"]["causes"].as_array().into_iter().flatten();
+    causes.filter_map(|cause| cause["field"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn causes_have_the_order_of_kubernetes_steps() {
+    let api = server().await;
+    let template = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a b": "c"}}});
+    let mut all = gate("", &json!({"list": "a", "replicas": -1, "set": ["a", "a"], "template": template}));
+    all["metadata"] = json!({"labels": {"a b": "c"}});
+    let answer = send(&api, &format!("POST {GATES}"), &[], all.to_string()).await.expect_code(422).json();
+    assert_eq!(
+        fields(&answer),
+        [
+            "metadata.name",
+            "metadata.labels",
+            "spec.list",
+            ".spec.replicas",
+            "spec.template.metadata.labels",
+            "spec.set[1]",
+            "<nil>"
+        ]
+    );
+    let mut rule = gate("a", &json!({"min": -1}));
+    rule["metadata"]["labels"] = json!({"a b": "c"});
+    let answer = send(&api, &format!("POST {GATES}"), &[], rule.to_string()).await.expect_code(422).json();
+    assert_eq!(fields(&answer), ["metadata.labels", "spec"]);
+    send(&api, &format!("POST {GATES}"), &[], gate("a", &json!({})).to_string()).await.expect_code(201);
+    let patch = json!({"metadata": {"labels": {"a b": "c"}}, "spec": {"min": -1}}).to_string();
+    let answer = send(&api, &format!("PATCH {GATES}/a"), &[MERGE], patch).await.expect_code(422).json();
+    assert_eq!(fields(&answer), ["metadata.labels", "spec"]);
+}
+
+#[tokio::test]
+async fn a_missing_name_is_one_of_several_causes() {
+    let api = ApiServer::builder().build();
+    for (path, object, expect) in [
+        ("/api/v1/namespaces/default/pods", json!({}), &["metadata.name", "spec.containers"][..]),
+        ("/api/v1/namespaces/default/configmaps", json!({"data": {"a/b": ""}}), &["metadata.name", "data[a/b]"]),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({}),
+            &["metadata.name", "spec.selector", "spec.template.metadata.labels", "spec.template.spec.containers"],
+        ),
+    ] {
+        let answer = send(&api, &format!("POST {path}"), &[], object.to_string()).await.expect_code(422).json();
+        assert_eq!(fields(&answer), expect, "{answer}");
+    }
+    let definition = json!({"metadata": {"generateName": "a"}, "spec": {"group": "a.b", "names": {"plural": "c"}}});
+    let path = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let answer = send(&api, path, &[], definition.to_string()).await.expect_code(422).json();
+    assert_eq!(fields(&answer)[..2], ["metadata.generateName", "metadata.name"]);
+}
+
+#[tokio::test]
+async fn a_status_that_fits_no_schema_is_named_relative_to_itself() {
+    let api = server().await;
+    send(&api, &format!("POST {GATES}"), &[], gate("a", &json!({})).to_string()).await.expect_code(201);
+    let patch = json!({"status": {"address": "x"}}).to_string();
+    let answer = send(&api, &format!("PATCH {GATES}/a/status"), &[MERGE], patch).await.expect_code(422).json();
+    let cause = &answer["details"]["causes"][0];
+    assert_eq!(cause["field"], "status");
+    assert_eq!(cause["message"], "Invalid value: \"\": \"address\" must validate at least one schema (anyOf)");
 }

@@ -211,8 +211,7 @@ impl Validator {
             }
             Err(Error::OutOfBudget(why)) => return fail(true, Cause::invalid(field(path), &kind, &why)),
             Err(Error::Failed(why)) => {
-                let why = format!("{why} evaluating rule: {shown}");
-                return fail(true, Cause::invalid(field(path), &kind, &why));
+                return fail(true, Cause::invalid(field(path), &kind, &unevaluated(&why, shown)));
             }
         };
         if !holds {
@@ -223,6 +222,15 @@ impl Validator {
             fail(program.mentions_old, cause(rule, field_of(rule, node, path), value, &message));
         }
     }
+}
+
+/// Returns the message about a rule that has no value. Wrong types are found only in values of unknown types.
+fn unevaluated(why: &str, rule: &str) -> String {
+    if why.starts_with("no such overload") {
+        let hint = "call arguments did not match a supported operator, function or macro signature";
+        return format!("'{why}': {hint} for rule: {rule}");
+    }
+    format!("{why} evaluating rule: {rule}")
 }
 
 fn field(path: &FieldPath<'_>) -> String {

@@ -226,6 +226,10 @@ fn a_rule_that_cannot_be_evaluated_is_violated() {
         ("self.max > 1", r#"spec: Invalid value: "object": no such key: max evaluating rule: self.max > 1"#),
         ("self.min", "must evaluate to a bool"),
         ("self.min / 0 == 1", "division by zero evaluating rule"),
+        (
+            "quantity('1') == quantity('1').add(0)",
+            "'no such overload': call arguments did not match a supported operator, function or macro signature for rule: quantity(",
+        ),
         ("self.min >", "rule compile error: compilation failed: "),
         ("other == 1", "undeclared reference to 'other'"),
         ("", "rule compile error"),

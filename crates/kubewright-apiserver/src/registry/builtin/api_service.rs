@@ -118,8 +118,13 @@ impl Strategy for ApiServiceStrategy {
         })
     }
 
-    fn name_rule(&self) -> fn(&str) -> Vec<String> {
-        name::path_segment
+    fn check_name(&self, service: &Value, name: &str) -> Vec<String> {
+        let wrong = name::path_segment(name);
+        let expected = format!("{}.{}", text(service, "/spec/version"), text(service, "/spec/group"));
+        if !wrong.is_empty() || name == expected {
+            return wrong;
+        }
+        vec![format!("must be `spec.version+\".\"+spec.group`: {expected:?}")]
     }
 
     fn has_own_validation(&self) -> bool {
@@ -138,11 +143,6 @@ impl Strategy for ApiServiceStrategy {
 fn validate_api_service(service: &Value, errors: &mut Errors) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
     let (group, version) = (text_field(spec, "group"), text_field(spec, "version"));
-    let (name, expected) = (text_field(&service["metadata"], "name"), format!("{version}.{group}"));
-    if name::path_segment(name).is_empty() && name != expected {
-        let why = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
-        errors.invalid(&Path::new("metadata.name"), name, &why);
-    }
     let at = path.child("group");
     if group.is_empty() && version != "v1" {
         errors.required(&at, "only v1 may have an empty group and it better be legacy kube");
@@ -237,11 +237,12 @@ mod tests {
             "metadata": {"name": "x"},
             "spec": {"group": "g", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 0, "caBundle": "aGVsbG8="},
         });
+        assert_eq!(strategy().check_name(&service, "x"), ["must be `spec.version+\".\"+spec.group`: \"v1.g\""]);
+        assert!(strategy().check_name(&service, "v1.g").is_empty());
         let found: Vec<_> = strategy().validate(None, &service).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
-                "metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.g\"",
                 "spec.versionPriority: Invalid value: 0: must be positive and less than 1000",
                 "spec.caBundle: Invalid value: \"5 bytes\": local APIServices may not have a caBundle",
             ]

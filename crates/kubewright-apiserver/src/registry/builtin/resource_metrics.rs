@@ -12,6 +12,7 @@ use std::{
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{
+    quantity::Quantity,
     schema::{Additional, Kind, OBJECT_META, Schema},
     status::Status,
 };
@@ -25,7 +26,6 @@ use crate::{
     amounts,
     fields::{list, text},
     meta,
-    quantity::Quantity,
     registry::{Column, DerivedFrom, Resource, ResourceSchema, Strategy},
 };
 

@@ -114,6 +114,10 @@ impl Strategy for CrdStrategy {
         validate::status(new)
     }
 
+    fn check_name(&self, definition: &Value, name: &str) -> Vec<String> {
+        validate::name(definition, name).into_iter().collect()
+    }
+
     fn has_own_validation(&self) -> bool {
         true
     }
@@ -155,7 +159,10 @@ pub fn check_definition(definition: &Value) -> Vec<Cause> {
     let strategy: CrdStrategy = Default::default();
     strategy.default(&mut definition);
     strategy.prepare_create(&mut definition);
-    strategy.validate(None, &definition)
+    let name = text(&definition, "/metadata/name");
+    let wrong = strategy.check_name(&definition, name);
+    let wrong = wrong.iter().map(|why| Cause::invalid("metadata.name", &name.into(), why));
+    wrong.chain(strategy.validate(None, &definition)).collect()
 }
 
 /// Returns the parts of a CRD on which its entries depend.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::approval;
+use super::{approval, validate::has_readable_bundle};
 use crate::{
     fields::{each, fill, list, set, text, within},
     registry::builtin::types::{TYPES, is_builtin_version},
@@ -130,9 +130,9 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
     match conflict {
         None => {
             condition(definition, "NamesAccepted", true, "NoConflicts", "no conflicts found");
-            match builtin_version(definition) {
-                Some(message) if !holds(definition, "Established") => {
-                    condition(definition, "Established", false, "GroupVersionConflict", &message);
+            match obstacle(definition) {
+                Some((reason, message)) if !holds(definition, "Established") => {
+                    condition(definition, "Established", false, reason, &message);
                 }
                 _ => {
                     let message = "the initial names have been accepted";
@@ -148,6 +148,14 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
             }
         }
     }
+}
+
+/// Returns the reason why a CRD can't be established although its names are accepted, and a message.
+fn obstacle(definition: &Value) -> Option<(&'static str, String)> {
+    if !has_readable_bundle(definition) {
+        return Some(("InvalidCABundle", "The conversion webhook CABundle is invalid".to_owned()));
+    }
+    builtin_version(definition).map(|message| ("GroupVersionConflict", message))
 }
 
 /// Returns the message about a version of a CRD that the server itself serves. Kubernetes never serves such a version,

@@ -1,3 +1,4 @@
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::*;
@@ -177,10 +178,10 @@ fn names_in_use_are_not_accepted() {
 #[test]
 fn invalid_definitions_are_refused_as_in_kubernetes() {
     check(|_| {}, &[]);
-    check(
-        |object| object["metadata"]["name"] = "x".into(),
-        &["metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group"],
-    );
+    let mut named = definition();
+    named["metadata"]["name"] = "x".into();
+    let wrong: Vec<_> = check_definition(&named).iter().map(ToString::to_string).collect();
+    assert_eq!(wrong, ["metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group"]);
     check(|object| object["spec"]["scope"] = "Wide".into(), &["spec.scope: Unsupported value: \"Wide\""]);
     check(
         |object| object["spec"]["versions"][0]["storage"] = false.into(),
@@ -318,6 +319,36 @@ fn a_conversion_needs_a_webhook_that_can_be_called() {
         |object| object["spec"]["conversion"] = json!({"strategy": "Magic"}),
         &["spec.conversion.strategy: Unsupported value: \"Magic\": supported values: \"None\", \"Webhook\""],
     );
+}
+
+#[test]
+fn a_definition_whose_converter_has_unreadable_certificates_is_not_established() {
+    let pem = |label: &str, content: &str| format!("-----BEGIN {label}-----\n{content}\n-----END {label}-----\n");
+    let certificate = include_str!("../../../certificate_verifier/testdata/openssl-server.pem");
+    let no_certificate = pem("CERTIFICATE", "AAAA");
+    let established = |bundle: &str| {
+        let server = Server::default();
+        let mut object = definition();
+        let client = json!({"url": "https://a/b", "caBundle": STANDARD.encode(bundle)});
+        let webhook = json!({"clientConfig": client, "conversionReviewVersions": ["v1"]});
+        object["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": webhook});
+        let object = server.create(object).unwrap();
+        (condition(&object, "Established").clone(), server, object)
+    };
+    for bundle in ["", certificate, &format!("{no_certificate}{certificate} rest")] {
+        assert_eq!(established(bundle).0["status"], "True", "{bundle}");
+    }
+    for bundle in ["\n", "x", &no_certificate, &pem("PRIVATE KEY", "AAAA")] {
+        let (established, server, old) = established(bundle);
+        assert_eq!(established["status"], "False", "{bundle}");
+        assert_eq!(established["reason"], "InvalidCABundle");
+        assert!(server.find("v1alpha1", "ats").is_none());
+        let mut new = old.clone();
+        new["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = STANDARD.encode(certificate).into();
+        let new = server.update(&old, new).unwrap();
+        assert_eq!(condition(&new, "Established")["status"], "True");
+        assert!(server.find("v1alpha1", "ats").is_some());
+    }
 }
 
 #[test]

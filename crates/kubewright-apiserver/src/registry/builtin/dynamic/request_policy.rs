@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use kubewright_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::{
     amounts,
-    quantity::Quantity,
     registry::builtin::validation::{Errors, Path, field, items},
 };
 

@@ -1,11 +1,11 @@
 //! Whether a node has what a pod requests after a resize. Rule and words are those of Kubernetes' admission plugin
 //! PodResizeValidator, which looks at the whole node, whatever other pods have taken of it.
 
+use kubewright_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::{
     amounts::{Amounts, add, amounts},
-    quantity::Quantity,
     registry::builtin::limit_ranges::of_pod,
 };
 

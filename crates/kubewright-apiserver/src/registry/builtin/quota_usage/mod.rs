@@ -13,15 +13,13 @@ mod tests;
 mod usage;
 
 use jiff::Timestamp;
+use kubewright_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value};
 
 pub(crate) use self::admission::{Write, charge};
 pub use self::evaluator::Evaluator;
 use self::scope::matches_scopes;
-use crate::{
-    amounts::{Amounts, add},
-    quantity::Quantity,
-};
+use crate::amounts::{Amounts, add};
 
 /// Where quotas are stored.
 pub(crate) const STORAGE: &str = "/resourcequotas";

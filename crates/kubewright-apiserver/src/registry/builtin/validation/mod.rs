@@ -14,4 +14,4 @@ mod value;
 pub(super) use self::{
     condition::validate_conditions, errors::Errors, meta::*, path::Path, shown::Shown, text::*, value::*,
 };
-pub(super) use crate::quantity::Quantity;
+pub(super) use kubewright_apimachinery::quantity::Quantity;

@@ -2,11 +2,11 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::name;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value;
 
 use super::{super::status::holds, SPEC};
 use crate::{
+    certificate_verifier::has_certificate,
     conversion::REVIEW_VERSIONS,
     registry::builtin::{
         validation::{Errors, Path, field, items, string, strings, validate_text},
@@ -52,17 +52,17 @@ pub(super) fn validate_conversion(old: Option<&Value>, conversion: &Value, error
 
 /// Returns whether the update of a CRD may set unreadable certificates: if it isn't established, or has such ones.
 fn allows_any_bundle(old: &Value) -> bool {
-    let bundle = string(&old["spec"]["conversion"]["webhook"]["clientConfig"], "caBundle");
-    !holds(old, "Established") || !is_readable(bundle)
+    !holds(old, "Established") || !has_readable_bundle(old)
 }
 
-/// Returns whether certificates, in base64, can be read. None at all are valid.
+/// Returns whether the certificates of the webhook that converts the objects of a CRD can be read, if there is one.
+pub(in super::super) fn has_readable_bundle(definition: &Value) -> bool {
+    is_readable(string(&definition["spec"]["conversion"]["webhook"]["clientConfig"], "caBundle"))
+}
+
+/// Returns whether a bundle, in base64, contains a certificate. An empty one stands for those of the system.
 fn is_readable(bundle: &str) -> bool {
-    let readable = || {
-        let bytes = STANDARD.decode(bundle).ok()?;
-        CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>().ok().filter(|all| !all.is_empty())
-    };
-    bundle.is_empty() || readable().is_some()
+    bundle.is_empty() || STANDARD.decode(bundle).is_ok_and(|bundle| has_certificate(&bundle))
 }
 
 fn validate_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {

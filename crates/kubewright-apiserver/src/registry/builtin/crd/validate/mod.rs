@@ -14,23 +14,24 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{name, schema::structural, status::Cause};
 use serde_json::Value;
 
-pub(super) use self::format::format_warnings;
+pub(super) use self::{conversion::has_readable_bundle, format::format_warnings};
 use self::{conversion::validate_conversion, version::Versions};
 use super::{approval, status::holds};
 use crate::registry::builtin::validation::{Errors, IMMUTABLE, Path, boolean, items, string, strings};
 
 const SPEC: Path<'static> = Path::new("spec");
 
+/// Returns the error of a new CRD's name. The group and the plural can't be changed later.
+pub(super) fn name(definition: &Value, name: &str) -> Option<String> {
+    let spec = &definition["spec"];
+    let fits = name == format!("{}.{}", string(&spec["names"], "plural"), string(spec, "group"));
+    (!fits).then(|| "must be spec.names.plural+\".\"+spec.group".to_owned())
+}
+
 /// Checks a CRD. `old` is the replaced CRD.
 pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     Errors::collect(|errors| {
-        let (spec, metadata) = (&new["spec"], &new["metadata"]);
-        let own_name = string(metadata, "name");
-        // The group and the plural can't be changed.
-        if old.is_none() && own_name != format!("{}.{}", string(&spec["names"], "plural"), string(spec, "group")) {
-            let why = "must be spec.names.plural+\".\"+spec.group";
-            errors.invalid(&Path::new("metadata.name"), own_name, why);
-        }
+        let spec = &new["spec"];
         validate_spec(old, spec, errors);
         if let Some(old) = old {
             validate_update(old, spec, errors);

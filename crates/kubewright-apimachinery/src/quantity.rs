@@ -10,11 +10,11 @@ const MAX: i128 = i64::MAX as i128 * ONE;
 
 /// An amount of a resource, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quantity(i128);
+pub struct Quantity(i128);
 
 impl Quantity {
     /// Reads a value of an object. An absent or malformed one counts as zero.
-    pub(crate) fn read(value: &Value) -> Self {
+    pub fn read(value: &Value) -> Self {
         match value {
             Value::String(text) => Self::parse(text).unwrap_or_default(),
             Value::Number(number) => Self::parse(&number.to_string()).unwrap_or_default(),
@@ -23,7 +23,7 @@ impl Quantity {
     }
 
     /// Parses an amount such as `1.5Gi` or `100m`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (negative, digits) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
             b'+' => (false, &text[1..]),
@@ -36,63 +36,74 @@ impl Quantity {
             return None;
         }
         let (multiplier, exponent) = scale_of(suffix)?;
-        let amount = decimal(whole, fraction, multiplier, exponent);
-        Some(Self(if negative { -amount } else { amount }))
+        Some(Self::of_parts(negative, [whole, fraction], multiplier, exponent))
+    }
+
+    /// Creates an amount from the digits before and after the point, a factor (a power of 2, without an exponent) or 1, and a decimal
+    /// exponent.
+    pub(crate) fn of_parts(negative: bool, [whole, fraction]: [&str; 2], multiplier: i128, exponent: i32) -> Self {
+        let amount = decimal(whole, fraction, multiplier, exponent.clamp(-100, 100));
+        Self(if negative { -amount } else { amount })
     }
 
     /// Creates an amount of billionths.
-    pub(crate) fn from_billionths(amount: i128) -> Self {
+    pub fn from_billionths(amount: i128) -> Self {
         Self(amount)
     }
 
     /// Returns the sum of both amounts.
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
     /// Returns the difference of both amounts.
-    pub(crate) fn minus(self, other: Self) -> Self {
+    pub fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// Returns whether the amount is one of those that are reduced to a limit.
+    pub(crate) fn is_reduced(self) -> bool {
+        self.0.saturating_abs() >= MAX
+    }
+
     /// Returns the amount in billionths.
-    pub(crate) fn billionths(self) -> i128 {
+    pub fn billionths(self) -> i128 {
         self.0
     }
 
     /// Returns the amount rounded up to a whole number, away from zero.
-    pub(crate) fn rounded_up(self) -> Self {
+    pub fn rounded_up(self) -> Self {
         Self(round_up(self.0, ONE).saturating_mul(ONE))
     }
 
     /// Returns whether the amount is less than zero.
-    pub(crate) fn is_negative(self) -> bool {
+    pub fn is_negative(self) -> bool {
         self.0 < 0
     }
 
     /// Returns whether the amount is zero.
-    pub(crate) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// Returns the whole number that is nearest to the amount and not nearer to zero.
-    pub(crate) fn value(self) -> i64 {
+    pub fn value(self) -> i64 {
         let rounded = round_up(self.0, ONE);
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// Returns whether the amount, rounded up to thousandths, is a whole number.
-    pub(crate) fn is_whole(self) -> bool {
+    pub fn is_whole(self) -> bool {
         self.thousandths() % 1000 == 0
     }
 
     /// Returns the amount in thousandths, rounded up.
-    pub(crate) fn thousandths(self) -> i128 {
+    pub fn thousandths(self) -> i128 {
         round_up(self.0, ONE / 1000)
     }
 
     /// Returns whether the amount is a multiple of another one, both rounded up to whole numbers.
-    pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
+    pub fn is_multiple_of(self, unit: Self) -> bool {
         unit.value() > 0 && self.value() % unit.value() == 0
     }
 }
@@ -125,7 +136,7 @@ fn scale_of(suffix: &str) -> Option<(i128, i32)> {
         "Ei" => binary(6),
         _ => {
             let exponent = suffix.strip_prefix(['e', 'E'])?;
-            Some((1, exponent.parse::<i32>().ok()?.clamp(-100, 100)))
+            Some((1, exponent.parse::<i32>().ok()?))
         }
     }
 }
