@@ -246,7 +246,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

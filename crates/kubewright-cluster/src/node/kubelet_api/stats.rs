@@ -175,7 +175,8 @@ fn add(document: &mut Value, usage: &Usage) {
     if let Some(nanocores) = usage.nanocores {
         document["cpu"]["usageNanoCores"] = json!(nanocores);
     }
-    document["memory"] = json!({"time": at, "usageBytes": usage.memory, "workingSetBytes": usage.memory});
+    let bytes = usage.memory;
+    document["memory"] = json!({"time": at, "usageBytes": bytes, "workingSetBytes": bytes, "rssBytes": bytes});
 }
 
 #[cfg(test)]
@@ -237,7 +238,7 @@ mod tests {
         let at = "2023-11-14T22:13:20Z";
         let (cpu, memory) = (
             json!({"time": at, "usageCoreNanoSeconds": 20}),
-            json!({"time": at, "usageBytes": 5, "workingSetBytes": 5}),
+            json!({"time": at, "usageBytes": 5, "workingSetBytes": 5, "rssBytes": 5}),
         );
         let container = json!({"name": "main", "startTime": "2023-11-14T22:13:10Z", "cpu": cpu, "memory": memory});
         assert_eq!(
@@ -252,7 +253,9 @@ mod tests {
             json!({
                 "nodeName": "n", "startTime": "2023-11-14T22:00:00Z",
                 "cpu": {"time": at, "usageCoreNanoSeconds": 3, "usageNanoCores": 5},
-                "memory": {"time": at, "usageBytes": 24, "workingSetBytes": 24, "availableBytes": 1000},
+                "memory": {
+                    "time": at, "usageBytes": 24, "workingSetBytes": 24, "rssBytes": 24, "availableBytes": 1000,
+                },
             })
         );
     }
