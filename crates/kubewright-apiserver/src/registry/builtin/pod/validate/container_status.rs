@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::registry::builtin::validation::{Errors, Path, entries, field, int, items, optional_string, string};
+use crate::registry::builtin::validation::{
+    Errors, Path, entries, field, int, items, optional_string, string, validate_id,
+};
 
 const STATUS: Path<'static> = Path::new("status");
 /// The states of the health of a device.
@@ -33,10 +35,13 @@ pub(super) fn validate_container_details(pod: &Value, errors: &mut Errors) {
     let statuses = |list| items(&pod["status"], list).iter().enumerate();
     for (list, _) in LISTS {
         for (index, status) in statuses(list) {
-            if is_windows && field(&status["user"], "linux").is_some() {
-                let path = STATUS.child(list);
-                let (path, why) = (path.index(index), "cannot be set for a windows pod");
-                errors.forbidden(&path.child("user").child("linux"), why);
+            let Some(user) = field(&status["user"], "linux") else { continue };
+            let path = STATUS.child(list);
+            let path = path.index(index);
+            let path = path.child("user");
+            match is_windows {
+                true => errors.forbidden(&path.child("linux"), "cannot be set for a windows pod"),
+                false => validate_user(user, &path.child("linux"), errors),
             }
         }
     }
@@ -53,6 +58,17 @@ pub(super) fn validate_container_details(pod: &Value, errors: &mut Errors) {
                 None => errors.forbidden(&path, "must not be specified in container status"),
             }
         }
+    }
+}
+
+/// Checks the IDs of the user and of the groups that a container has.
+fn validate_user(user: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for name in ["uid", "gid"] {
+        validate_id(int(user, name), &path.child(name), errors);
+    }
+    let path = path.child("supplementalGroups");
+    for (index, group) in items(user, "supplementalGroups").iter().enumerate() {
+        validate_id(group.as_i64().unwrap_or_default(), &path.index(index), errors);
     }
 }
 
@@ -191,6 +207,16 @@ mod tests {
         assert_eq!(transitions(&ruled("Restart"), STATUSES, 42), 0);
         assert_eq!(transitions(&ruled("Restart"), STATUSES, 1), 1);
         assert_eq!(transitions(&ruled("RestartAllContainers"), STATUSES, 1), 0);
+    }
+
+    #[test]
+    fn users_of_containers_have_ids() {
+        let user = json!({"linux": {"uid": -1, "gid": 0, "supplementalGroups": [1, -2]}});
+        let pod = json!({"status": {"containerStatuses": [{"name": "c", "user": user}]}});
+        let found = Errors::collect(|errors| validate_container_details(&pod, errors));
+        let fields: Vec<_> = found.iter().map(|cause| cause.field.as_str()).collect();
+        let at = "status.containerStatuses[0].user.linux";
+        assert_eq!(fields, [format!("{at}.uid"), format!("{at}.supplementalGroups[1]")]);
     }
 
     #[test]
