@@ -21,6 +21,7 @@ use prometheus::{
 };
 
 use crate::{
+    flow_control::Limits,
     registry::Resource,
     version::{MAJOR, MINOR, VERSION},
 };
@@ -209,12 +210,18 @@ impl Metrics {
         change(&mut all[index]);
     }
 
-    /// Returns all metrics as text. `objects` is the number of stored objects by resource and group.
+    /// Returns all metrics as text. `objects` is the number of stored objects by resource and group, `limits` are those of
+    /// the priority levels.
     ///
     /// # Errors
     /// If a name is invalid, which a test excludes.
-    pub(crate) fn text(&self, objects: &[((&str, &str), usize)]) -> prometheus::Result<Vec<u8>> {
+    pub(crate) fn text(
+        &self,
+        objects: &[((&str, &str), usize)],
+        limits: &[(String, Limits)],
+    ) -> prometheus::Result<Vec<u8>> {
         let mut families = self.families();
+        families.extend(limit_families(limits));
         let full_name = |(resource, group): &(&str, &str)| match *group {
             "" => (*resource).to_owned(),
             group => format!("{resource}.{group}"),
@@ -319,6 +326,31 @@ impl Metrics {
     }
 }
 
+/// Returns the metrics of the limits of priority levels.
+fn limit_families(limits: &[(String, Limits)]) -> [MetricFamily; 3] {
+    let limit = |name, help, value: fn(&Limits) -> f64| {
+        let gauges = limits.iter().map(|(level, limits)| gauge(vec![pair("priority_level", level)], value(limits)));
+        family(name, help, MetricType::GAUGE, gauges.collect())
+    };
+    [
+        limit(
+            "apiserver_flowcontrol_nominal_limit_seats",
+            "Number of requests that each priority level may execute at once if none borrows from another.",
+            |limits| limits.nominal,
+        ),
+        limit(
+            "apiserver_flowcontrol_lower_limit_seats",
+            "Number of requests that each priority level may execute at once if the others borrow all that it lends.",
+            |limits| limits.lower,
+        ),
+        limit(
+            "apiserver_flowcontrol_upper_limit_seats",
+            "Number of requests that each priority level may execute at once if it borrows all that it may.",
+            |limits| limits.upper,
+        ),
+    ]
+}
+
 fn pair(name: &str, value: &str) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(name.into());
@@ -398,7 +430,7 @@ mod tests {
         metrics.record(&labels("pods"), 410, Duration::from_secs(90));
         let running = metrics.begin_long_running(Labels { verb: "WATCH", ..labels("pods") });
         let _request = metrics.begin(true);
-        let text = String::from_utf8(metrics.text(&[(("pods", ""), 7), (("jobs", "batch"), 8)]).unwrap()).unwrap();
+        let text = String::from_utf8(metrics.text(&[(("pods", ""), 7), (("jobs", "batch"), 8)], &[]).unwrap()).unwrap();
         let rest = r#"component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1""#;
         for line in [
             format!("apiserver_request_total{{code=\"200\",{rest}}} 2"),
@@ -419,7 +451,7 @@ mod tests {
             |text: &str| text.lines().find(|line| line.starts_with("apiserver_longrunning")).unwrap().to_owned();
         assert!(gauge(&text).ends_with(" 1"), "{text}");
         drop(running);
-        let text = String::from_utf8(metrics.text(&[]).unwrap()).unwrap();
+        let text = String::from_utf8(metrics.text(&[], &[]).unwrap()).unwrap();
         assert!(gauge(&text).ends_with(" 0"), "{text}");
     }
 

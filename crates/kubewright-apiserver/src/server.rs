@@ -31,7 +31,6 @@ use crate::{
     compaction::Compaction,
     decoding,
     feed::Feed,
-    flow_control::FlowControl,
     handlers,
     listener::{ListenError, ListenOptions, Listener},
     managed_fields::{Conversions, Manager},
@@ -320,7 +319,7 @@ impl ApiServerBuilder {
         let authorizer = indexes.authorizer.clone();
         let aggregation =
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
-        let mut state = State {
+        let state = State {
             registry,
             aggregation,
             credentials: self.credentials,
@@ -334,7 +333,7 @@ impl ApiServerBuilder {
             bookmark_interval: self.bookmark_interval.unwrap_or(BOOKMARK_INTERVAL),
             proxy_resolver: builtin::proxy_backend,
             openapi: OpenApi::default(),
-            flow_control: FlowControl::default(),
+            flow_control: indexes.flow_control,
             metrics: Arc::default(),
             health: handlers::HealthCounts::default(),
             started: clock.now(),
@@ -356,7 +355,6 @@ impl ApiServerBuilder {
                 })
             }
         };
-        state.flow_control = FlowControl::new(&state.store, &state.random);
         // As behind a compacted etcd, a client can't watch how the server created its own objects.
         let forgotten = if is_new { state.store.forget_history() } else { Ok(()) };
         (ApiServer { state: Arc::new(state) }, seeded.and(forgotten))

@@ -50,7 +50,7 @@ pub(crate) struct State {
     pub(crate) bookmark_interval: Duration,
     pub(crate) proxy_resolver: ProxyResolver,
     pub(crate) openapi: OpenApi,
-    pub(crate) flow_control: FlowControl,
+    pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: HealthCounts,
     /// The time at which the server was built.

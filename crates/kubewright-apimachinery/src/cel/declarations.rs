@@ -9,7 +9,8 @@ use super::{
 };
 
 /// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be of any
-/// kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) says of which.
+/// kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
+/// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {
     environment: Environment,
@@ -55,12 +56,12 @@ impl PolicyDeclarations {
         declarations
     }
 
-    /// Returns the variables with the type of the objects that the policy is about.
+    /// Returns the variables, of which some have this type.
     #[must_use]
-    pub(crate) fn for_object(&self, object: &Type) -> Self {
+    pub(crate) fn of_type(&self, variables: &[&str], object: &Type) -> Self {
         let mut declarations = self.clone();
         for (name, of) in &mut declarations.environment.variables {
-            if matches!(*name, "object" | "oldObject") {
+            if variables.contains(name) {
                 *of = object.clone();
             }
         }
@@ -79,7 +80,7 @@ impl PolicyDeclarations {
     pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), Refusal> {
         self.compose();
         let found = self.type_of(expression);
-        let of = found.as_ref().map_or(Type::Dyn, |found| found.of.clone());
+        let of = found.as_ref().map_or(Type::Dyn, |found| as_variable(&found.of));
         self.variables.get_or_insert_default().insert(name.to_owned(), of);
         found?.finished()
     }
@@ -107,6 +108,17 @@ impl PolicyDeclarations {
         }
         let found = program::type_of(expression, &environment);
         found.map_err(|why| Refusal::Expression(format!("compilation failed: {why}")))
+    }
+}
+
+/// Returns the type that a composed variable has if its expression has this one: simple types, and lists and maps of them.
+/// Others are open, so that the fields of a variable aren't checked.
+fn as_variable(of: &Type) -> Type {
+    match of {
+        Type::List(items) => Type::list(as_variable(items)),
+        Type::Map(entry) => Type::map(as_variable(&entry[0]), as_variable(&entry[1])),
+        Type::Object(_) | Type::Optional(_) | Type::Opaque(_) | Type::Message(_) | Type::Meta(_) => Type::Dyn,
+        simple => simple.clone(),
     }
 }
 

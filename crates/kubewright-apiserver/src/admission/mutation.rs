@@ -90,14 +90,17 @@ fn read(resource: &Resource, before: &Value, mut patched: Value) -> Result<Value
     if version.split('/').count() > 2 {
         return Err(Status::internal(format!("unexpected GroupVersion string: {version}")));
     }
-    let ty = match resource.schema.served {
+    if resource.schema.served.is_some() && kind != text(before, "kind") && ObjectType::of_object(&patched).is_some() {
+        return Err(unconvertible(before, &patched));
+    }
+    let ty = match resource.schema.served.filter(|_| text(before, "kind") == &*resource.kind) {
         Some(ty) if version == text(before, "apiVersion") && kind == text(before, "kind") => ty,
-        Some(_) => ObjectType::of_object(&patched).ok_or_else(|| {
+        _ if !resource.schema.custom => ObjectType::of_object(&patched).ok_or_else(|| {
             Status::internal(format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
             ))
         })?,
-        None => return Ok(patched),
+        _ => return Ok(patched),
     };
     // The conversion removes empty fields, which the caller does, too.
     let decoded = ty.decode(&mut patched).map_err(Status::internal)?;
@@ -106,6 +109,17 @@ fn read(resource: &Resource, before: &Value, mut patched: Value) -> Result<Value
     }
     let unknown: Vec<_> = decoded.unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
     Err(Status::internal(format!("strict decoding error: {}", unknown.join(", "))))
+}
+
+/// Returns the error for a patched object of another kind, by the names of both types.
+fn unconvertible(before: &Value, after: &Value) -> Status {
+    let (group, _) = text(before, "apiVersion").split_once('/').unwrap_or(("core", ""));
+    let package = group.split('.').next().unwrap_or_default();
+    let version = text(after, "apiVersion").rsplit('/').next().unwrap_or_default();
+    let (old, new) = (text(before, "kind"), text(after, "kind"));
+    Status::internal(format!(
+        "failed to convert object: converting ({version}.{new}) to ({package}.{old}): unknown conversion"
+    ))
 }
 
 async fn evaluate(

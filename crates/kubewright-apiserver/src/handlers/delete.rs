@@ -18,6 +18,7 @@ use super::{
     edit::{MAX_ATTEMPTS, is_same_state},
     list::{self, Listed},
     query,
+    settle::settle_others,
 };
 use crate::{
     admission::Operation,
@@ -82,6 +83,7 @@ impl DeleteOptions {
             "propagationPolicy": query.get("propagationPolicy"),
             "orphanDependents": query.flag("orphanDependents"),
             "dryRun": query.values("dryRun"),
+            "preconditions": {"uid": query.get("uid"), "resourceVersion": query.get("resourceVersion")},
         }))
     }
 
@@ -230,7 +232,8 @@ pub(super) fn success(resource: &Resource, object: &Value) -> Value {
 
 /// Deletes the objects that a list with the same parameters contains, and answers this list.
 pub(super) async fn delete_collection(call: &Call) -> Result<Response, Status> {
-    let (items, page) = match list::select_page(call).await? {
+    // Kubernetes deletes page by page, so the version of the list is exact as in a list with a limit.
+    let (items, page) = match list::select_page(call, true).await? {
         Listed::Items(items, page) => (items, page),
         Listed::Expired(response) => return Ok(response),
     };
@@ -320,6 +323,9 @@ pub(super) fn remove_directly(
         });
     }
     let marked = call.commit(key, decide)?;
+    if marked.change == Some(ChangeKind::Deleted) && resource.strategy.settles() {
+        settle_others(&call.state, resource)?;
+    }
     let is_over = |object: &Stored| is_removable(resource, &object.value());
     if marked.change == Some(ChangeKind::Deleted) || !marked.object.as_deref().is_some_and(is_over) {
         return Ok(marked);

@@ -138,7 +138,7 @@ impl<'s> Exchange<'s> {
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         let is_long_running = labels.as_ref().is_some_and(is_long_running_label);
         if let Some(flow) = flow {
-            state.flow_control.add_headers(headers, flow);
+            flow.add_headers(headers);
         }
         if let Some(labels) = labels {
             let duration = state.clock.monotonic().saturating_sub(started);

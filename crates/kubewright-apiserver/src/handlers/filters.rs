@@ -13,7 +13,6 @@ use super::{
 use crate::{
     admission::NAMESPACES,
     auth::{self, Attributes, UserInfo},
-    flow_control::Flow,
     state::State,
     token_use,
 };
@@ -45,11 +44,11 @@ pub(super) fn filter(
     };
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if user.is_unrestricted() {
-        exchange.classify(route, Flow::of(&user, None));
+        exchange.classify(route, state.flow_control.classify(&user, None));
         exchange.audit().decide(true, "");
     } else {
         let attributes = attributes();
-        exchange.classify(route, Flow::of(&user, Some(&attributes)));
+        exchange.classify(route, state.flow_control.classify(&user, Some(&attributes)));
         let decision = state.authorization.decide(&user, &attributes);
         exchange.audit().decide(decision.allowed, &decision.reason);
         if !decision.allowed {

@@ -5,11 +5,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
 
 use super::query::Query;
 use crate::response::{self, Response};
 
+const PROCESS_START_TIME: HeaderName = HeaderName::from_static("process-start-time-unix");
 /// The paths under which checks are run.
 pub(crate) const PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
@@ -88,7 +90,7 @@ impl HealthCounts {
     }
 
     /// Returns `/metrics/slis`, or resets it.
-    pub(super) fn metrics(&self, method: &Method) -> Response {
+    pub(super) fn metrics(&self, method: &Method, started: Timestamp) -> Response {
         if *method == Method::DELETE {
             self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
             return response::plain(StatusCode::OK, "metrics reset\n".to_owned());
@@ -112,15 +114,16 @@ impl HealthCounts {
                 text += &format!("kubernetes_healthchecks_total{{{labels}}} {count}\n");
             }
         }
-        metrics_text(text)
+        metrics_text(text, started)
     }
 }
 
-/// Returns a response with the text of metrics.
-pub(super) fn metrics_text(text: impl Into<crate::body::Body>) -> Response {
+/// Returns a response with the text of metrics of a server that was started at a time.
+pub(super) fn metrics_text(text: impl Into<crate::body::Body>, started: Timestamp) -> Response {
     let mut response = response::bytes(StatusCode::OK, text);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response.headers_mut().insert(PROCESS_START_TIME, HeaderValue::from(started.as_second()));
     response
 }
 

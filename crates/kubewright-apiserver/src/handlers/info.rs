@@ -56,7 +56,7 @@ pub(super) async fn respond(state: &State, parts: &Parts, route: Route) -> Resul
         Route::Health { is_single: true, .. } => return Ok(health::single()),
         Route::Health { path, .. } => return Ok(state.health.respond(path, &Query::parse(parts.uri.query()))),
         Route::Metrics => return metrics(state),
-        Route::HealthMetrics => return Ok(state.health.metrics(&parts.method)),
+        Route::HealthMetrics => return Ok(state.health.metrics(&parts.method, state.started)),
         Route::StatusPage => return Ok(pages::status(state, parts)),
         Route::FlagsPage => return Ok(pages::flags(state, parts)),
         Route::OpenIdConfiguration => {
@@ -206,8 +206,8 @@ fn metrics(state: &State) -> Result<Response, Status> {
         objects.entry((plural, group)).or_insert_with(|| state.store.snapshot(&entry.storage).objects.len());
     }
     let objects: Vec<_> = objects.into_iter().collect();
-    let text = state.metrics.text(&objects).map_err(Status::internal)?;
-    Ok(health::metrics_text(text))
+    let text = state.metrics.text(&objects, &state.flow_control.limits()).map_err(Status::internal)?;
+    Ok(health::metrics_text(text, state.started))
 }
 
 /// Returns an OpenID document, which may be cached.

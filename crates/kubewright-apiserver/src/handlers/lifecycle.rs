@@ -237,13 +237,14 @@ impl Call {
         }
         object_meta::drop_empty(&mut object);
         schema_rules::default(resource, &mut object);
-        if codec::is_stored_form(resource) {
-            resource.strategy.default(&mut object);
-            decoding::complete(resource, &mut object);
-        } else {
+        let is_stored_form = codec::is_stored_form(resource);
+        if !is_stored_form {
             codec::to_stored(resource, &mut object);
-            resource.strategy.default(&mut object);
-            decoding::complete(resource, &mut object);
+        }
+        resource.strategy.default(&mut object);
+        resource.strategy.default_times(&mut object, self.state.clock.now());
+        decoding::complete(resource, &mut object);
+        if !is_stored_form {
             object = Arc::unwrap_or_clone(codec::to_served(resource, &Arc::new(object)));
         }
         self.record(&object);
@@ -282,6 +283,7 @@ impl Call {
         let mut causes = object_meta::check_name(resource, &object);
         causes.extend(object_meta::check_syntax(resource, &object));
         schema_rules::validate(resource, &object, None, false, &mut causes, &mut Vec::new()).await;
+        schema_rules::drop_nulls(resource, &mut object);
         codec::to_stored(resource, &mut object);
         let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
@@ -375,6 +377,8 @@ impl Call {
         let mut warnings = Vec::new();
         let status_only = part == Part::Status;
         schema_rules::validate(resource, &object, Some(old_served), status_only, &mut causes, &mut warnings).await;
+        // Those of an applied configuration and of webhooks are validated, but not stored.
+        schema_rules::drop_nulls(resource, &mut object);
         codec::to_stored(resource, &mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);

@@ -47,21 +47,22 @@ pub(super) enum Listed {
 
 /// Lists a collection.
 pub(super) async fn list(call: &Call) -> Result<Response, Status> {
-    match select_page(call).await? {
+    match select_page(call, false).await? {
         Listed::Items(items, page) => respond(call, items, &page),
         Listed::Expired(response) => Ok(response),
     }
 }
 
-/// Returns the objects that a list with the parameters of this call contains, in the version of the call.
-pub(super) async fn select_page(call: &Call) -> Result<Listed, Status> {
+/// Returns the objects that a list with the parameters of this call contains, in the version of the call. `paged` says
+/// whether it counts as a list with a limit if it has none.
+pub(super) async fn select_page(call: &Call, paged: bool) -> Result<Listed, Status> {
     check_options(call, false)?;
     let selection = selection(call)?;
     let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
     // The cache of Kubernetes, which answers a list of any version, knows no pages.
-    let limit = limit.filter(|_| call.query.get("resourceVersion") != Some("0"));
+    let limit = limit.filter(|_| call.resource.lifecycle.uncached || call.query.get("resourceVersion") != Some("0"));
     let (snapshot, after) = match call.query.get("continue") {
-        None => (snapshot(call, limit.is_some()).await?, None),
+        None => (snapshot(call, paged || limit.is_some()).await?, None),
         Some(token) => match resume(call, token).await? {
             Continuation::At(snapshot, after) => (snapshot, Some(after)),
             Continuation::Expired(response) => return Ok(Listed::Expired(response)),

@@ -237,7 +237,12 @@ fn unconvertible(call: &Call, config: &Value, status: Status) -> Status {
 pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     let patch = Patch::parse(call)?;
     let manager = patch.manager(call, part.subresource());
-    if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
+    let creates = match part {
+        Part::Main => true,
+        Part::Status => call.resource.lifecycle.created_by_status,
+        Part::Approval | Part::Finalizers | Part::Other(_) => false,
+    };
+    if patch.kind == PatchType::Apply && creates && !call.exists() {
         match apply_new(call, &patch, &manager).await {
             // Another client created the object first, so the configuration is applied to it.
             Err(status) if status.reason == "AlreadyExists" => {}

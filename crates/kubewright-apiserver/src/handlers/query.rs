@@ -22,6 +22,22 @@ impl Query {
         )
     }
 
+    /// Returns the parameters that are the same as the options of a connection.
+    pub(crate) fn of_options(options: &Value) -> Self {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+            _ => None,
+        };
+        let fields = options.as_object().into_iter().flatten();
+        let pairs =
+            fields.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion")).flat_map(|(name, value)| {
+                let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                values.iter().filter_map(move |value| Some((name.clone(), text(value)?)))
+            });
+        Self(pairs.collect())
+    }
+
     /// Returns all parameters, in the order sent.
     pub(crate) fn pairs(&self) -> &[(String, String)] {
         &self.0

@@ -24,9 +24,23 @@ pub(crate) fn settle(state: &State, resource: &Resource, key: &Key) -> Result<()
         return Ok(());
     }
     settle_one(state, resource, key)?;
+    settle_others(state, resource)
+}
+
+/// Writes what the controllers would write to the status of other objects after a write to one of a kind, or its removal.
+///
+/// # Errors
+/// Returns the errors of the store.
+pub(super) fn settle_others(state: &State, resource: &Resource) -> Result<(), Status> {
+    let other = resource.strategy.unsettled_kind().map(|(group, plural)| state.registry.find(group, "v1", plural));
+    let kind = match &other {
+        Some(Some(other)) => other,
+        Some(None) => return Ok(()),
+        None => resource,
+    };
     // Others may take the names that the object no longer has.
     for name in resource.strategy.unsettled() {
-        settle_one(state, resource, &Key::new("", &name))?;
+        settle_one(state, kind, &Key::new("", &name))?;
     }
     Ok(())
 }

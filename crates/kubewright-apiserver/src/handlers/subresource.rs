@@ -12,7 +12,7 @@ use super::{
     lifecycle::DecodedBody,
     part::Part,
     patch, proxy,
-    query::{FieldValidation, WriteOptions},
+    query::{FieldValidation, Query, WriteOptions},
     scale, token, update,
 };
 use crate::{
@@ -110,7 +110,7 @@ impl Call {
             let options = options(&self.query.clone().into_pairs());
             let admitted = self.admit_body(admission::Operation::Connect, subresource, options.clone(), false).await?;
             if admitted.object != options {
-                return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
+                self.query = Query::of_options(&admitted.object);
             }
             return Ok((self, admitted.warnings));
         }

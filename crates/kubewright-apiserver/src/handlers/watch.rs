@@ -57,9 +57,10 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
     let selection = list::selection(&call)?;
     let version = list::requested_start(&call)?;
     let wants_initial = call.query.flag("sendInitialEvents");
-    let timeout = match call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()) {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        _ => DEFAULT_TIMEOUT.mul_f64(1.0 + call.state.random.fraction()),
+    let timeout = match call.query.number("timeoutSeconds")?.map(nanoseconds).filter(|nanoseconds| *nanoseconds != 0) {
+        // A negative time ends the watch before its first event.
+        Some(nanoseconds) => Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or_default()),
+        None => DEFAULT_TIMEOUT.mul_f64(1.0 + call.state.random.fraction()),
     };
     // Once the request is understood, errors are events.
     let failure = match wants_initial {
@@ -89,7 +90,7 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
         selection,
         ready: failure.into_iter().map(|status| Pending::Failure(Box::new(status))).collect(),
         columns_sent: false,
-        ended: false,
+        ended: timeout.is_zero(),
         closing,
         alarm: Mutex::default(),
         call,
@@ -104,6 +105,11 @@ pub(super) async fn watch(mut call: Call) -> Result<Response, Status> {
     }
     response.extensions_mut().insert(Content::Events);
     Ok(response)
+}
+
+/// Returns seconds as Go's duration, whose multiplication may overflow.
+fn nanoseconds(seconds: i64) -> i64 {
+    seconds.wrapping_mul(1_000_000_000)
 }
 
 /// Returns the time of the next bookmark. As in Kubernetes, one is sent shortly before the end, if there is enough time.

@@ -21,6 +21,10 @@ pub struct Lifecycle {
     pub unconditional_update: bool,
     /// True if an update of an object that doesn't exist creates it.
     pub created_by_update: bool,
+    /// True if an apply of the status of an object that doesn't exist creates it.
+    pub created_by_status: bool,
+    /// True if Kubernetes has no cache of the objects, and so splits a list of any version as others.
+    pub uncached: bool,
     /// The fields of the metadata that an update of the status doesn't change.
     pub status_keeps: &'static [&'static str],
     /// The fields that an update of the status doesn't change, and so doesn't own.
@@ -59,6 +63,8 @@ impl Lifecycle {
         Self {
             unconditional_update: false,
             created_by_update: false,
+            created_by_status: false,
+            uncached: false,
             status_keeps: &[],
             status_resets: ALL.clone(),
             part_resets: Vec::new(),

@@ -23,6 +23,9 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
     fn default(&self, _object: &mut Value) {}
 
+    /// Sets the published defaults that are the current time.
+    fn default_times(&self, _object: &mut Value, _now: Timestamp) {}
+
     /// Returns whether a new object needs another one that a controller is about to create, such as a pod the default service
     /// account of a new namespace. Admission then waits a little.
     fn is_early(&self, _object: &Value) -> bool {
@@ -67,6 +70,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Returns the names of the objects of the cluster whose status may change with that of others.
     fn unsettled(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the group and the plural name of the kind of [`Self::unsettled`], if it is another one.
+    fn unsettled_kind(&self) -> Option<(&'static str, &'static str)> {
+        None
     }
 
     /// Returns what a controller in Kubernetes' API server writes to the status of a stored object after each write to it.

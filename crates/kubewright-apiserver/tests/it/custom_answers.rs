@@ -318,3 +318,33 @@ async fn a_status_that_fits_no_schema_is_named_relative_to_itself() {
     assert_eq!(cause["field"], "status");
     assert_eq!(cause["message"], "Invalid value: \"\": \"address\" must validate at least one schema (anyOf)");
 }
+
+/// An applied null of a field without a type is owned, but not stored.
+#[tokio::test]
+async fn an_applied_null_is_owned_but_not_stored() {
+    let api = ApiServer::builder().build();
+    let open = json!({"x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"any": open, "spec": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"typed": {"type": "string"}},
+    }}});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let names = json!({"plural": "opens", "kind": "Open"});
+    let spec = json!({"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]});
+    let definition = json!({"metadata": {"name": "opens.example.com"}, "spec": spec}).to_string();
+    let path = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(&api, path, &[], definition).await.expect_code(201);
+    let apply = async |spec: Value| {
+        let config = json!({
+            "apiVersion": "example.com/v1", "kind": "Open", "metadata": {"name": "a"}, "any": null, "spec": spec,
+        });
+        send(&api, "PATCH /apis/example.com/v1/opens/a?fieldManager=m", &[APPLY], config.to_string()).await
+    };
+    for code in [201, 200] {
+        let object = apply(json!({"x": null})).await.expect_code(code).json();
+        assert_eq!((object.get("any"), &object["spec"]), (None, &json!({"x": null})));
+        let owned = json!({"f:any": {}, "f:spec": {"f:x": {}}});
+        assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], owned);
+        assert_eq!(object["metadata"]["generation"], 1);
+    }
+    apply(json!({"typed": null})).await.expect_code(422);
+}

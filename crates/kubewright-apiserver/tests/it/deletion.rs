@@ -182,3 +182,33 @@ async fn watchers_see_the_end_of_a_grace_period() {
         assert_eq!((&metadata["deletionGracePeriodSeconds"], &metadata["generation"]), (&0.into(), &2.into()));
     }
 }
+
+/// Without a body, the query has the preconditions, also those of each object of a collection.
+#[tokio::test]
+async fn the_query_has_the_preconditions_of_a_deletion_without_body() {
+    let (api, _) = start();
+    let configs = format!("{CORE}/configmaps");
+    let create = async |name: &str| {
+        let object = json!({"metadata": {"name": name}}).to_string();
+        let created = send(&api, &format!("POST {configs}"), &[], object).await.expect_code(201).json();
+        created["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+    };
+    let version = create("a").await;
+    for (query, words) in [("uid=5", "the UID in the precondition (5)"), ("resourceVersion=5", "(5) does not match")] {
+        let refused = send(&api, &format!("DELETE {configs}/a?{query}"), &[], "").await.expect_code(409);
+        assert!(refused.text.contains(words), "{}", refused.text);
+    }
+    // The list is that of the version, so the younger object isn't deleted, and a body has preconditions of its own.
+    let younger = create("b").await;
+    let collection = format!("DELETE {configs}?resourceVersion={version}");
+    let answer = send(&api, &collection, &[], "{}").await.expect_code(200).json();
+    assert_eq!(answer["items"].as_array().unwrap().len(), 1, "{answer}");
+    create("c").await;
+    let refused = send(&api, &format!("DELETE {configs}?resourceVersion={younger}"), &[], "").await;
+    assert_eq!(refused.code, 200, "{}", refused.text);
+    create("b").await;
+    let refused =
+        send(&api, &format!("DELETE {configs}?resourceVersion={younger}&resourceVersionMatch=NotOlderThan"), &[], "")
+            .await;
+    assert_eq!(refused.code, 409, "{}", refused.text);
+}

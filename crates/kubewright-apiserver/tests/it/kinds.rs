@@ -238,3 +238,48 @@ async fn claims_and_ingresses_get_the_default_class() {
         }
     }
 }
+
+#[tokio::test]
+async fn requests_are_classified_by_stored_flow_schemas() {
+    const FLOW_CONTROL: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let api = ApiServer::builder().build();
+    let jane = UserInfo::new("jane", ["system:authenticated"]);
+    let uids = async || {
+        let answer = send_as(&api, &jane, "GET /version", &[], "").await.expect_code(200);
+        ["X-Kubernetes-PF-FlowSchema-UID", "X-Kubernetes-PF-PriorityLevel-UID"]
+            .map(|name| answer.header(name).to_owned())
+    };
+    let default = uids().await;
+    let create = async |plural: &str, name: &str, spec: Value| {
+        let body = json!({"metadata": {"name": name}, "spec": spec}).to_string();
+        let created = send(&api, &format!("POST {FLOW_CONTROL}/{plural}"), JSON, body).await.expect_code(201).json();
+        created["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "jane"}}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    });
+    let schema = json!({"priorityLevelConfiguration": {"name": "l"}, "rules": [rule]});
+    let schema = create("flowschemas", "s", schema).await;
+    assert_eq!(uids().await, default, "a schema without its level isn't used");
+    let dangling = async || {
+        let found = send(&api, &format!("GET {FLOW_CONTROL}/flowschemas/s"), &[], "").await.expect_code(200).json();
+        found["status"]["conditions"][0]["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(dangling().await, "True");
+    let limited = json!({"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}});
+    let level = create("prioritylevelconfigurations", "l", json!({"type": "Limited", "limited": limited})).await;
+    assert_eq!((uids().await, dangling().await), ([schema, level], "False".to_owned()));
+    let metrics = send(&api, "GET /metrics", &[], "").await.expect_code(200);
+    assert!(metrics.header("Process-Start-Time-Unix").parse::<i64>().is_ok());
+    for line in [
+        "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"l\"} 3",
+        "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"workload-low\"} 244",
+        "apiserver_flowcontrol_lower_limit_seats{priority_level=\"l\"} 3",
+        "apiserver_flowcontrol_upper_limit_seats{priority_level=\"l\"} 603",
+    ] {
+        assert!(metrics.text.contains(&format!("{line}\n")), "{line}");
+    }
+    send(&api, &format!("DELETE {FLOW_CONTROL}/prioritylevelconfigurations/l"), &[], "").await.expect_code(200);
+    assert_eq!((uids().await, dangling().await), (default, "True".to_owned()));
+}

@@ -221,3 +221,37 @@ async fn sent_managed_fields_are_checked() {
     let refused = send_fields(vec![entry(&"x".repeat(129), "Apply", "v1")]).await.expect_code(422).json();
     assert_eq!(refused["details"]["causes"][0]["field"], "metadata.managedFields[0].manager");
 }
+
+/// As in Kubernetes, an apply of the status creates objects of these kinds, and owns what the status may change.
+#[tokio::test]
+async fn an_apply_of_the_status_creates_some_kinds() {
+    let (api, _) = start();
+    let apply = async |path: &str, config: Value| {
+        let line = format!("PATCH {path}/a/status?fieldManager=m");
+        send(&api, &line, &["Content-Type: application/apply-patch+yaml"], config.to_string()).await
+    };
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+    let config = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "a", "labels": {"a": "b"}},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]},
+        "status": {"observedGeneration": 7},
+    });
+    let created = apply(policies, config).await.expect_code(201).json();
+    assert_eq!(created["status"], json!({}));
+    let entry = &created["metadata"]["managedFields"][0];
+    assert_eq!((&entry["subresource"], &entry["operation"]), (&json!("status"), &json!("Apply")));
+    assert_eq!(entry["fieldsV1"], json!({"f:status": {"f:observedGeneration": {}}}));
+    let config = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "labels": {"a": "b"}},
+        "spec": {"ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
+    });
+    let created = apply("/api/v1/namespaces/default/services", config).await.expect_code(201).json();
+    let owned = json!({
+        "f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:loadBalancer": {"f:ingress": {}}},
+    });
+    assert_eq!(created["metadata"]["managedFields"][0]["fieldsV1"], owned);
+    let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "status": {}});
+    apply("/api/v1/namespaces/default/pods", config).await.expect_code(404);
+}

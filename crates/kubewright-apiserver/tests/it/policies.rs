@@ -229,3 +229,49 @@ async fn parameters_of_built_in_kinds_have_no_types_and_owners() {
     let answer = send(&api, &format!("POST {maps}"), &[], json!({"metadata": {"name": "it"}}).to_string()).await;
     assert_eq!(answer.json()["data"]["p"], "falsefalsefalse1", "{}", answer.text);
 }
+
+/// A server with a policy that patches what is sent to pods and configuration maps, and with a pod.
+async fn with_patch(expression: &str) -> ApiServer {
+    let api = ApiServer::builder().build();
+    let path = "/apis/admissionregistration.k8s.io/v1";
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"],
+        "resources": ["configmaps", "pods/exec"],
+    });
+    let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "i"}]}});
+    for (path, object) in [
+        ("/api/v1/namespaces/default/pods".to_owned(), pod),
+        (
+            format!("{path}/mutatingadmissionpolicies"),
+            json!({"metadata": {"name": "m"}, "spec": {
+                "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never", "mutations": [mutation],
+            }}),
+        ),
+        (
+            format!("{path}/mutatingadmissionpolicybindings"),
+            json!({"metadata": {"name": "m"}, "spec": {"policyName": "m"}}),
+        ),
+    ] {
+        send(&api, &format!("POST {path}"), &[], object.to_string()).await.expect_code(201);
+    }
+    api
+}
+
+#[tokio::test]
+async fn a_policy_changes_the_options_of_a_connection() {
+    let api = with_patch("[JSONPatch{op: 'replace', path: '/container', value: 'b'}]").await;
+    let path = "POST /api/v1/namespaces/default/pods/p/exec?container=a&command=x&stdout=1";
+    let refused = send(&api, path, &[], "").await;
+    assert_eq!(refused.json()["message"], "container b is not valid for pod p", "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_policy_cannot_change_the_kind() {
+    let api = with_patch("[JSONPatch{op: 'replace', path: '/kind', value: 'Secret'}]").await;
+    let object = json!({"metadata": {"name": "a"}}).to_string();
+    let refused = send(&api, "POST /api/v1/namespaces/default/configmaps", &[], object).await.expect_code(500).json();
+    let why = "Internal error occurred: failed to convert object: converting (v1.Secret) to (core.ConfigMap): unknown \
+               conversion";
+    assert_eq!(refused["message"], why);
+}

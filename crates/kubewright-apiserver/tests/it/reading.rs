@@ -108,3 +108,21 @@ async fn events_are_served_in_two_groups() {
     assert_eq!(core.list(&ListParams::default().fields("involvedObject.name=p")).await.unwrap().items.len(), 1);
     assert_eq!(events.get("e").await.unwrap().note.as_deref(), Some("it works"));
 }
+
+/// Kubernetes has no cache of events, so that their lists have pages whatever the version is.
+#[tokio::test]
+async fn only_lists_of_events_have_pages_at_any_version() {
+    let (api, _) = start();
+    for (plural, object, items) in
+        [("configmaps", json!({}), 3), ("events", json!({"involvedObject": {"namespace": "default"}}), 1)]
+    {
+        let path = format!("/api/v1/namespaces/default/{plural}");
+        for name in ["a", "b", "c"] {
+            let mut object = object.clone();
+            object["metadata"] = json!({"name": name});
+            send(&api, &format!("POST {path}"), &[], object.to_string()).await.expect_code(201);
+        }
+        let list = send(&api, &format!("GET {path}?limit=1&resourceVersion=0"), &[], "").await.expect_code(200).json();
+        assert_eq!(list["items"].as_array().unwrap().len(), items, "{plural}");
+    }
+}

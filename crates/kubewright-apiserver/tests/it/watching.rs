@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::start;
+use crate::{raw::send, start};
 
 fn config(name: &str, app: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": app}}})).unwrap()
@@ -76,4 +76,12 @@ async fn a_watch_from_any_version_marks_the_end_of_its_initial_events() {
     let params = WatchParams::default().timeout(1);
     let events: Vec<_> = api.watch(&params, "0").await.unwrap().try_collect().await.unwrap();
     assert_eq!(events.iter().map(shown).collect::<Vec<_>>(), ["added a", "bookmark 1"]);
+}
+
+#[tokio::test]
+async fn a_watch_with_a_negative_timeout_ends_before_its_first_event() {
+    let (api, client) = start();
+    Api::default_namespaced(client).create(&PostParams::default(), &config("a", "x")).await.unwrap();
+    let watch = "GET /api/v1/configmaps?watch=true&allowWatchBookmarks=true&timeoutSeconds=-1";
+    assert_eq!(send(&api, watch, &[], "").await.expect_code(200).text, "");
 }

@@ -62,9 +62,20 @@ impl PolicyStatuses {
         warnings
     }
 
+    /// Returns the variables of a policy, with the type of its parameters.
+    fn variables(&self, policy: &Value) -> PolicyDeclarations {
+        let parameters = &policy["spec"]["paramKind"];
+        let variables = PolicyDeclarations::of_policy(parameters.is_object());
+        let (version, kind) = (text(parameters, "/apiVersion"), text(parameters, "/kind"));
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let mut entries = self.api.registry().all().into_iter();
+        let found = entries.find(|entry| (&*entry.group, &*entry.version, &*entry.kind) == (group, version, kind));
+        found.map_or(variables.clone(), |entry| rules::declare_parameters(&variables, entry.schema.node()))
+    }
+
     /// Returns the variables of a policy for each kind that it names. Patterns with `*` name none.
     fn declarations(&self, policy: &Value) -> Vec<(String, PolicyDeclarations)> {
-        let has_parameters = policy["spec"]["paramKind"].is_object();
+        let variables = self.variables(policy);
         let mut declared = BTreeMap::new();
         for rule in list(policy, "/spec/matchConstraints/resourceRules") {
             let named = |field: &str| -> Vec<&str> {
@@ -77,7 +88,6 @@ impl PolicyStatuses {
                         let Some(resource) = self.api.registry().find(group, version, plural) else { continue };
                         let kind = format!("{group}/{version}, Kind={}", resource.kind);
                         if declared.len() < MAX_KINDS {
-                            let variables = PolicyDeclarations::of_policy(has_parameters);
                             declared.insert(kind, rules::declare_object(&variables, resource.schema.node()));
                         }
                     }

@@ -47,5 +47,22 @@ async fn a_policy_says_what_is_wrong_with_its_expressions() {
     let right = json!({"spec": {"validations": [{"expression": "object.spec.replicas > 1 && variables.small"}]}});
     policies.patch("it", &PatchParams::default(), &Patch::Merge(&right)).await.expect("patched");
     cluster.expect(checked(2, None)).await.expect("no warnings");
+
+    let parameters = json!({"spec": {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "params.data.x == 1"}, {"expression": "params.absent == 1"}],
+    }});
+    policies.patch("it", &PatchParams::default(), &Patch::Merge(&parameters)).await.expect("patched");
+    let warning = |index: usize, expression: &str, at: usize, why: &str| {
+        let place = format!("{}^", ".".repeat(at - 1));
+        let warning = format!("apps/v1, Kind=Deployment: ERROR: <input>:1:{at}: {why}\n | {expression}\n | {place}\n");
+        let other = warning.replace("Deployment", "StatefulSet");
+        json!({"fieldRef": format!("spec.validations[{index}].expression"), "warning": format!("{warning}\n{other}")})
+    };
+    let warnings = json!([
+        warning(0, "params.data.x == 1", 15, "found no matching overload for '_==_' applied to '(string, int)'"),
+        warning(1, "params.absent == 1", 7, "undefined field 'absent'"),
+    ]);
+    cluster.expect(checked(3, Some(warnings))).await.expect("warnings about parameters");
     cluster.shutdown().await;
 }

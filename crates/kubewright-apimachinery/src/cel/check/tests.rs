@@ -219,6 +219,21 @@ fn messages_have_types() {
     assert_eq!(patches("[] + [JSONPatch{op: dyn(1)}].filter(x, x.op == 'y')"), "Ok(())");
 }
 
+/// The fields of a composed variable aren't checked, as in Kubernetes, but simple types are known.
+#[test]
+fn composed_variables_have_simple_types() {
+    let mut policy = PolicyDeclarations::of_policy(false);
+    for (name, expression) in [("r", "request"), ("l", "[request]"), ("g", "request.userInfo.groups")] {
+        assert_eq!(policy.declare(name, expression), Ok(()));
+    }
+    for text in ["variables.r.absent == 1", "variables.l[0].absent == 1", "variables.g[0] == 'a'"] {
+        assert_eq!(policy.check(text, Expected::Bool), Ok(()), "{text}");
+    }
+    for text in ["request.absent == 1", "variables.l == 1", "variables.g[0] == 1"] {
+        assert!(policy.check(text, Expected::Bool).is_err(), "{text}");
+    }
+}
+
 /// Composed variables can't be used in match conditions, and only after their declaration.
 #[test]
 fn composed_variables_are_declared_in_order() {

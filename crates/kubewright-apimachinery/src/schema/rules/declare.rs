@@ -11,6 +11,15 @@ use crate::{
 
 /// Declares the objects of a policy as those of a kind. Their fields are then checked.
 pub fn declare_object(declarations: &PolicyDeclarations, node: Node<'_>) -> PolicyDeclarations {
+    declare(declarations, &["object", "oldObject"], node)
+}
+
+/// Declares the parameters of a policy as objects of a kind. Their fields are then checked.
+pub fn declare_parameters(declarations: &PolicyDeclarations, node: Node<'_>) -> PolicyDeclarations {
+    declare(declarations, &["params"], node)
+}
+
+fn declare(declarations: &PolicyDeclarations, variables: &[&str], node: Node<'_>) -> PolicyDeclarations {
     let mut seen = Vec::new();
     let metadata = node.schema().properties.get("metadata");
     let mut fields = fields(node, &mut seen);
@@ -24,7 +33,7 @@ pub fn declare_object(declarations: &PolicyDeclarations, node: Node<'_>) -> Poli
     if node.schema().preserve_unknown {
         return declarations.clone();
     }
-    declarations.for_object(&Type::Object(Arc::new(Fields { name: "object", fields })))
+    declarations.of_type(variables, &Type::Object(Arc::new(Fields { name: "object", fields })))
 }
 
 /// Returns the type of a value in rules. `None` if rules can't use it, because its schema declares no type.

@@ -18,7 +18,10 @@ use std::{
 use kube_cel::cel;
 use serde_json::Value;
 
-pub use self::{check::check, declare::declare_object};
+pub use self::{
+    check::check,
+    declare::{declare_object, declare_parameters},
+};
 use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
 use crate::{
     cel::{Budget, Error, Pace, Program, items},

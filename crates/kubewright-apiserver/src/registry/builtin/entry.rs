@@ -9,7 +9,6 @@ use super::{
     api_metadata, columns,
     component::Components,
     default_class::Classes,
-    flow_control::PriorityLevels,
     lifecycle,
     limit_ranges::LimitRanges,
     networking::ServiceRanges,
@@ -25,6 +24,7 @@ use super::{
 use crate::{
     admission::{Policies, Webhooks},
     aggregation::ApiServices,
+    flow_control::FlowControl,
     object_type::ObjectType,
     rbac::Authorizer,
     registry::{
@@ -46,8 +46,8 @@ pub(crate) struct Indexes {
     pub(crate) api_services: Arc<ApiServices>,
     /// Priority classes.
     pub(crate) priorities: Arc<PriorityClasses>,
-    /// Priority levels of requests.
-    pub(crate) levels: Arc<PriorityLevels>,
+    /// Flow schemas and priority levels of requests.
+    pub(crate) flow_control: Arc<FlowControl>,
     /// Runtime classes.
     pub(crate) runtimes: Arc<RuntimeClasses>,
     /// The range that addresses of services are allocated from.

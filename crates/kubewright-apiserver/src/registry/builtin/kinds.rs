@@ -320,10 +320,10 @@ fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
             .strategy(EndpointSliceStrategy)
             .columns(other::endpoint_slice_columns()),
         Entry::of::<flowcontrol::FlowSchema>()
-            .strategy(FlowSchemaStrategy { levels: indexes.levels.clone() })
+            .strategy(FlowSchemaStrategy { flow_control: indexes.flow_control.clone() })
             .columns(flow_control::flow_schema_columns()),
         Entry::of::<flowcontrol::PriorityLevelConfiguration>()
-            .strategy(PriorityLevelStrategy { levels: indexes.levels.clone() })
+            .strategy(PriorityLevelStrategy { flow_control: indexes.flow_control.clone() })
             .columns(flow_control::priority_level_columns()),
         Entry::of::<resource::DeviceClass>().strategy(DeviceClassStrategy).columns(dynamic::named_columns()),
         Entry::of::<resource::ResourceClaim>().strategy(ResourceClaimStrategy).columns(dynamic::claim_columns()),

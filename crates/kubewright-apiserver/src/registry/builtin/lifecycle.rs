@@ -47,6 +47,9 @@ const CREATED_BY_UPDATE: &[Kind] = &[
     ("scheduling.k8s.io", "priorityclasses"),
 ];
 
+/// The kinds whose objects an apply of the status creates if they don't exist.
+const CREATED_BY_STATUS: &[Kind] = &[("", "services"), ("admissionregistration.k8s.io", "validatingadmissionpolicies")];
+
 /// The kinds whose deletion answers the removed object.
 const RETURN_DELETED: &[Kind] = &[
     ("", "namespaces"),
@@ -110,6 +113,9 @@ const REGISTRY_PATHS: &[(Kind, &str)] = &[
 const UNQUALIFIED_FINALIZERS: [&str; 5] =
     ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "policy"];
 
+/// The kinds that Kubernetes doesn't cache.
+const UNCACHED: &[Kind] = &[("", "events"), ("events.k8s.io", "events")];
+
 const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
                            to remove them or set propagationPolicy=Orphan to suppress this warning";
 
@@ -127,6 +133,8 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
     Lifecycle {
         unconditional_update: !CONDITIONAL.contains(&kind),
         created_by_update: CREATED_BY_UPDATE.contains(&kind),
+        created_by_status: CREATED_BY_STATUS.contains(&kind),
+        uncached: UNCACHED.contains(&kind),
         status_keeps,
         status_resets: Arc::new(resets),
         part_resets: if kind == ("certificates.k8s.io", "certificatesigningrequests") {

@@ -1,14 +1,16 @@
 //! Dynamic resource allocation: device classes, resource claims and their templates, and resource slices
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
 //!
-//! They are stored and checked. Nothing allocates devices. The checks cover what users and drivers write; those of
-//! the allocation in the status of a claim are Kubernetes' own.
+//! They are stored and checked. Nothing allocates devices. The checks cover what users, drivers and the scheduler
+//! write.
 
 mod attributes;
+mod claim_status;
 mod counters;
 mod request_policy;
 mod validate;
 
+use jiff::Timestamp;
 use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
@@ -17,7 +19,8 @@ use super::{
     validation::Errors,
 };
 use crate::{
-    fields::{each, fill, fill_zero, has, list, present, text, within},
+    fields::{each, fill, fill_zero, has, list, present, remove, text, within},
+    meta,
     registry::{Column, Strategy},
 };
 
@@ -49,7 +52,11 @@ impl Strategy for ResourceClaimStrategy {
     }
 
     fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
-        Errors::collect(|errors| validate::validate_claim_status(old, new, errors))
+        Errors::collect(|errors| claim_status::validate_claim_status(old, new, errors))
+    }
+
+    fn prepare_status(&self, _subresource: &str, old: &Value, new: &mut Value, _now: &Value) {
+        claim_status::drop_deallocated(old, new);
     }
 
     fn has_own_validation(&self) -> bool {
@@ -88,6 +95,20 @@ impl Strategy for ResourceClaimTemplateStrategy {
 pub(super) struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
+    fn default_times(&self, object: &mut Value, now: Timestamp) {
+        within_devices(object, |device| {
+            each(device, "taints").for_each(|taint| fill(taint, "timeAdded", meta::time(now)));
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        drop_disabled(object);
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        drop_disabled(new);
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate::validate_slice(old, new, errors))
     }
@@ -95,6 +116,15 @@ impl Strategy for ResourceSliceStrategy {
     fn has_own_validation(&self) -> bool {
         true
     }
+}
+
+fn within_devices(slice: &mut Value, change: impl FnMut(&mut Value)) {
+    present(slice, "spec", |spec| each(spec, "devices").for_each(change));
+}
+
+/// Removes the field of `DRANodeAllocatableResources`, a feature that Kubernetes 1.36 has, but that is off by default.
+fn drop_disabled(slice: &mut Value) {
+    within_devices(slice, |device| drop(remove(device, "nodeAllocatableResourceMappings")));
 }
 
 /// Sets the number of devices of each request: 1, unless all that fit are requested.
@@ -150,6 +180,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn taints_of_devices_have_a_time() {
+        let taints = json!([{"key": "a"}, {"key": "b", "timeAdded": "2020-01-01T00:00:00Z"}]);
+        let mappings = json!({"cpu": {"allocationMultiplier": "1"}});
+        let device = json!({"name": "d", "taints": taints, "nodeAllocatableResourceMappings": mappings});
+        let mut slice = json!({"spec": {"devices": [device]}});
+        ResourceSliceStrategy.default_times(&mut slice, Timestamp::UNIX_EPOCH);
+        ResourceSliceStrategy.prepare_create(&mut slice);
+        let taints = json!([
+            {"key": "a", "timeAdded": "1970-01-01T00:00:00Z"}, {"key": "b", "timeAdded": "2020-01-01T00:00:00Z"},
+        ]);
+        assert_eq!(slice, json!({"spec": {"devices": [{"name": "d", "taints": taints}]}}));
+    }
 
     #[test]
     fn a_request_is_for_one_device() {

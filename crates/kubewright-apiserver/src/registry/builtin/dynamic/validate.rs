@@ -18,7 +18,7 @@ use crate::registry::builtin::{
 };
 
 /// The greatest number of requests, constraints, configurations and selectors of a claim.
-const MAX_ITEMS: usize = 32;
+pub(super) const MAX_ITEMS: usize = 32;
 /// The greatest number of alternatives of a request.
 const MAX_ALTERNATIVES: usize = 8;
 /// The greatest number of devices of a slice, and of a slice with taints or shared counters.
@@ -26,8 +26,6 @@ const MAX_DEVICES: usize = 128;
 const MAX_COMPLEX_DEVICES: usize = 64;
 /// The greatest number of sets of counters of a slice.
 const MAX_COUNTER_SETS: usize = 8;
-/// The greatest number of users of a claim.
-const MAX_USERS: usize = 256;
 /// The greatest length of a selector's expression.
 const MAX_EXPRESSION: usize = 10 << 10;
 /// The greatest length of the name of a pool.
@@ -37,7 +35,7 @@ const MAX_POOL_NAME: usize = 253;
 pub(super) fn validate_class(class: &Value, errors: &mut Errors) {
     let (spec, path) = (&class["spec"], Path::new("spec"));
     validate_selectors(spec, &path.child("selectors"), errors);
-    validate_configurations(spec, None, &path.child("config"), errors);
+    validate_configurations(spec, MAX_ITEMS, None, &path.child("config"), errors);
     if let Some(resource) = optional_string(spec, "extendedResourceName") {
         let native = !resource.contains('/') || resource.contains("kubernetes.io/");
         let is_extended = !native
@@ -59,36 +57,6 @@ pub(super) fn validate_claim(old: Option<&Value>, new: &Value, errors: &mut Erro
     }
 }
 
-/// Checks the status of a claim: who uses it, and that its allocation doesn't change.
-pub(super) fn validate_claim_status(old: &Value, new: &Value, errors: &mut Errors) {
-    let (before, after, path) = (&old["status"], &new["status"], Path::new("status"));
-    let (users, at) = (items(after, "reservedFor"), path.child("reservedFor"));
-    if users.len() > MAX_USERS {
-        errors.too_many(&at, users.len(), MAX_USERS);
-    }
-    let mut seen = BTreeSet::new();
-    for (index, user) in users.iter().enumerate() {
-        let path = at.index(index);
-        for name in ["resource", "name", "uid"] {
-            if string(user, name).is_empty() {
-                errors.required(&path.child(name), "");
-            }
-        }
-        if !seen.insert(string(user, "uid")) {
-            errors.duplicate(&path.child("uid"), string(user, "uid"));
-        }
-    }
-    let allocation = field(after, "allocation");
-    if allocation.is_none() && !users.is_empty() {
-        errors.forbidden(&at, "may not be specified when `allocated` is not set");
-    }
-    if let (Some(before), Some(after)) = (field(before, "allocation"), allocation)
-        && before != after
-    {
-        errors.invalid(&path.child("allocation"), after.clone(), IMMUTABLE);
-    }
-}
-
 /// Checks a template for claims, which never changes.
 pub(super) fn validate_template(old: Option<&Value>, new: &Value, errors: &mut Errors) {
     let (spec, path) = (&new["spec"], Path::new("spec"));
@@ -100,7 +68,13 @@ pub(super) fn validate_template(old: Option<&Value>, new: &Value, errors: &mut E
 }
 
 /// Checks the size of a list. Returns its elements if there aren't too many.
-fn bounded<'a>(object: &'a Value, name: &str, limit: usize, path: &Path<'_>, errors: &mut Errors) -> &'a [Value] {
+pub(super) fn bounded<'a>(
+    object: &'a Value,
+    name: &str,
+    limit: usize,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> &'a [Value] {
     let list = items(object, name);
     if list.len() > limit {
         errors.too_many(path, list.len(), limit);
@@ -122,13 +96,10 @@ fn validate_unique(list: &[Value], path: &Path<'_>, errors: &mut Errors) {
 fn validate_devices(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("requests");
     let requests = bounded(devices, "requests", MAX_ITEMS, &at, errors);
-    let mut names = BTreeSet::new();
     for (index, request) in requests.iter().enumerate() {
         validate_request(request, &at.index(index), errors);
-        let name = string(request, "name");
-        names.insert(name.to_owned());
-        names.extend(items(request, "firstAvailable").iter().map(|one| format!("{name}/{}", string(one, "name"))));
     }
+    let names = request_names(devices);
     validate_unique(requests, &at, errors);
     let at = path.child("constraints");
     for (index, constraint) in bounded(devices, "constraints", MAX_ITEMS, &at, errors).iter().enumerate() {
@@ -144,24 +115,40 @@ fn validate_devices(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
-    validate_configurations(devices, Some(&names), &path.child("config"), errors);
+    validate_configurations(devices, MAX_ITEMS, Some(&names), &path.child("config"), errors);
+}
+
+/// Returns the names of the requests of a claim, and of their alternatives.
+pub(super) fn request_names(devices: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for request in items(devices, "requests").iter().take(MAX_ITEMS) {
+        let name = string(request, "name");
+        names.insert(name.to_owned());
+        names.extend(items(request, "firstAvailable").iter().map(|one| format!("{name}/{}", string(one, "name"))));
+    }
+    names
 }
 
 /// Checks the names of requests that a constraint or configuration is about.
 fn validate_references(object: &Value, names: &BTreeSet<String>, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, name) in strings(object, "requests").enumerate() {
-        if name.matches('/').count() < 2 {
-            name.split('/').for_each(|part| validate_text(part, name::dns1123_label, &path.index(index), errors));
-        }
-        if !names.contains(name) {
-            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by \
-                       '/'";
-            errors.invalid(&path.index(index), name, why);
-        }
+        validate_reference(name, names, &path.index(index), errors);
         if !seen.insert(name) {
             errors.duplicate(&path.index(index), name);
         }
+    }
+}
+
+/// Checks the name of a request.
+pub(super) fn validate_reference(name: &str, names: &BTreeSet<String>, path: &Path<'_>, errors: &mut Errors) {
+    if name.matches('/').count() < 2 {
+        name.split('/').for_each(|part| validate_text(part, name::dns1123_label, path, errors));
+    }
+    if !names.contains(name) {
+        let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by \
+                   '/'";
+        errors.invalid(path, name, why);
     }
 }
 
@@ -251,8 +238,14 @@ fn validate_selectors(object: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Checks configurations. `names` are those of the requests that those of a claim can be about.
-fn validate_configurations(object: &Value, names: Option<&BTreeSet<String>>, path: &Path<'_>, errors: &mut Errors) {
-    for (index, configuration) in bounded(object, "config", MAX_ITEMS, path, errors).iter().enumerate() {
+pub(super) fn validate_configurations(
+    object: &Value,
+    limit: usize,
+    names: Option<&BTreeSet<String>>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    for (index, configuration) in bounded(object, "config", limit, path, errors).iter().enumerate() {
         let path = path.index(index);
         if let Some(names) = names {
             validate_references(configuration, names, &path.child("requests"), errors);
@@ -263,12 +256,17 @@ fn validate_configurations(object: &Value, names: Option<&BTreeSet<String>>, pat
             continue;
         };
         validate_csi_driver_name(string(opaque, "driver"), &path.child("driver"), errors);
-        let at = path.child("parameters");
-        match field(opaque, "parameters") {
-            None if opaque.get("parameters").is_none_or(Value::is_null) => errors.required(&at, ""),
-            Some(Value::Object(_)) => {}
-            _ => errors.invalid(&at, "<value omitted>", "must be a valid JSON object"),
-        }
+        validate_parameters(opaque, "parameters", &path, errors);
+    }
+}
+
+/// Checks a field whose content only a driver knows.
+pub(super) fn validate_parameters(object: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child(name);
+    match field(object, name) {
+        None if object.get(name).is_none_or(Value::is_null) => errors.required(&at, ""),
+        Some(Value::Object(_)) => {}
+        _ => errors.invalid(&at, "<value omitted>", "must be a valid JSON object"),
     }
 }
 
@@ -306,6 +304,7 @@ pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Erro
         validate_text(string(device, "name"), name::dns1123_label, &path.child("name"), errors);
         attributes::validate_device(device, &path, errors);
         counters::validate_consumptions(device, &path, errors);
+        validate_device_place(spec["perDeviceNodeSelection"] == true, device, &path, errors);
         attributes::validate_binding(device, &path, errors);
     }
     validate_unique(devices, &at, errors);
@@ -318,15 +317,7 @@ pub(super) fn validate_slice(old: Option<&Value>, new: &Value, errors: &mut Erro
 }
 
 fn validate_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (name, at) = (string(pool, "name"), path.child("name"));
-    if name.is_empty() {
-        errors.required(&at, "");
-    } else {
-        if name.len() > MAX_POOL_NAME {
-            errors.too_long(&at, MAX_POOL_NAME);
-        }
-        name.split('/').for_each(|part| validate_text(part, name::dns1123_subdomain, &at, errors));
-    }
+    validate_pool_name(string(pool, "name"), &path.child("name"), errors);
     let (count, generation) = (int(pool, "resourceSliceCount"), int(pool, "generation"));
     if count <= 0 {
         errors.invalid(&path.child("resourceSliceCount"), count, "must be greater than zero");
@@ -334,6 +325,17 @@ fn validate_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
     if generation < 0 {
         errors.invalid(&path.child("generation"), generation, "must be greater than or equal to zero");
     }
+}
+
+/// Checks the name of a pool.
+pub(super) fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if name.len() > MAX_POOL_NAME {
+        errors.too_long(path, MAX_POOL_NAME);
+    }
+    name.split('/').for_each(|part| validate_text(part, name::dns1123_subdomain, path, errors));
 }
 
 /// Checks that a slice says in one way on which nodes its devices are.
@@ -372,6 +374,45 @@ fn validate_place(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             let shown = format!("{{{}}}", ways.join(", "));
             errors.invalid(path, shown, &format!("{why}, but multiple fields are set"));
         }
+    }
+}
+
+/// Checks that a device says in one way on which nodes it is, if the slice leaves that to its devices.
+fn validate_device_place(by_device: bool, device: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let given = ["nodeName", "nodeSelector", "allNodes"].map(|name| field(device, name));
+    if !by_device {
+        if given.iter().any(Option::is_some) {
+            let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
+                       true in the ResourceSlice spec";
+            errors.invalid(path, Value::Null, why);
+        }
+        return;
+    }
+    let [node, selector, all] = given;
+    let mut ways = Vec::new();
+    match node.and_then(Value::as_str) {
+        Some("") => errors.invalid(&path.child("nodeName"), "", "must not be empty"),
+        Some(node) => {
+            ways.push("`nodeName`");
+            validate_text(node, name::dns1123_subdomain, &path.child("nodeName"), errors);
+        }
+        None => {}
+    }
+    if let Some(selector) = selector {
+        ways.push("`nodeSelector`");
+        validate_node_selector(selector, &path.child("nodeSelector"), errors);
+    }
+    match all {
+        Some(Value::Bool(true)) => ways.push("`allNodes`"),
+        Some(_) => errors.invalid(&path.child("allNodes"), false, "must be either unset or set to true"),
+        None => {}
+    }
+    let why = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
+               set to true in the ResourceSlice spec";
+    match ways.len() {
+        0 => errors.required(path, why),
+        1 => {}
+        _ => errors.invalid(path, format!("{{{}}}", ways.join(", ")), why),
     }
 }
 
@@ -479,5 +520,37 @@ mod tests {
         let found = texts(|errors| validate_slice(None, &both, errors));
         assert!(found[0].starts_with("spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one"), "{found:?}");
         assert_eq!(texts(|errors| validate_slice(None, &slice(json!({})), errors)).len(), 1);
+    }
+
+    #[test]
+    fn devices_say_where_they_are_only_if_their_slice_leaves_it_to_them() {
+        let slice = |by_device: bool, devices: Value| {
+            let pool = json!({"name": "p", "resourceSliceCount": 1});
+            let mut spec = json!({"driver": "d.example.com", "pool": pool, "devices": devices});
+            spec[if by_device { "perDeviceNodeSelection" } else { "allNodes" }] = true.into();
+            texts(|errors| validate_slice(None, &json!({"spec": spec}), errors))
+        };
+        let devices = json!([
+            {"name": "a", "nodeName": "n", "allNodes": true}, {"name": "b", "allNodes": false}, {"name": "c"},
+            {"name": "d", "nodeName": ""}, {"name": "e", "nodeName": "n"},
+        ]);
+        let one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
+                   set to true in the ResourceSlice spec";
+        assert_eq!(
+            slice(true, devices),
+            [
+                format!("spec.devices[0]: Invalid value: \"{{`nodeName`, `allNodes`}}\": {one}"),
+                "spec.devices[1].allNodes: Invalid value: false: must be either unset or set to true".into(),
+                format!("spec.devices[1]: Required value: {one}"),
+                format!("spec.devices[2]: Required value: {one}"),
+                "spec.devices[3].nodeName: Invalid value: \"\": must not be empty".into(),
+                format!("spec.devices[3]: Required value: {one}"),
+            ]
+        );
+        let found = slice(false, json!([{"name": "a", "allNodes": true}, {"name": "b"}]));
+        assert!(
+            found.len() == 1 && found[0].starts_with("spec.devices[0]: Invalid value: null: `nodeName`"),
+            "{found:?}"
+        );
     }
 }

@@ -4,10 +4,9 @@
 mod defaults;
 mod validate;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use kubewright_apimachinery::status::Cause;
-use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 pub(super) use self::defaults::{default_levels, default_schemas};
@@ -17,21 +16,18 @@ use super::{
 };
 use crate::{
     fields::{fill, fill_zero, has, int, list, present, text, within},
+    flow_control::FlowControl,
     registry::{Column, Settled, Strategy},
 };
 
 /// The field manager of the condition of flow schemas.
 const CONTROLLER: &str = "api-priority-and-fairness-config-consumer-v1";
 
-/// The names of all priority levels.
-#[derive(Debug, Default)]
-pub(crate) struct PriorityLevels(RwLock<BTreeSet<String>>);
-
 /// The strategy of flow schemas.
 #[derive(Debug)]
 pub(super) struct FlowSchemaStrategy {
-    /// The levels that schemas refer to.
-    pub(super) levels: Arc<PriorityLevels>,
+    /// The schemas, which this strategy keeps up to date, and the levels that they refer to.
+    pub(super) flow_control: Arc<FlowControl>,
 }
 
 impl Strategy for FlowSchemaStrategy {
@@ -54,7 +50,7 @@ impl Strategy for FlowSchemaStrategy {
     /// Says whether the priority level of the schema exists.
     fn settled(&self, object: &Value) -> Option<Settled> {
         let level = text(object, "/spec/priorityLevelConfiguration/name");
-        let (status, reason, words) = if self.levels.0.read().contains(level) {
+        let (status, reason, words) = if self.flow_control.has_level(level) {
             ("False", "Found", "and it exists")
         } else {
             ("True", "NotFound", "but there is no such object")
@@ -83,6 +79,10 @@ impl Strategy for FlowSchemaStrategy {
     fn has_own_validation(&self) -> bool {
         true
     }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.flow_control.schema_changed(before, after);
+    }
 }
 
 pub(super) fn flow_schema_columns() -> Vec<Column> {
@@ -102,8 +102,8 @@ pub(super) fn flow_schema_columns() -> Vec<Column> {
 /// The strategy of priority levels.
 #[derive(Debug)]
 pub(super) struct PriorityLevelStrategy {
-    /// The names of the levels, which this strategy keeps up to date.
-    pub(super) levels: Arc<PriorityLevels>,
+    /// The levels, which this strategy keeps up to date.
+    pub(super) flow_control: Arc<FlowControl>,
 }
 
 impl Strategy for PriorityLevelStrategy {
@@ -139,13 +139,21 @@ impl Strategy for PriorityLevelStrategy {
         true
     }
 
+    /// Schemas say whether their level exists.
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn unsettled(&self) -> Vec<String> {
+        self.flow_control.schema_names()
+    }
+
+    fn unsettled_kind(&self) -> Option<(&'static str, &'static str)> {
+        Some(("flowcontrol.apiserver.k8s.io", "flowschemas"))
+    }
+
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
-        let mut levels = self.levels.0.write();
-        match (before, after) {
-            (_, Some(level)) => drop(levels.insert(text(level, "/metadata/name").to_owned())),
-            (Some(level), None) => drop(levels.remove(text(level, "/metadata/name"))),
-            (None, None) => {}
-        }
+        self.flow_control.level_changed(before, after);
     }
 }
 
@@ -168,11 +176,14 @@ pub(super) fn priority_level_columns() -> Vec<Column> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
+    use crate::auth::{Attributes, UserInfo};
 
     fn strategies() -> (FlowSchemaStrategy, PriorityLevelStrategy) {
-        let levels = Arc::new(PriorityLevels::default());
-        (FlowSchemaStrategy { levels: levels.clone() }, PriorityLevelStrategy { levels })
+        let flow_control = Arc::new(FlowControl::default());
+        (FlowSchemaStrategy { flow_control: flow_control.clone() }, PriorityLevelStrategy { flow_control })
     }
 
     #[test]
@@ -193,6 +204,51 @@ mod tests {
             let settled = json!({"metadata": schema["metadata"], "spec": schema["spec"], "status": settled["status"]});
             assert_eq!(schemas.settled(&settled), None);
         }
+    }
+
+    #[test]
+    fn requests_are_classified_by_the_default_objects() {
+        let (schemas, levels) = strategies();
+        let named = |mut object: Value| {
+            object["metadata"]["uid"] = object["metadata"]["name"].clone();
+            object
+        };
+        default_levels().map(named).for_each(|level| levels.committed(None, Some(&level)));
+        default_schemas().into_iter().map(named).for_each(|schema| schemas.committed(None, Some(&schema)));
+        let check = |user: UserInfo, request: Attributes, expect: &str| {
+            let mut headers = HeaderMap::new();
+            schemas.flow_control.classify(&user, Some(&request)).add_headers(&mut headers);
+            assert_eq!(headers["x-kubernetes-pf-flowschema-uid"], expect, "{user:?} {request:?}");
+        };
+        let get = |group: &str, resource: &str| Attributes {
+            verb: "get".into(),
+            group: group.into(),
+            resource: resource.into(),
+            namespace: "default".into(),
+            ..Attributes::default()
+        };
+        let of_cluster = |resource: &str| Attributes { namespace: String::new(), ..get("", resource) };
+        let path = |path: &str| Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() };
+        let lease = || get("coordination.k8s.io", "leases");
+        let node = || UserInfo::new("system:node:a", ["system:nodes", "system:authenticated"]);
+        let manager = || UserInfo::new("system:kube-controller-manager", ["system:authenticated"]);
+        let account = |namespace: &str| UserInfo::service_account(namespace, "a");
+        check(UserInfo::admin(), get("", "pods"), "exempt");
+        check(UserInfo::anonymous(), path("/livez"), "probes");
+        check(UserInfo::anonymous(), path("/livez/ping"), "probes");
+        check(UserInfo::anonymous(), path("/version"), "global-default");
+        check(manager(), lease(), "system-leader-election");
+        check(manager(), get("", "pods"), "kube-controller-manager");
+        check(node(), lease(), "system-node-high");
+        check(node(), of_cluster("nodes"), "system-node-high");
+        check(node(), Attributes { subresource: "status".into(), ..of_cluster("nodes") }, "system-node-high");
+        check(node(), Attributes { subresource: "proxy".into(), ..of_cluster("nodes") }, "system-nodes");
+        check(node(), get("", "pods"), "system-nodes");
+        check(account("kube-system"), lease(), "system-leader-election");
+        check(account("kube-system"), get("", "pods"), "kube-system-service-accounts");
+        check(account("default"), get("", "pods"), "service-accounts");
+        check(UserInfo::new("jane", ["system:authenticated"]), get("", "pods"), "global-default");
+        check(UserInfo::new("jane", ["dev"]), get("", "pods"), "catch-all");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
 use crate::{
-    fields::{fill, flag, list, set, within},
+    fields::{fill, flag, list, remove, set, within},
     registry::{
         Column, Strategy,
         builtin::{
@@ -22,6 +22,11 @@ use crate::{
 
 /// The greatest length of a node's ID.
 const MAX_NODE_ID: usize = 256;
+
+/// Removes the field of `VolumeLimitScaling`, a feature that Kubernetes 1.36 has, but that is off by default.
+fn drop_disabled(driver: &mut Value) {
+    within(driver, "spec", |spec| drop(remove(spec, "preventPodSchedulingIfMissing")));
+}
 
 /// The strategy of drivers.
 #[derive(Debug)]
@@ -44,7 +49,12 @@ impl Strategy for CsiDriverStrategy {
 
     /// Unlike for other kinds, the first change of a driver is generation 1.
     fn prepare_create(&self, object: &mut Value) {
-        within(object, "metadata", |metadata| drop(crate::fields::remove(metadata, "generation")));
+        within(object, "metadata", |metadata| drop(remove(metadata, "generation")));
+        drop_disabled(object);
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        drop_disabled(new);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -280,6 +290,17 @@ mod tests {
         changed["spec"]["attachRequired"] = false.into();
         let found = CsiDriverStrategy.validate(Some(&driver), &changed);
         assert_eq!(found[0].to_string(), "spec.attachedRequired: Invalid value: false: field is immutable");
+    }
+
+    #[test]
+    fn fields_of_features_that_are_off_are_dropped() {
+        let spec = json!({"spec": {"attachRequired": true, "preventPodSchedulingIfMissing": true}});
+        let (mut created, mut updated) = (spec.clone(), spec);
+        CsiDriverStrategy.prepare_create(&mut created);
+        CsiDriverStrategy.prepare_update(&json!({}), &mut updated);
+        for driver in [created, updated] {
+            assert_eq!(driver["spec"], json!({"attachRequired": true}));
+        }
     }
 
     #[test]

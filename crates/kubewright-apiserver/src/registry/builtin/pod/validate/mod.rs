@@ -1,6 +1,7 @@
 //! Validation of pods and pod templates, by the functions that Kubernetes' own validation consists of.
 
 mod container;
+mod container_status;
 mod environment;
 mod fields;
 mod network;

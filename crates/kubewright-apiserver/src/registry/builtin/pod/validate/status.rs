@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use kubewright_apimachinery::{cidr::without_leading_zeros, name, status::Cause};
 use serde_json::Value;
 
+use super::container_status::{validate_container_details, validate_container_statuses};
 use crate::registry::builtin::validation::{
     Errors, IMMUTABLE, Path, Shown, int, items, optional_string, string, validate_ip, validate_label_name,
     validate_text,
@@ -26,9 +27,11 @@ pub(in crate::registry::builtin::pod) fn validate_status(old: &Value, new: &Valu
     if !class.is_empty() && class != string(after, "qosClass") {
         errors.invalid(&STATUS.child("qosClass"), string(after, "qosClass"), IMMUTABLE);
     }
+    validate_container_statuses(old, new, errors);
     validate_claims(&new["spec"], after, &STATUS.child("resourceClaimStatuses"), errors);
     validate_addresses(before, after, "podIPs", errors);
     validate_host_addresses(before, after, errors);
+    validate_container_details(new, errors);
 }
 
 fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
