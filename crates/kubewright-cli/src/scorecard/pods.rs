@@ -13,7 +13,7 @@ use kube::{
     api::{LogParams, PostParams},
 };
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, ImageTable};
+use kubewright_cluster::Cluster;
 use kubewright_manifests::{
     olm::scorecard::{TestConfiguration, TestStatus},
     yaml,
