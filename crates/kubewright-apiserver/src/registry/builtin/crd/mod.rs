@@ -4,6 +4,7 @@
 //! entry for each served version. All versions serve the same stored objects, which [`crate::codec`] converts.
 
 mod approval;
+mod bundle;
 mod entries;
 mod status;
 mod strategy;

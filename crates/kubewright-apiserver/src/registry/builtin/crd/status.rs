@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{approval, validate::has_readable_bundle};
+use super::{approval, bundle::has_readable_bundle};
 use crate::{
     fields::{each, fill, list, set, text, within},
     registry::builtin::types::{TYPES, is_builtin_version},

@@ -1,12 +1,16 @@
 //! Validation of `conversion` of a CRD.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
-use super::{super::status::holds, SPEC};
+use super::{
+    super::{
+        bundle::{has_readable_bundle, is_readable},
+        status::holds,
+    },
+    SPEC,
+};
 use crate::{
-    certificate_verifier::has_certificate,
     conversion::REVIEW_VERSIONS,
     registry::builtin::{
         validation::{Errors, Path, field, items, string, strings, validate_text},
@@ -53,16 +57,6 @@ pub(super) fn validate_conversion(old: Option<&Value>, conversion: &Value, error
 /// Returns whether the update of a CRD may set unreadable certificates: if it isn't established, or has such ones.
 fn allows_any_bundle(old: &Value) -> bool {
     !holds(old, "Established") || !has_readable_bundle(old)
-}
-
-/// Returns whether the certificates of the webhook that converts the objects of a CRD can be read, if there is one.
-pub(in super::super) fn has_readable_bundle(definition: &Value) -> bool {
-    is_readable(string(&definition["spec"]["conversion"]["webhook"]["clientConfig"], "caBundle"))
-}
-
-/// Returns whether a bundle, in base64, contains a certificate. An empty one stands for those of the system.
-fn is_readable(bundle: &str) -> bool {
-    bundle.is_empty() || STANDARD.decode(bundle).is_ok_and(|bundle| has_certificate(&bundle))
 }
 
 fn validate_review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {

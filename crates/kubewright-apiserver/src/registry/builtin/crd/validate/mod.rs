@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{name, schema::structural, status::Cause};
 use serde_json::Value;
 
-pub(super) use self::{conversion::has_readable_bundle, format::format_warnings};
+pub(super) use self::format::format_warnings;
 use self::{conversion::validate_conversion, version::Versions};
 use super::{approval, status::holds};
 use crate::registry::builtin::validation::{Errors, IMMUTABLE, Path, boolean, items, string, strings};
