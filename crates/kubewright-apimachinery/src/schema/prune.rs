@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::Node;
+use super::{Additional, Node, Schema};
 use crate::field_path::FieldPath;
 
 /// Removes the fields of an object that its schema doesn't declare, and returns their paths: `spec.foo`,
@@ -33,29 +33,55 @@ pub(super) fn unknown_fields_as(root: Root, node: Node<'_>, value: &Value) -> Ve
 
 fn prune_as(root: Root, node: Node<'_>, value: &mut Value) -> Vec<String> {
     let mut dropped = Vec::new();
-    visit(root == Root::Object, node, value, &FieldPath::Root, &mut dropped);
+    let place = Place { is_resource: root == Root::Object, is_preserving: false };
+    visit(place, Some(node), value, &FieldPath::Root, &mut dropped);
     dropped
 }
 
-fn visit(is_resource: bool, node: Node<'_>, value: &mut Value, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
-    if node.is_anything() {
+/// What is known of a value besides its schema.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Whether it has `apiVersion`, `kind` and `metadata`.
+    is_resource: bool,
+    /// Whether it is an item of a list that preserves unknown fields: its own are preserved, too.
+    is_preserving: bool,
+}
+
+/// Visits a value. Without a node, the schema says nothing about it.
+fn visit(place: Place, node: Option<Node<'_>>, value: &mut Value, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
+    if node.is_some_and(Node::is_anything) {
         return;
     }
-    let is_resource = is_resource || node.schema().embedded_resource;
+    let schema = node.map(Node::schema);
+    let is_preserving = place.is_preserving || schema.is_some_and(|schema| schema.preserve_unknown);
+    let is_resource = place.is_resource || schema.is_some_and(|schema| schema.embedded_resource);
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             let path = path.field(name);
-            let node = if is_resource { node.resource_field(name) } else { node.field(name) };
-            match node {
-                Some(node) => visit(false, node, value, &path, dropped),
-                None => dropped.push(path.to_string()),
+            let is_meta = is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+            let field = node.and_then(|node| if is_meta { node.resource_field(name) } else { node.field(name) });
+            if field.is_none() && !is_preserving {
+                dropped.push(path.to_string());
+                return false;
             }
-            node.is_some()
+            if let Some(field) = field {
+                // `additionalProperties: true` allows the field, but says nothing about its value.
+                let allows_all = |schema: &Schema| schema.additional == Additional::Allowed(true);
+                let is_named = is_meta || schema.is_some_and(|schema| schema.properties.contains_key(name));
+                let declared = Some(field).filter(|_| is_named || !schema.is_some_and(allows_all));
+                visit(Place::default(), declared, value, &path, dropped);
+            }
+            true
         }),
         Value::Array(items) => {
-            let node = node.items();
+            let node = node.filter(|node| node.schema().items.is_some()).map(Node::items);
+            // Of preserved items without a schema, everything is.
+            if node.is_none() && is_preserving {
+                return;
+            }
+            let place = Place { is_resource: false, is_preserving };
             for (index, item) in items.iter_mut().enumerate() {
-                visit(false, node, item, &path.item(index), dropped);
+                visit(place, node, item, &path.item(index), dropped);
             }
         }
         _ => {}
@@ -107,6 +133,34 @@ mod tests {
             json!({"known": {"a": 1, "b": 1}, "unknown": {"a": {"b": [1]}}}),
             json!({"known": {"a": 1}, "unknown": {"a": {"b": [1]}}}),
             &["known.b"],
+        );
+    }
+
+    #[test]
+    fn items_of_a_preserving_list_are_kept() {
+        let item = json!({"type": "object", "properties": {"a": {"type": "object"}}});
+        let list =
+            |items: Value| json!({"type": "array", "x-kubernetes-preserve-unknown-fields": true, "items": items});
+        check(
+            json!({"type": "object", "properties": {
+                "list": list(item.clone()), "deep": list(json!({"type": "array", "items": item})),
+            }}),
+            json!({"list": [{"a": {"x": 1}, "b": {"c": 1}}], "deep": [[{"b": 1}]]}),
+            json!({"list": [{"a": {}, "b": {"c": 1}}], "deep": [[{"b": 1}]]}),
+            &["list[0].a.x"],
+        );
+    }
+
+    #[test]
+    fn values_of_which_the_schema_says_nothing_have_no_fields() {
+        let open = json!({"type": "object", "additionalProperties": true, "properties": {"known": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }}});
+        check(
+            json!({"type": "object", "properties": {"open": open}}),
+            json!({"open": {"known": {"a": 1}, "list": [{"a": 1}], "map": {"a": {"b": 1}}, "text": "x"}}),
+            json!({"open": {"known": {"a": 1}, "list": [{}], "map": {}, "text": "x"}}),
+            &["open.list[0].a", "open.map.a"],
         );
     }
 
