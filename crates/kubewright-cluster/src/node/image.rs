@@ -76,6 +76,15 @@ impl Program {
         self
     }
 
+    /// Returns the program with the paths that its files have in a container.
+    pub(crate) fn inside(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
+        let word = |word: &String| match Path::new(word) {
+            file if file.is_absolute() && file.is_file() => path(file).to_string_lossy().into_owned(),
+            _ => word.clone(),
+        };
+        Self { entrypoint: self.entrypoint.iter().map(word).collect(), ..self.clone() }
+    }
+
     /// Returns the command line for a container's `command` and `args`. `place` contains the values of the names that
     /// the image's own arguments may refer to, `mounts` are the paths of the container's volumes.
     pub(crate) fn argv(

@@ -1,11 +1,13 @@
 //! The content and paths of a container's volumes.
 
+use std::os::unix::fs::symlink;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service};
 use kube::{
     Api, ResourceExt,
     api::{LogParams, Patch, PatchParams, PostParams},
 };
-use kubewright_cluster::{Cluster, Endpoint};
+use kubewright_cluster::{Cluster, Endpoint, ImageTable, Pods, Program};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
@@ -278,6 +280,22 @@ async fn a_pod_beyond_its_limit_of_storage_is_evicted() {
     let message = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
     assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("Evicted"), Some(message)));
     wait_for_event(&cluster, "Evicted", message).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_volume_does_not_hide_the_program_of_an_image() {
+    let place = tempfile::tempdir().expect("a folder");
+    let program = place.path().join("program");
+    symlink("/bin/echo", &program).expect("a program");
+    let images = ImageTable::empty().with("example.com/program", Program::single(&program));
+    let cluster = Cluster::builder().pods(Pods::Run).images(images).start().await.expect("a cluster");
+    let mounts = json!([{"name": "v", "mountPath": place.path()}]);
+    let main = json!({"name": "main", "image": "example.com/program", "args": ["it runs"], "volumeMounts": mounts});
+    let spec = json!({"restartPolicy": "Never", "containers": [main], "volumes": [{"name": "v", "emptyDir": {}}]});
+    create(&cluster, &pod("hidden", "", spec)).await;
+    until(&cluster, "hidden", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    assert_eq!(pods(&cluster).logs("hidden", &LogParams::default()).await.expect("a log"), "it runs\n");
     cluster.shutdown().await;
 }
 

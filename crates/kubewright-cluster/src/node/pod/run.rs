@@ -283,7 +283,9 @@ async fn prepare(
     let own = container.working_dir.as_deref().map(Path::new);
     let mounted = own.filter(|own| mounts.iter().any(|mount| own.starts_with(&mount.path))).map(PathBuf::from);
     let view = view(host, pod, container, mounts).await;
+    let mut program = program.clone();
     if let Some(view) = &view {
+        program = program.inside(|path| view.inside(path));
         show(view, &pod_directory, &mut environment);
         directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
     }
