@@ -22,7 +22,7 @@ impl Quantity {
         }
     }
 
-    /// Parses an amount such as `1.5Gi` or `100m`.
+    /// Parses an amount such as `1.5Gi` or `100m`. Returns `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, digits) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),

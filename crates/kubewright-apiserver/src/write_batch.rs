@@ -23,14 +23,14 @@ pub(crate) enum Transport<S> {
     /// Writes are sent at once, as suits HTTP/1.1, whose responses are written in one piece.
     Direct(S),
     /// Writes are sent by [`WriteBatch::drive`].
-    Batched(Arc<Mutex<Shared<S>>>),
+    Batched(Arc<Mutex<BatchedStream<S>>>),
 }
 
 /// The writes of a connection that are to be sent together.
-pub(crate) struct WriteBatch<S>(Option<Arc<Mutex<Shared<S>>>>);
+pub(crate) struct WriteBatch<S>(Option<Arc<Mutex<BatchedStream<S>>>>);
 
-/// What the stream and the batch of a connection share.
-pub(crate) struct Shared<S> {
+/// The buffered stream that a connection and its batch share.
+pub(crate) struct BatchedStream<S> {
     stream: BufWriter<S>,
     state: BatchState,
 }
@@ -53,12 +53,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             return (Self::Direct(stream), WriteBatch(None));
         }
         let stream = BufWriter::with_capacity(CAPACITY, stream);
-        let shared = Arc::new(Mutex::new(Shared { stream, state: BatchState::Sent }));
+        let shared = Arc::new(Mutex::new(BatchedStream { stream, state: BatchState::Sent }));
         (Self::Batched(shared.clone()), WriteBatch(Some(shared)))
     }
 }
 
-impl<S: AsyncWrite + Unpin> Shared<S> {
+impl<S: AsyncWrite + Unpin> BatchedStream<S> {
     /// Returns the stream for a write.
     fn writer(&mut self) -> Pin<&mut BufWriter<S>> {
         if self.state == BatchState::Sent {

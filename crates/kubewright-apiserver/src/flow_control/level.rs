@@ -19,7 +19,7 @@ pub(super) struct Level {
     shares: f64,
     /// The percentage of the nominal limit that other levels may borrow.
     lendable: f64,
-    /// The percentage of the nominal limit that the level may borrow; as much as others lend, if there is none.
+    /// The percentage of the nominal limit that the level may borrow from others; `None` if that isn't limited.
     borrowing: Option<f64>,
 }
 

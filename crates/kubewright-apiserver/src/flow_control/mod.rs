@@ -88,8 +88,8 @@ fn uid(object: &Value) -> HeaderValue {
 }
 
 impl State {
-    /// Orders the schemas anew.
-    fn arrange(&mut self) {
+    /// Sorts the schemas whose levels exist, after a change of either.
+    fn update_flows(&mut self) {
         let flow =
             |schema: &Schema| Some(Flow(Arc::new([schema.uid.clone(), self.levels.get(&schema.level)?.uid.clone()])));
         let named = |name: &str| self.schemas.get(name).and_then(|schema| flow(schema)).unwrap_or_default();
@@ -122,7 +122,7 @@ impl FlowControl {
         self.0.read().schemas.keys().map(|name| name.to_string()).collect()
     }
 
-    /// Takes over a change of a flow schema.
+    /// Applies a change of a flow schema.
     pub(crate) fn schema_changed(&self, before: Option<&Value>, after: Option<&Value>) {
         let mut state = self.0.write();
         if let Some(after) = after {
@@ -130,10 +130,10 @@ impl FlowControl {
         } else if let Some(before) = before {
             state.schemas.remove(meta::text(before, "name"));
         }
-        state.arrange();
+        state.update_flows();
     }
 
-    /// Takes over a change of a priority level.
+    /// Applies a change of a priority level.
     pub(crate) fn level_changed(&self, before: Option<&Value>, after: Option<&Value>) {
         let mut state = self.0.write();
         if let Some(after) = after {
@@ -141,7 +141,7 @@ impl FlowControl {
         } else if let Some(before) = before {
             state.levels.remove(meta::text(before, "name"));
         }
-        state.arrange();
+        state.update_flows();
     }
 
     /// Returns the limits of all priority levels, by name.

@@ -286,7 +286,7 @@ async fn prepare(
     let mut program = program.clone();
     if let Some(view) = &view {
         program = program.inside(|path| view.inside(path));
-        show(view, &pod_directory, &mut environment);
+        replace_hidden_paths(view, &pod_directory, &mut environment);
         directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
     }
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
@@ -300,8 +300,8 @@ async fn prepare(
     Ok(Prepared { line, volumes, termination, identity })
 }
 
-/// Lets variables refer to the files in a pod's directory, even if a volume is mounted at a directory above.
-fn show(view: &View, pod_directory: &Path, environment: &mut [(String, String)]) {
+/// Replaces the paths of a pod's own files in variables by those in the container, where a volume is mounted at a directory above them.
+fn replace_hidden_paths(view: &View, pod_directory: &Path, environment: &mut [(String, String)]) {
     let seen = view.inside(pod_directory);
     if seen == pod_directory {
         return;

@@ -130,7 +130,7 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
     match conflict {
         None => {
             condition(definition, "NamesAccepted", true, "NoConflicts", "no conflicts found");
-            match obstacle(definition) {
+            match not_established(definition) {
                 Some((reason, message)) if !holds(definition, "Established") => {
                     condition(definition, "Established", false, reason, &message);
                 }
@@ -151,7 +151,7 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
 }
 
 /// Returns the reason why a CRD can't be established although its names are accepted, and a message.
-fn obstacle(definition: &Value) -> Option<(&'static str, String)> {
+fn not_established(definition: &Value) -> Option<(&'static str, String)> {
     if !has_readable_bundle(definition) {
         return Some(("InvalidCABundle", "The conversion webhook CABundle is invalid".to_owned()));
     }

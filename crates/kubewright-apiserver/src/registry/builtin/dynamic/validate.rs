@@ -338,81 +338,75 @@ pub(super) fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Error
     name.split('/').for_each(|part| validate_text(part, name::dns1123_subdomain, path, errors));
 }
 
-/// Checks that a slice says in one way on which nodes its devices are.
-fn validate_place(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut ways = Vec::new();
-    match optional_string(spec, "nodeName") {
-        Some("") => errors.invalid(&path.child("nodeName"), "", "must be either unset or set to a non-empty string"),
+/// Checks the fields by which a slice or a device says on which nodes devices are, and returns the names of those that are set.
+/// `empty` is the error of an empty node name, `flags` are the fields that can only be true.
+fn validate_node_fields(
+    object: &Value,
+    empty: &str,
+    single_term: bool,
+    flags: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> Vec<String> {
+    let mut fields = Vec::new();
+    match optional_string(object, "nodeName") {
+        Some("") => errors.invalid(&path.child("nodeName"), "", empty),
         Some(node) => {
-            ways.push("`nodeName`");
+            fields.push("`nodeName`".to_owned());
             validate_text(node, name::dns1123_subdomain, &path.child("nodeName"), errors);
         }
         None => {}
     }
-    if let Some(selector) = field(spec, "nodeSelector") {
-        ways.push("`nodeSelector`");
+    if let Some(selector) = field(object, "nodeSelector") {
+        fields.push("`nodeSelector`".to_owned());
         let path = path.child("nodeSelector");
         validate_node_selector(selector, &path, errors);
         let terms = items(selector, "nodeSelectorTerms");
-        if terms.len() != 1 {
+        if single_term && terms.len() != 1 {
             let why = "must have exactly one node selector term";
             errors.invalid(&path.child("nodeSelectorTerms"), terms.to_vec(), why);
         }
     }
-    for (name, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
-        match field(spec, name) {
-            Some(Value::Bool(true)) => ways.push(shown),
+    for name in flags {
+        match field(object, name) {
+            Some(Value::Bool(true)) => fields.push(format!("`{name}`")),
             Some(_) => errors.invalid(&path.child(name), false, "must be either unset or set to true"),
             None => {}
         }
     }
-    let why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    match ways.len() {
-        0 => errors.required(path, why),
+    fields
+}
+
+/// Checks that exactly one of several fields is set.
+fn validate_one_set(fields: &[String], none: &str, several: &str, path: &Path<'_>, errors: &mut Errors) {
+    match fields.len() {
+        0 => errors.required(path, none),
         1 => {}
-        _ => {
-            let shown = format!("{{{}}}", ways.join(", "));
-            errors.invalid(path, shown, &format!("{why}, but multiple fields are set"));
-        }
+        _ => errors.invalid(path, format!("{{{}}}", fields.join(", ")), several),
     }
+}
+
+/// Checks that a slice says in one way on which nodes its devices are.
+fn validate_place(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let empty = "must be either unset or set to a non-empty string";
+    let flags = ["allNodes", "perDeviceNodeSelection"];
+    let fields = validate_node_fields(spec, empty, true, &flags, path, errors);
+    let why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    validate_one_set(&fields, why, &format!("{why}, but multiple fields are set"), path, errors);
 }
 
 /// Checks that a device says in one way on which nodes it is, if the slice leaves that to its devices.
 fn validate_device_place(by_device: bool, device: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let given = ["nodeName", "nodeSelector", "allNodes"].map(|name| field(device, name));
-    if !by_device {
-        if given.iter().any(Option::is_some) {
-            let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
-                       true in the ResourceSlice spec";
-            errors.invalid(path, Value::Null, why);
-        }
-        return;
+    if by_device {
+        let fields = validate_node_fields(device, "must not be empty", false, &["allNodes"], path, errors);
+        let why = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
+                   set to true in the ResourceSlice spec";
+        return validate_one_set(&fields, why, why, path, errors);
     }
-    let [node, selector, all] = given;
-    let mut ways = Vec::new();
-    match node.and_then(Value::as_str) {
-        Some("") => errors.invalid(&path.child("nodeName"), "", "must not be empty"),
-        Some(node) => {
-            ways.push("`nodeName`");
-            validate_text(node, name::dns1123_subdomain, &path.child("nodeName"), errors);
-        }
-        None => {}
-    }
-    if let Some(selector) = selector {
-        ways.push("`nodeSelector`");
-        validate_node_selector(selector, &path.child("nodeSelector"), errors);
-    }
-    match all {
-        Some(Value::Bool(true)) => ways.push("`allNodes`"),
-        Some(_) => errors.invalid(&path.child("allNodes"), false, "must be either unset or set to true"),
-        None => {}
-    }
-    let why = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
-               set to true in the ResourceSlice spec";
-    match ways.len() {
-        0 => errors.required(path, why),
-        1 => {}
-        _ => errors.invalid(path, format!("{{{}}}", ways.join(", ")), why),
+    if ["nodeName", "nodeSelector", "allNodes"].iter().any(|name| field(device, name).is_some()) {
+        let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
+                   true in the ResourceSlice spec";
+        errors.invalid(path, Value::Null, why);
     }
 }
 
