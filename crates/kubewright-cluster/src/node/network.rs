@@ -219,6 +219,7 @@ impl PodNetworks {
             environment,
             directory: "/".into(),
             view: None,
+            container: None,
             network: None,
         };
         let (process, mut streams) =

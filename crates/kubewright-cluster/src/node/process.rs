@@ -37,6 +37,8 @@ pub(crate) struct CommandLine {
     pub(crate) directory: PathBuf,
     /// The view on the file system, if it isn't the host's.
     pub(crate) view: Option<Arc<View>>,
+    /// The process of the container whose file system it enters; `None` if it is that process itself.
+    pub(crate) container: Option<u32>,
     /// The network namespace, if it isn't the host's.
     pub(crate) network: Option<Arc<NetworkNamespace>>,
 }
@@ -80,7 +82,10 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     // There is at least one.
     let first = words.next().unwrap_or(given);
     let mut command = match &line.view {
-        Some(view) => view.command(first, &line.directory),
+        Some(view) => match line.container {
+            Some(process) => view.command_in(process, first, &line.directory),
+            None => view.command(first, &line.directory),
+        },
         None => {
             let mut command = Command::new(if is_direct { &program } else { first });
             if is_direct {
@@ -444,6 +449,7 @@ mod tests {
             environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
             directory: env::temp_dir(),
             view: None,
+            container: None,
             network: None,
         }
     }

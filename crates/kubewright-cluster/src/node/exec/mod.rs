@@ -36,7 +36,7 @@ pub(crate) struct RunningContainer {
     pub(crate) uid: String,
     /// Starts commands.
     pub(crate) processes: Processes,
-    /// The container's own command. Other commands share its environment and working directory.
+    /// The command of others in it, with its environment and working directory.
     pub(crate) line: CommandLine,
     /// The ID of its process, which leads a process group.
     pub(crate) process: u32,
@@ -81,9 +81,7 @@ impl RunningContainers {
     pub(crate) fn find(&self, name: &ContainerName, uid: &str) -> Option<Arc<RunningContainer>> {
         self.0.lock().get(name).filter(|container| container.uid == uid).cloned()
     }
-}
 
-impl RunningContainers {
     /// Returns a running container of a pod.
     pub(crate) fn any(&self, namespace: &str, pod: &str, uid: &str) -> Option<Arc<RunningContainer>> {
         let containers = self.0.lock();
@@ -91,9 +89,7 @@ impl RunningContainers {
         let of_pod = containers.range(first..).take_while(|(name, _)| name[0] == namespace && name[1] == pod);
         of_pod.map(|(_, container)| container).find(|container| container.uid == uid).cloned()
     }
-}
 
-impl RunningContainers {
     /// Returns the IDs of the processes of all containers, by the UID of the pod and the name of the container.
     pub(crate) fn processes(&self) -> Vec<((String, String), u32)> {
         let containers = self.0.lock();

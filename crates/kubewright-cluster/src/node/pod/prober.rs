@@ -33,7 +33,7 @@ pub(crate) struct Prober {
     pub(crate) processes: Processes,
     /// The container.
     pub(crate) container: Container,
-    /// The container's own command. Other commands share its environment and working directory.
+    /// The command of others in the container, with its environment and working directory.
     pub(crate) line: CommandLine,
     /// The pod's address.
     pub(crate) address: String,

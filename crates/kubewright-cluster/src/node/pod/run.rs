@@ -102,6 +102,11 @@ pub(crate) async fn run_container(
         Ok((process, streams)) => (Arc::new(process), streams),
         Err(error) => return tell(ContainerEvent::Refused(index, StartFailure::Start(error.to_string()))),
     };
+    if let Some(view) = &line.view {
+        view.entered(process.id()).await;
+    }
+    // Other commands are executed in the container.
+    line.container = Some(process.id());
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let uid = text(&pod.metadata.uid);
     let name = (text(&pod.metadata.namespace), text(&pod.metadata.name));
@@ -288,6 +293,15 @@ async fn prepare(
         program = program.inside(|path| view.inside(path));
         replace_hidden_paths(view, &pod_directory, &mut environment);
         directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
+        if let Some(own) = own.filter(|own| own.is_absolute())
+            && let Some(made) = view.create_directory(own).map_err(|error| failed("the working directory", error))?
+        {
+            own.clone_into(&mut directory.work);
+            if let Some(Identity { user, group, .. }) = identity.as_ref().filter(|_| !own.is_dir()) {
+                chown(made, Some(*user), Some(*group))
+                    .map_err(|error| failed("the working directory", error.into()))?;
+            }
+        }
     }
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
@@ -295,7 +309,8 @@ async fn prepare(
     let privileges = privileges::prefix(setpriv, container, identity.as_ref());
     let mount_paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| &*mount.mount_path).collect();
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args), &mount_paths);
-    let line = CommandLine { argv, privileges, user, environment, directory: directory.work, view, network };
+    let line =
+        CommandLine { argv, privileges, user, environment, directory: directory.work, view, container: None, network };
     let identity = identity.unwrap_or_else(Identity::of_node);
     Ok(Prepared { line, volumes, termination, identity })
 }

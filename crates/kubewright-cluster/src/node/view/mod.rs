@@ -1,31 +1,43 @@
 //! The file system as a container sees it: that of the host, with the pod's volumes at their mount paths.
 //!
-//! A container's process starts in a mount namespace of its own, below a root directory that is put together there: the
-//! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't exist is
-//! replaced by one of the pod, with links to what the host's directory contains. So nothing is created on the host and no
-//! other process sees the mounts, which end with the process. A command of `kubectl exec` gets a namespace of its own with
-//! the same mounts. The name of the host is the pod's there, in a UTS namespace.
+//! A container's process starts in a mount namespace of its own, below a root directory that is put together there. As root,
+//! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes, as an image's file system
+//! does. What the host changes while a container runs may or may not be seen by it.
 //!
-//! `unshare`, `mount` and a shell do the work, since the namespace has to be entered between the fork and the start of the
+//! Where there are no layers, the directories of the host are bound into the root directory, and what containers write there is on
+//! the host. A directory in which a mount path doesn't exist is
+//! replaced by one of the pod, with links to what the host's directory contains.
+//!
+//! So no mount point is created on the host, and no
+//! other process sees the mounts, which end with the process. A command of `kubectl exec` enters the namespace of the container, or
+//! gets one of its own with the same mounts. The name of the host is the pod's there, in a UTS namespace.
+//!
+//! `unshare`, `nsenter`, `mount` and a shell do the work, since the namespace has to be entered between the fork and the start of the
 //! program: as root directly, otherwise in a user namespace. Whether that works is tried once.
 
+mod layers;
+mod layout;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
     env,
-    fmt::Write,
+    ffi::OsString,
     fs, io,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::Duration,
 };
 
 use rustix::process::{getegid, geteuid};
+use tokio::time::sleep;
+
+use self::{layers::Layers, layout::Layout};
 
 /// The directory of the root directory that contains the host's own root, and directories of the pod.
 const OWN: &str = ".kubewright";
-/// The maximum number of entries of a directory that is replaced.
-const ENTRIES: usize = 4096;
+/// The number of looks at a process that mounts its file systems, and the pause before the next one.
+const LOOKS: (u32, Duration) = (10_000, Duration::from_millis(1));
 /// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments.
 const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125
 { [ -z "$2" ] || echo "$2" >/proc/sys/kernel/hostname || hostname "$2" || :; } 2>/dev/null
@@ -46,12 +58,16 @@ pub(crate) struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tools {
     unshare: PathBuf,
+    /// Enters the namespace of a process; `None` if that takes more than the namespace.
+    nsenter: Option<PathBuf>,
     mount: PathBuf,
     shell: PathBuf,
     /// The user and group to return to, if mounts need a user namespace.
     user: Option<(u32, u32)>,
     /// Whether mounts can be read-only.
     read_only: bool,
+    /// Whether containers have layers of their own above the file systems of the host.
+    layered: bool,
 }
 
 /// The view of one container.
@@ -61,6 +77,8 @@ pub(crate) struct View {
     root: PathBuf,
     table: PathBuf,
     mounts: Vec<Mount>,
+    /// `None` if the container shares the file systems of the host.
+    layers: Option<Layers>,
     /// The name of the host; `None` for the host's own.
     host_name: Option<String>,
 }
@@ -76,15 +94,21 @@ impl Tools {
         let (Some(unshare), Some(mount), Some(shell)) = (unshare, mount, shell) else {
             return Err("unshare and mount of util-linux are not installed".into());
         };
+        let is_root = geteuid().is_root();
+        let nsenter = find_program("nsenter").filter(|_| is_root);
+        let tools = Self { unshare, nsenter, mount, shell, user: None, read_only: true, layered: true };
         let user = Some((geteuid().as_raw(), getegid().as_raw()));
-        let direct = geteuid().is_root().then_some((None, true));
+        let direct = tools.nsenter.is_some().then_some((None, true, true)).into_iter();
+        let direct = direct.chain(is_root.then_some((None, true, false)));
         let mut why = String::new();
-        for (user, read_only) in direct.into_iter().chain([(user, true), (user, false)]) {
-            let tools = Self { unshare: unshare.clone(), mount: mount.clone(), shell: shell.clone(), user, read_only };
+        for (user, read_only, layered) in direct.chain([(user, true, false), (user, false, false)]) {
+            let nsenter = tools.nsenter.clone().filter(|_| user.is_none());
+            let tools = Self { nsenter, user, read_only, layered, ..tools.clone() };
             match tools.try_out(folder) {
                 Ok(()) => return Ok(tools),
                 Err(error) => why = error.to_string().trim().replace('\n', "; "),
             }
+            tracing::debug!(why, layered, user = user.is_some(), "a way to make the file systems of containers failed");
         }
         Err(why)
     }
@@ -97,7 +121,8 @@ impl Tools {
         let file = path.join("file").to_string_lossy().into_owned();
         let mount = Mount { path, source: volume, read_only: true };
         let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], Some("trial".into()), false)?;
-        let argv = [format!("test -e {file} && ! test -e {}", self.marker()).to_owned()];
+        let write = if self.layered { "echo >/.kubewright/trial" } else { ":" };
+        let argv = [format!("test -e {file} && ! test -e {} && {write}", self.marker())];
         let mut command = view.command(&self.shell, Path::new("/"));
         let output = command.arg("-c").args(argv).env_clear().output()?;
         if output.status.success() {
@@ -121,7 +146,7 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 impl View {
-    /// Creates a view in `folder`, which is emptied. The directory holds what replaces directories of the host. Programs see
+    /// Creates a view in `folder`, which is emptied, and whose parent belongs to the pod: the container finds it at the same path. Programs see
     /// `host_name` as the name of the host. With `read_only`, only the mounts that aren't read-only themselves, and the file systems of the kernel, can be
     /// written; in a user namespace, which can't make every mount read-only, it has no effect.
     ///
@@ -138,24 +163,19 @@ impl View {
             fs::remove_dir_all(folder)?;
         }
         let root = folder.join("root");
-        fs::create_dir_all(root.join(OWN).join("host"))?;
+        fs::create_dir_all(&root)?;
         for mount in &mut mounts {
             mount.path = absolute(&mount.path);
         }
         // The parents of nested mounts come first.
         mounts.sort_by(|one, other| one.path.cmp(&other.path));
         let read_only = read_only && tools.user.is_none();
-        let mut layout = Layout { root: root.clone(), opened: BTreeMap::new(), lines: String::new(), read_only };
-        layout.bind_host()?;
-        layout.open(&mounts)?;
-        for mount in &mounts {
-            let target = layout.mount_point(mount, &mounts)?;
-            layout.line(&mount.source, &target, mount.read_only && tools.read_only);
-        }
-        layout.link_entries()?;
+        let layers = tools.layered.then(|| Layers::new(&folder.join("layers"))).transpose()?;
+        let mut layout = Layout::new(&root, layers.as_ref(), read_only)?;
+        layout.add(&mounts, folder.parent().unwrap_or(folder), tools.read_only)?;
         let table = folder.join("fstab");
-        fs::write(&table, &layout.lines)?;
-        Ok(Self { tools, root, table, mounts, host_name })
+        fs::write(&table, layout.table())?;
+        Ok(Self { tools, root, table, mounts, layers, host_name })
     }
 
     /// Returns the command that starts a program with this view, to which the program's arguments are added.
@@ -174,14 +194,49 @@ impl View {
         if let Some((user, group)) = user {
             command.arg("--user").arg(format!("--map-user={user}")).arg(format!("--map-group={group}"));
         }
+        self.start(&mut command, program, directory);
+        command
+    }
+
+    /// Returns the command that starts a program in the file system of a running process that was started with this view, where that is
+    /// possible, and otherwise in another one with the same mounts.
+    pub(crate) fn command_in(&self, process: u32, program: &Path, directory: &Path) -> Command {
+        let Some(nsenter) = &self.tools.nsenter else { return self.command(program, directory) };
+        let mut command = Command::new(nsenter);
+        command.arg(format!("--mount=/proc/{process}/ns/mnt"));
+        if self.host_name.is_some() {
+            command.arg(format!("--uts=/proc/{process}/ns/uts"));
+        }
+        command.arg("--").arg(&self.tools.unshare);
+        self.start(&mut command, program, directory);
+        command
+    }
+
+    /// Adds the arguments of `unshare` that start a program below the root directory.
+    fn start(&self, command: &mut Command, program: &Path, directory: &Path) {
         let option = |name: &str, value: &Path| {
-            let mut option = std::ffi::OsString::from(name);
+            let mut option = OsString::from(name);
             option.push(value);
             option
         };
         command.arg(option("--root=", &self.root)).arg(option("--wd=", directory)).arg("--").arg(program);
         command.current_dir("/");
-        command
+    }
+
+    /// Waits until a process that was started with this view is in its root directory, or has ended. Before that, no other one can enter it.
+    pub(crate) async fn entered(&self, process: u32) {
+        let root = |path: &str| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let (Ok(host), own) = (root("/"), format!("/proc/{process}/root/")) else { return };
+        if self.tools.nsenter.is_none() {
+            return;
+        }
+        for _ in 0..LOOKS.0 {
+            // It is an error if the process has ended.
+            if root(&own).is_ok_and(|found| found != host) {
+                return;
+            }
+            sleep(LOOKS.1).await;
+        }
     }
 
     /// Returns the path in the container of a file of the host, which a mount may hide at its own path.
@@ -191,6 +246,23 @@ impl View {
             Ok(rest) if is_hidden => host_root().join(rest),
             _ => path.to_owned(),
         }
+    }
+
+    /// Creates a directory in the layer of the container, unless it or a mount is there. Returns whether the container will find it at this path.
+    ///
+    /// # Errors
+    /// If a directory can't be created.
+    pub(crate) fn create_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let path = absolute(path);
+        let Some(layers) = &self.layers else { return Ok(None) };
+        if self.mounts.iter().any(|mount| path.starts_with(&mount.path)) {
+            return Ok(None);
+        }
+        let (existing, missing) = resolve(&path)?;
+        let Some(upper) = layers.mirror(&existing)? else { return Ok(None) };
+        let made = joined(&upper, &missing);
+        fs::create_dir_all(&made)?;
+        Ok(Some(made))
     }
 
     /// Returns the path on the host of a path of the container.
@@ -203,8 +275,15 @@ impl View {
         match mount {
             Some((mount, rest)) if rest.as_os_str().is_empty() => mount.source.clone(),
             Some((mount, rest)) => mount.source.join(rest),
-            None => path,
+            None => self.written(&path).unwrap_or(path),
         }
+    }
+
+    /// Returns where a path is on the host that the container has written, replaced or deleted.
+    fn written(&self, path: &Path) -> Option<PathBuf> {
+        let (existing, missing) = resolve(path).ok()?;
+        let upper = joined(&self.layers.as_ref()?.upper(&existing)?, &missing);
+        upper.symlink_metadata().is_ok().then_some(upper)
     }
 }
 
@@ -240,157 +319,8 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, PathBuf)> {
     }
 }
 
-/// Puts a root directory together.
-struct Layout {
-    root: PathBuf,
-    /// The directories of the host that are replaced, with what replaces them.
-    opened: BTreeMap<PathBuf, PathBuf>,
-    /// The lines of the table of mounts.
-    lines: String,
-    /// Whether what isn't a mount of the container is read-only.
-    read_only: bool,
-}
-
-impl Layout {
-    /// Returns a path of the host below the new root.
-    fn inside(&self, path: &Path) -> PathBuf {
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    fn line(&mut self, source: &Path, target: &Path, read_only: bool) {
-        let escaped = |path: &Path| {
-            let text = path.to_string_lossy();
-            text.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
-        };
-        let options = if read_only { "rbind,ro" } else { "rbind" };
-        // Writing to a string doesn't fail.
-        let _ = writeln!(self.lines, "{} {} none {options} 0 0", escaped(source), escaped(target));
-    }
-
-    /// Binds the directories of the host.
-    fn bind_host(&mut self) -> io::Result<()> {
-        if self.read_only {
-            let root = self.root.clone();
-            self.line(&root, &root, true);
-        }
-        self.line(Path::new("/"), &self.root.join(OWN).join("host"), self.read_only);
-        for entry in fs::read_dir("/")? {
-            let entry = entry?;
-            let (path, target) = (entry.path(), self.root.join(entry.file_name()));
-            let sort = entry.file_type()?;
-            if sort.is_symlink() {
-                symlink(fs::read_link(&path)?, target)?;
-            } else if entry.file_name() != OWN {
-                create(&target, sort.is_dir())?;
-                let of_kernel = ["/dev", "/proc", "/sys"].iter().any(|own| path == Path::new(own));
-                self.line(&path, &target, self.read_only && !of_kernel);
-            }
-        }
-        Ok(())
-    }
-
-    /// Creates the directories that replace those of the host in which mount paths are missing.
-    fn open(&mut self, mounts: &[Mount]) -> io::Result<()> {
-        let top = Path::new("/");
-        let mut open = BTreeSet::new();
-        let mut parents = Vec::new();
-        for mount in mounts.iter().filter(|mount| outer(mount, mounts).is_none()) {
-            let (existing, missing) = resolve(&mount.path)?;
-            if missing.as_os_str().is_empty() {
-                parents.extend(existing.parent().map(Path::to_owned));
-            } else if existing != top {
-                open.insert(existing);
-            }
-        }
-        parents.extend(open.iter().cloned());
-        for path in parents {
-            let Some(outermost) = open.iter().find(|dir| path.starts_with(dir)).cloned() else { continue };
-            open.extend(path.ancestors().take_while(|dir| dir.starts_with(&outermost)).map(Path::to_owned));
-        }
-        for (number, dir) in open.into_iter().enumerate() {
-            let nested =
-                dir.parent().zip(dir.file_name()).and_then(|(parent, name)| Some(self.opened.get(parent)?.join(name)));
-            let own = nested.clone().unwrap_or_else(|| self.root.join(OWN).join(number.to_string()));
-            fs::create_dir(&own)?;
-            fs::set_permissions(&own, fs::Permissions::from_mode(fs::metadata(&dir)?.permissions().mode()))?;
-            if nested.is_none() {
-                self.line(&own, &self.inside(&dir), self.read_only);
-            }
-            self.opened.insert(dir, own);
-        }
-        Ok(())
-    }
-
-    /// Creates the mount point of a volume where it is missing, and returns its path below the new root.
-    fn mount_point(&self, mount: &Mount, mounts: &[Mount]) -> io::Result<PathBuf> {
-        let is_folder = mount.source.is_dir();
-        if let Some(outer) = outer(mount, mounts) {
-            // As with a container runtime, the mount point is in the outer volume.
-            let rest = mount.path.strip_prefix(&outer.path).map_err(io::Error::other)?;
-            create(&outer.source.join(rest), is_folder)?;
-            let (existing, missing) = resolve(&outer.path)?;
-            return Ok(joined(&self.inside(&existing), &missing).join(rest));
-        }
-        let (existing, missing) = resolve(&mount.path)?;
-        if existing == Path::new("/") && missing.as_os_str().is_empty() {
-            return Err(io::Error::other("a volume can't be mounted at /"));
-        }
-        let target = joined(&self.inside(&existing), &missing);
-        if missing.as_os_str().is_empty() {
-            let parent = existing.parent().and_then(|parent| self.opened.get(parent));
-            if let Some((parent, name)) = parent.zip(existing.file_name()) {
-                create(&parent.join(name), is_folder)?;
-            }
-        } else {
-            let own = self.opened.get(&existing).cloned().unwrap_or_else(|| self.inside(&existing));
-            create(&own.join(missing), is_folder)?;
-        }
-        Ok(target)
-    }
-
-    /// Links what the replaced directories contain, except for mount points.
-    fn link_entries(&self) -> io::Result<()> {
-        let mut count = 0;
-        for (dir, own) in &self.opened {
-            for entry in fs::read_dir(dir)? {
-                let name = entry?.file_name();
-                let link = own.join(&name);
-                if link.symlink_metadata().is_ok() {
-                    continue;
-                }
-                count += 1;
-                if count > ENTRIES {
-                    return Err(io::Error::other(format!("{} has too many entries", dir.display())));
-                }
-                let host = Path::new("/").join(OWN).join("host");
-                symlink(host.join(dir.strip_prefix("/").unwrap_or(dir)).join(&name), link)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 fn joined(path: &Path, rest: &Path) -> PathBuf {
     if rest.as_os_str().is_empty() { path.to_owned() } else { path.join(rest) }
-}
-
-/// Returns the innermost mount that another one is in.
-fn outer<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    mounts.iter().rev().find(|other| other.path != mount.path && mount.path.starts_with(&other.path))
-}
-
-/// Creates a directory or an empty file with its parents, unless it exists.
-fn create(path: &Path, is_folder: bool) -> io::Result<()> {
-    if is_folder {
-        return fs::create_dir_all(path);
-    }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    match fs::File::create_new(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -438,6 +368,62 @@ mod tests {
         {
             assert!(!Path::new(path).exists(), "{path}");
         }
+    }
+
+    #[test]
+    fn what_a_container_writes_stays_with_it() {
+        let shared = tempfile::tempdir().unwrap();
+        let seen = shared.path().join("seen");
+        let file = Path::new("/tmp/kubewright-view");
+        fs::write(file, "host\n").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let tools = Tools::find(&folder.path().join("trial")).unwrap();
+        if !tools.layered {
+            return fs::remove_file(file).unwrap();
+        }
+        let mounts = vec![mount("/kubewright-new/data", shared.path())];
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, None, false).unwrap();
+        let script = format!(
+            "cat {0}; echo container >{0}; mv {0} /kubewright-moved; touch /etc/kubewright-made {1} {2}; cat /kubewright-moved",
+            file.display(),
+            seen.display(),
+            folder.path().join("own").display(),
+        );
+        let output = view.command(&view.tools.shell, Path::new("/")).args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "host\ncontainer\n", "{output:?}");
+        assert_eq!(fs::read_to_string(file).unwrap(), "host\n");
+        assert!(!Path::new("/kubewright-moved").exists() && !Path::new("/etc/kubewright-made").exists());
+        assert!(seen.exists() && folder.path().join("own").exists(), "a volume and the pod's directory are shared");
+        let on_host = |path: &str| fs::read_to_string(view.on_host(Path::new(path))).ok();
+        assert_eq!(on_host("/kubewright-moved").as_deref(), Some("container\n"));
+        assert_eq!((on_host("/etc/kubewright-made").as_deref(), on_host("/tmp/kubewright-view")), (Some(""), None));
+        fs::remove_file(file).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_command_enters_the_container() {
+        let folder = tempfile::tempdir().unwrap();
+        let Ok(tools) = Tools::find(&folder.path().join("trial")) else { return };
+        if tools.nsenter.is_none() {
+            return;
+        }
+        let name = Some("web-0".into());
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), Vec::new(), name, false).unwrap();
+        let shell = view.tools.shell.clone();
+        let mut command = view.command(&shell, Path::new("/"));
+        let mut process = command
+            .args(["-c", "mount -t tmpfs tmpfs /mnt && touch /mnt/own; cat"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        view.entered(process.id()).await;
+        let script = "until [ -e /mnt/own ]; do sleep 0.01; done; uname -n; pwd";
+        let output = view.command_in(process.id(), &shell, Path::new("/usr")).args(["-c", script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "web-0\n/usr\n", "{output:?}");
+        drop(process.stdin.take());
+        assert!(process.wait().unwrap().success());
+        // It doesn't wait for a process that has ended.
+        view.entered(process.id()).await;
     }
 
     #[test]
