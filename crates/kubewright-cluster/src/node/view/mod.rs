@@ -232,10 +232,10 @@ impl View {
         }
         for _ in 0..LOOKS.0 {
             // It is an error if the process has ended.
-            if root(&own).is_ok_and(|found| found != host) {
-                return;
+            match root(&own) {
+                Ok(found) if found == host => sleep(LOOKS.1).await,
+                _ => return,
             }
-            sleep(LOOKS.1).await;
         }
     }
 
