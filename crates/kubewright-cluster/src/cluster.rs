@@ -38,7 +38,7 @@ use crate::{
     },
     events::Recorder,
     node::{
-        self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
+        self, ImageTable, NODE_NAME, NodeContext, PodFileSystem, PodNetwork, WRITES,
         address::HOST_ADDRESS,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
@@ -51,6 +51,7 @@ use crate::{
         proxy,
         simulation::{FinishError, Simulation},
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
+        view,
     },
     object_client::{ObjectClient, is_conflict},
     panics,
@@ -102,6 +103,9 @@ pub enum StartError {
     /// The host can't make [network namespaces](PodNetwork::Namespaces) for pods.
     #[error("failed to create network namespaces for pods: {0}")]
     PodNetwork(String),
+    /// The host can't make [layers](PodFileSystem::Layered) for containers.
+    #[error("failed to create file systems for containers: {0}")]
+    PodFileSystem(String),
 }
 
 /// The controller that creates the default service accounts.
@@ -113,6 +117,7 @@ const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
 pub struct ClusterBuilder {
     pods: Pods,
     pod_network: PodNetwork,
+    pod_file_system: PodFileSystem,
     clock: Option<SharedClock>,
     random: Option<Random>,
     images: ImageTable,
@@ -142,6 +147,12 @@ impl ClusterBuilder {
     /// ```
     pub fn pod_network(mut self, network: PodNetwork) -> Self {
         self.pod_network = network;
+        self
+    }
+
+    /// Sets the file system of the containers that run as processes. Defaults to [`PodFileSystem::Host`].
+    pub fn pod_file_system(mut self, file_system: PodFileSystem) -> Self {
+        self.pod_file_system = file_system;
         self
     }
 
@@ -348,9 +359,14 @@ impl ClusterBuilder {
                 }
                 cluster.register(&clock, capacity, network.address()).await?;
                 cluster.create_directory()?;
+                if self.pod_file_system == PodFileSystem::Layered {
+                    cluster.try_layers().await.map_err(StartError::PodFileSystem)?;
+                }
                 cluster.bind_volumes(&self.controllers).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
-                cluster.start_node(&clock, &random, self.images, (logs, containers, pods), capacity, network);
+                let containers = (logs, containers, pods);
+                let images = (self.images, self.pod_file_system);
+                cluster.start_node(&clock, &random, images, containers, capacity, network);
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated(), HOST_ADDRESS).await?;
@@ -640,6 +656,13 @@ impl Cluster {
         Ok(())
     }
 
+    /// Finds out whether containers can have layers.
+    async fn try_layers(&self) -> Result<(), String> {
+        let folder = self.directory.as_ref().map(|directory| directory.path().join(view::TRIAL)).unwrap_or_default();
+        let tried = tokio::task::spawn_blocking(move || view::Tools::find(&folder, PodFileSystem::Layered)).await;
+        tried.map_err(|error| error.to_string())?.map(drop)
+    }
+
     async fn register(&self, clock: &SharedClock, capacity: Capacity, address: Ipv4Addr) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
         let client = self.object_client("kubelet");
@@ -650,7 +673,7 @@ impl Cluster {
         &mut self,
         clock: &SharedClock,
         random: &Random,
-        images: ImageTable,
+        (images, file_system): (ImageTable, PodFileSystem),
         (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
         network: NodeNetwork,
@@ -684,6 +707,7 @@ impl Cluster {
             tokens: Default::default(),
             setpriv: Default::default(),
             view_tools: Default::default(),
+            file_system,
             volume_writes: Default::default(),
             directory,
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),

@@ -51,7 +51,7 @@ mod sockets;
 mod sysctl;
 mod tokens;
 pub(crate) mod usage;
-mod view;
+pub(crate) mod view;
 mod volume;
 mod volume_files;
 
@@ -93,6 +93,7 @@ use self::{
 pub use self::{
     image::{ImageTable, Program},
     network::PodNetwork,
+    view::PodFileSystem,
 };
 use crate::{
     api_endpoints::ApiEndpoints,
@@ -145,6 +146,8 @@ pub(crate) struct NodeContext {
     pub(crate) setpriv: OnceCell<Option<PathBuf>>,
     /// Makes mount namespaces, once it is known whether the host has them.
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
+    /// The file system of containers.
+    pub(crate) file_system: PodFileSystem,
     /// Held while the files of a volume are replaced.
     pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.

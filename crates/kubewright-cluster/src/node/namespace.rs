@@ -18,16 +18,24 @@ pub(crate) struct NetworkNamespace {
     pub(crate) nsenter: PathBuf,
     /// The file of the namespace below `/proc`.
     pub(crate) path: PathBuf,
+    /// The file of the pod's IPC namespace, unless it is the host's.
+    pub(crate) ipc: Option<PathBuf>,
 }
 
 impl NetworkNamespace {
     /// Returns the command that executes another one in the namespace. A program without a path is looked up in the `PATH` of the
     /// returned command's environment.
     pub(crate) fn enter(&self, inner: &Command) -> Command {
-        let mut option = std::ffi::OsString::from("--net=");
-        option.push(&self.path);
         let mut command = Command::new(&self.nsenter);
-        command.arg(option).arg("--").arg(inner.get_program()).args(inner.get_args());
+        for (name, path) in [("--net=", Some(&self.path)), ("--ipc=", self.ipc.as_ref())] {
+            let option = path.map(|path| {
+                let mut option = std::ffi::OsString::from(name);
+                option.push(path);
+                option
+            });
+            command.args(option);
+        }
+        command.arg("--").arg(inner.get_program()).args(inner.get_args());
         if let Some(directory) = inner.get_current_dir() {
             command.current_dir(directory);
         }

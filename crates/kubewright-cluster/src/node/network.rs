@@ -3,7 +3,7 @@
 //! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices connects it with the
 //! host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux routes packets with such addresses, so
 //! that the host, the pods and the Services reach each other as they do without namespaces. Connections to other machines are made by the
-//! node ([`egress`]).
+//! node ([`egress`]). Pods with such a namespace have their own for inter-process communication, too.
 //!
 //! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps the namespace until the pod is gone.
 //! It ends with this process, whatever ends that, and the devices and routes end with the namespace.
@@ -29,6 +29,7 @@ use super::{
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
     proxy::{Protocol, Route, ServiceListener},
+    sysctl,
     view::find_program,
 };
 use crate::events::{ObjectEvent, Recorder};
@@ -40,7 +41,8 @@ pub enum PodNetwork {
     /// addresses, and 127.0.0.1 is the same for all pods.
     #[default]
     Host,
-    /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes. Requires Linux, root, and the programs `ip` (of
+    /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes, with the kernel parameters of `sysctls`, and an IPC namespace unless
+    /// `hostIPC` is true. Requires Linux, root, and the programs `ip` (of
     /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services, what
     /// listens on the addresses of this machine except 127.0.0.1, and with the program `nft` (of nftables) other machines, by TCP over IPv4. There is DNS for all. A
     /// pod starts some 20 ms later.
@@ -81,7 +83,8 @@ impl NodeNetwork {
 /// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses of the pod and of the node, the
 /// name of the host's device, the hardware addresses of the pod's and of the host's device, and the program `nft`, if there is one, with its rules. Both ends
 /// know the hardware address of the other, so that none is asked for: Linux doesn't answer for loopback addresses by default. Without rules
-/// there is no route to other machines, to which packets with a loopback address must not get.
+/// there is no route to other machines, to which packets with a loopback address must not get. The rest of the arguments are files of kernel
+/// parameters, each followed by its value.
 const SETUP: &str = r#"set -e
 "$1" -batch - <<END
 link set lo up
@@ -108,6 +111,11 @@ link set $5 up
 neighbour replace $3 lladdr $6 dev $5 nud permanent
 route add $3/32 dev $5 src $4 table local
 END' "$0" "$@"
+shift 9
+while [ $# -gt 0 ]; do
+echo "$2" >"/proc/sys/$1"
+shift 2
+done
 echo ready
 exec cat >/dev/null 2>&1"#;
 
@@ -174,8 +182,8 @@ impl PodNetworks {
                 "{why} (it takes the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN, and a /proc/sys that can be written)"
             )
         };
-        let from = self.create(one.ip()).await.map_err(lacking)?;
-        let to = self.create(two.ip()).await.map_err(lacking)?;
+        let from = self.create(one.ip(), &Pod::default()).await.map_err(lacking)?;
+        let to = self.create(two.ip(), &Pod::default()).await.map_err(lacking)?;
         let listen = |ip: Ipv4Addr| {
             let listener = TcpListener::bind((ip, 0))?;
             listener.set_nonblocking(true)?;
@@ -198,18 +206,21 @@ impl PodNetworks {
         Ok(())
     }
 
-    /// Makes the namespace of a pod with this address.
-    async fn create(&self, address: Ipv4Addr) -> Result<Sandbox, String> {
+    /// Makes the namespaces of a pod with this address.
+    async fn create(&self, address: Ipv4Addr, pod: &Pod) -> Result<Sandbox, String> {
         let [_, a, b, c] = address.octets();
         let device = format!("kw{a:02x}{b:02x}{c:02x}");
         let hardware = |end: u8| format!("{end:02x}:00:7f:{a:02x}:{b:02x}:{c:02x}");
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let mut argv =
-            vec![text(&self.unshare), "--net".into(), "--".into(), text(&self.shell), "-c".into(), SETUP.into()];
+        let has_ipc = pod.spec.as_ref().is_none_or(|spec| spec.host_ipc != Some(true));
+        let mut argv = vec![text(&self.unshare), "--net".into()];
+        argv.extend(has_ipc.then(|| "--ipc".into()));
+        argv.extend(["--".into(), text(&self.shell), "-c".into(), SETUP.into()]);
         argv.extend([&self.shell, &self.ip, &self.nsenter].map(text));
         // Locally administered addresses.
         argv.extend([address.to_string(), self.node().to_string(), device, hardware(0x02), hardware(0x06)]);
         argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules()]);
+        argv.extend(sysctl::files(pod).flat_map(|(file, value)| [file, value]));
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
         let line = CommandLine {
@@ -235,8 +246,9 @@ impl PodNetworks {
             }
             return Err(why.trim().replace('\n', "; "));
         }
-        let path = PathBuf::from(format!("/proc/{}/ns/net", process.id()));
-        let namespace = Arc::new(NetworkNamespace { nsenter: self.nsenter.clone(), path });
+        let path = |name: &str| PathBuf::from(format!("/proc/{}/ns/{name}", process.id()));
+        let ipc = has_ipc.then(|| path("ipc"));
+        let namespace = Arc::new(NetworkNamespace { nsenter: self.nsenter.clone(), path: path("net"), ipc });
         Ok(Sandbox { namespace, _process: process, _stdin: streams.stdin })
     }
 }
@@ -288,7 +300,7 @@ impl PodSandbox {
         host: HostPortContext<'_>,
     ) -> Result<Arc<NetworkNamespace>, String> {
         let make = async {
-            let sandbox = self.networks.create(self.address).await?;
+            let sandbox = self.networks.create(self.address, pod).await?;
             let egress = match &self.networks.nft {
                 Some(_) => Some(self.serve_egress(&sandbox, host.tasks).await.map_err(|error| error.to_string())?),
                 None => None,

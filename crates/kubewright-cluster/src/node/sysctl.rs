@@ -1,6 +1,7 @@
 //! The kernel parameters that a pod may set, `securityContext.sysctls`
 //! (<https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls>). Pure.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use crate::controllers::value::{flag, list, text};
@@ -35,15 +36,29 @@ pub(crate) fn forbidden(pod: &Value) -> Option<String> {
     })
 }
 
+/// Returns the parameters that a pod sets: their files below `/proc/sys`, and their values.
+pub(crate) fn files(pod: &Pod) -> impl Iterator<Item = (String, String)> {
+    let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let parameters = security.and_then(|security| security.sysctls.as_ref());
+    // The node admits only those whose names it knows.
+    let file = |name: &str| swapped(&normalized(name));
+    parameters.into_iter().flatten().map(move |parameter| (file(&parameter.name), parameter.value.clone()))
+}
+
 /// Returns a name with dots as separators, even if the given one has slashes.
 fn normalized(name: &str) -> String {
     let has_slashes = name.find(['.', '/']).is_some_and(|at| name[at..].starts_with('/'));
+    if has_slashes { swapped(name) } else { name.to_owned() }
+}
+
+/// Exchanges dots and slashes.
+fn swapped(name: &str) -> String {
     let swapped = |letter| match letter {
         '.' => '/',
         '/' => '.',
         other => other,
     };
-    if has_slashes { name.chars().map(swapped).collect() } else { name.to_owned() }
+    name.chars().map(swapped).collect()
 }
 
 #[cfg(test)]
@@ -68,5 +83,15 @@ mod tests {
         check(&["net/core/a.b"], Some("forbidden sysctl: \"net.core.a/b\" not allowlisted"));
         let shared = "forbidden sysctl: \"net.ipv4.tcp_rmem\" not allowed with host Net enabled";
         check(&["net.ipv4.tcp_rmem"], Some(shared));
+    }
+
+    #[test]
+    fn parameters_have_files() {
+        let parameters = json!([{"name": "net.ipv4.tcp_rmem", "value": "4096 87380 6291456"},
+            {"name": "kernel/shm_rmid_forced", "value": "1"}]);
+        let pod = json!({"spec": {"containers": [], "securityContext": {"sysctls": parameters}}});
+        let found: Vec<_> = files(&serde_json::from_value(pod).expect("a pod")).collect();
+        let file = |file: &str, value: &str| (file.to_owned(), value.to_owned());
+        assert_eq!(found, [file("net/ipv4/tcp_rmem", "4096 87380 6291456"), file("kernel/shm_rmid_forced", "1")]);
     }
 }

@@ -73,7 +73,7 @@ impl Exec {
     }
 }
 
-fn path(name: &str, streams: &str, words: &[&str]) -> String {
+pub(crate) fn path(name: &str, streams: &str, words: &[&str]) -> String {
     let mut path = format!("/api/v1/namespaces/default/pods/{name}/exec?{streams}");
     for word in words {
         path += "&command=";

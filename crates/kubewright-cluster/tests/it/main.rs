@@ -29,6 +29,7 @@ mod node;
 mod node_admission;
 mod node_env;
 mod player;
+mod pod_file_system;
 mod pod_network;
 mod port_forward;
 mod probes;

@@ -25,7 +25,7 @@ use crate::{
         hosts,
         identity::VolumeOwner,
         tokens::{self, PLACE},
-        view::{Mount, Tools, View},
+        view::{Mount, TRIAL, Tools, View},
         volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
@@ -307,8 +307,8 @@ async fn view_tools(host: &NodeContext) -> Option<Arc<Tools>> {
 }
 
 async fn find_tools(host: &NodeContext) -> Option<Arc<Tools>> {
-    let folder = host.directory.join(".trial");
-    let found = tokio::task::spawn_blocking(move || Tools::find(&folder)).await;
+    let (folder, kind) = (host.directory.join(TRIAL), host.file_system);
+    let found = tokio::task::spawn_blocking(move || Tools::find(&folder, kind)).await;
     let found = found.unwrap_or_else(|error| Err(error.to_string()));
     let note = match &found {
         Ok(_) => "true".to_owned(),

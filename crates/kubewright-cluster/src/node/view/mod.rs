@@ -1,12 +1,9 @@
 //! The file system as a container sees it: that of the host, with the pod's volumes at their mount paths.
 //!
-//! A container's process starts in a mount namespace of its own, below a root directory that is put together there. As root,
-//! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes, as an image's file system
-//! does. What the host changes while a container runs may or may not be seen by it.
-//!
-//! Where there are no layers, the directories of the host are bound into the root directory, and what containers write there is on
-//! the host. A directory in which a mount path doesn't exist is
-//! replaced by one of the pod, with links to what the host's directory contains.
+//! A container's process starts in a mount namespace of its own, below a root directory that is put together there: the
+//! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't exist is
+//! replaced by one of the pod, with links to what the host's directory contains. With [`PodFileSystem::Layered`],
+//! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes.
 //!
 //! So no mount point is created on the host, and no
 //! other process sees the mounts, which end with the process. A command of `kubectl exec` enters the namespace of the container, or
@@ -36,12 +33,27 @@ use self::{layers::Layers, layout::Layout};
 
 /// The directory of the root directory that contains the host's own root, and directories of the pod.
 const OWN: &str = ".kubewright";
+/// The directory of the node for the trial of its [`Tools`].
+pub(crate) const TRIAL: &str = ".trial";
 /// The number of looks at a process that mounts its file systems, and the pause before the next one.
 const LOOKS: (u32, Duration) = (10_000, Duration::from_millis(1));
 /// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments.
 const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125
 { [ -z "$2" ] || echo "$2" >/proc/sys/kernel/hostname || hostname "$2" || :; } 2>/dev/null
 shift 2; exec "$@""#;
+
+/// The file system of the containers of a node that runs them as processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodFileSystem {
+    /// That of the host: containers write the files of this machine, and see what others write there.
+    #[default]
+    Host,
+    /// A layer for each run of a container, as in Kubernetes: it sees the files of this machine as they are when it starts, and what it writes outside
+    /// of its volumes is seen by no other and ends with it. What others change later on this machine may or may not be seen. Requires
+    /// Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
+    /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
+    Layered,
+}
 
 /// A volume, or a part of it, at a path of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,31 +96,39 @@ pub(crate) struct View {
 }
 
 impl Tools {
-    /// Finds out whether this process can make mount namespaces. Blocks for some milliseconds. `folder` is for files of the
+    /// Finds out whether this process can make mount namespaces with such file systems. Blocks for some milliseconds. `folder` is for files of the
     /// trial.
     ///
     /// # Errors
     /// Returns the reason why it can't.
-    pub(crate) fn find(folder: &Path) -> Result<Self, String> {
+    pub(crate) fn find(folder: &Path, kind: PodFileSystem) -> Result<Self, String> {
         let [unshare, mount, shell] = ["unshare", "mount", "sh"].map(find_program);
         let (Some(unshare), Some(mount), Some(shell)) = (unshare, mount, shell) else {
             return Err("unshare and mount of util-linux are not installed".into());
         };
         let is_root = geteuid().is_root();
         let nsenter = find_program("nsenter").filter(|_| is_root);
-        let tools = Self { unshare, nsenter, mount, shell, user: None, read_only: true, layered: true };
+        let layered = kind == PodFileSystem::Layered;
+        if layered && nsenter.is_none() {
+            return Err(if is_root {
+                "nsenter of util-linux is not installed"
+            } else {
+                "only root can mount them: run the command with sudo"
+            }
+            .into());
+        }
+        let tools = Self { unshare, nsenter, mount, shell, user: None, read_only: true, layered };
         let user = Some((geteuid().as_raw(), getegid().as_raw()));
-        let direct = tools.nsenter.is_some().then_some((None, true, true)).into_iter();
-        let direct = direct.chain(is_root.then_some((None, true, false)));
+        let direct = is_root.then_some((None, true));
+        let in_namespaces = [(user, true), (user, false)].into_iter().filter(|_| !layered);
         let mut why = String::new();
-        for (user, read_only, layered) in direct.chain([(user, true, false), (user, false, false)]) {
+        for (user, read_only) in direct.into_iter().chain(in_namespaces) {
             let nsenter = tools.nsenter.clone().filter(|_| user.is_none());
-            let tools = Self { nsenter, user, read_only, layered, ..tools.clone() };
+            let tools = Self { nsenter, user, read_only, ..tools.clone() };
             match tools.try_out(folder) {
                 Ok(()) => return Ok(tools),
                 Err(error) => why = error.to_string().trim().replace('\n', "; "),
             }
-            tracing::debug!(why, layered, user = user.is_some(), "a way to make the file systems of containers failed");
         }
         Err(why)
     }
@@ -333,8 +353,16 @@ mod tests {
     }
 
     fn run_with(mounts: Vec<Mount>, read_only: bool, script: &str) -> Option<String> {
+        // A file system with layers shows the same.
+        let layered = run_in(PodFileSystem::Layered, mounts.clone(), read_only, script);
+        let output = run_in(PodFileSystem::Host, mounts, read_only, script);
+        assert!(layered.is_none() || layered == output, "{layered:?}, without layers {output:?}");
+        output
+    }
+
+    fn run_in(kind: PodFileSystem, mounts: Vec<Mount>, read_only: bool, script: &str) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
-        let tools = Tools::find(&folder.path().join("trial")).ok()?;
+        let tools = Tools::find(&folder.path().join("trial"), kind).ok()?;
         let shell = tools.shell.clone();
         // In a user namespace it has no effect.
         if read_only && tools.user.is_some() {
@@ -375,12 +403,9 @@ mod tests {
         let shared = tempfile::tempdir().unwrap();
         let seen = shared.path().join("seen");
         let file = Path::new("/tmp/kubewright-view");
-        fs::write(file, "host\n").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let tools = Tools::find(&folder.path().join("trial")).unwrap();
-        if !tools.layered {
-            return fs::remove_file(file).unwrap();
-        }
+        let Ok(tools) = Tools::find(&folder.path().join("trial"), PodFileSystem::Layered) else { return };
+        fs::write(file, "host\n").unwrap();
         let mounts = vec![mount("/kubewright-new/data", shared.path())];
         let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, None, false).unwrap();
         let script = format!(
@@ -403,7 +428,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_enters_the_container() {
         let folder = tempfile::tempdir().unwrap();
-        let Ok(tools) = Tools::find(&folder.path().join("trial")) else { return };
+        let Ok(tools) = Tools::find(&folder.path().join("trial"), PodFileSystem::Host) else { return };
         if tools.nsenter.is_none() {
             return;
         }

@@ -1,0 +1,107 @@
+//! Containers with file systems of their own.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+use kubewright_cluster::{Cluster, PodFileSystem, Pods, StartError};
+use serde_json::{Value, json};
+
+use crate::{
+    create, eventually,
+    exec::{Exec, V5, path},
+    is_running, phase, pod, pods, until,
+    wire::listen,
+};
+
+/// A cluster whose containers have layers; `None` on a host that can't make them, which the cluster says.
+async fn cluster() -> Option<Cluster> {
+    match Cluster::builder().pods(Pods::Run).pod_file_system(PodFileSystem::Layered).start().await {
+        Ok(cluster) => Some(cluster),
+        Err(StartError::PodFileSystem(why)) => {
+            let folder = tempfile::tempdir().expect("a folder");
+            let script = "mkdir u w n && mount -t overlay overlay -o lowerdir=/,upperdir=u,workdir=w,volatile n";
+            let mut tried = std::process::Command::new("unshare");
+            let tried = tried.args(["--mount", "sh", "-c", script]).current_dir(folder.path()).output();
+            assert!(!tried.is_ok_and(|output| output.status.success()), "the host could make them: {why}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn is_done(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+async fn log_of(cluster: &Cluster, name: &str, command: &str, more: Value) -> String {
+    create(cluster, &pod(name, command, more)).await;
+    until(cluster, name, is_done).await;
+    pods(cluster).logs(name, &LogParams::default()).await.expect("a log")
+}
+
+#[tokio::test]
+async fn files_of_containers_are_their_own() {
+    let Some(cluster) = cluster().await else { return };
+    let command = "[ -e /tmp/kubewright-own ] && echo there; echo $HOSTNAME >/tmp/kubewright-own; mv /tmp/kubewright-own /kubewright-moved; \
+                   cat /kubewright-moved; exec sleep 1000";
+    for name in ["one", "two"] {
+        create(&cluster, &pod(name, command, json!({}))).await;
+    }
+    for name in ["one", "two"] {
+        until(&cluster, name, is_running).await;
+        let own = format!("{name}\n");
+        eventually("its own file", async || {
+            pods(&cluster).logs(name, &LogParams::default()).await.ok().filter(|text| *text == own)
+        })
+        .await;
+    }
+    assert!(!Path::new("/tmp/kubewright-own").exists() && !Path::new("/kubewright-moved").exists());
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn commands_and_hooks_share_the_files_of_the_container() {
+    let Some(cluster) = cluster().await else { return };
+    let hook = json!({"postStart": {"exec": {"command": ["sh", "-c", "echo hook >/tmp/kubewright-hook"]}}});
+    let probe = json!({"exec": {"command": ["test", "-e", "/tmp/kubewright-ready"]}, "periodSeconds": 1});
+    let command = "until grep hook /tmp/kubewright-hook && grep exec /kubewright-exec; do sleep 0.02; done; \
+                   touch /tmp/kubewright-ready; exec sleep 1000";
+    let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", command], "lifecycle": hook,
+        "readinessProbe": probe});
+    create(&cluster, &pod("main", "", json!({"containers": [container]}))).await;
+    until(&cluster, "main", is_running).await;
+    let endpoint = listen(&cluster).await;
+    let words = ["sh", "-c", "echo exec >/kubewright-exec; cat /tmp/kubewright-hook"];
+    let mut exec = Exec::open(&endpoint, V5, &path("main", "stdout=true", &words)).await;
+    let (stdout, stderr, result) = exec.rest().await;
+    assert_eq!((stdout.as_str(), &result["status"]), ("hook\n", &json!("Success")), "{stderr}");
+    until(&cluster, "main", |pod| {
+        pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()).is_some_and(|all| all[0].ready)
+    })
+    .await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_restart_begins_with_the_files_of_the_image() {
+    let Some(cluster) = cluster().await else { return };
+    let command = "echo run >>/var/kubewright-runs; echo run >>/data/runs; wc -l </var/kubewright-runs; [ $(wc -l </data/runs) = 2 ]";
+    let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", command], "workingDir": "/kubewright-work/deep",
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    let spec =
+        json!({"restartPolicy": "OnFailure", "containers": [container], "volumes": [{"name": "data", "emptyDir": {}}]});
+    assert_eq!(log_of(&cluster, "main", "", spec).await.trim(), "1");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_working_directory_is_created() {
+    let Some(cluster) = cluster().await else { return };
+    let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", "pwd; touch own; ls"],
+        "workingDir": "/kubewright-work/deep"});
+    let log = log_of(&cluster, "main", "", json!({"containers": [container], "restartPolicy": "Never"})).await;
+    assert_eq!(log, "/kubewright-work/deep\nown\n");
+    assert!(!Path::new("/kubewright-work").exists());
+    cluster.shutdown().await;
+}
