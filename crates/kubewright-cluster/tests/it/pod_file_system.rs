@@ -105,3 +105,24 @@ async fn a_working_directory_is_created() {
     assert!(!Path::new("/kubewright-work").exists());
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn volumes_are_shared_and_a_root_can_be_read_only() {
+    let Some(cluster) = cluster().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let pod_with = |script: &str, read_only: bool| {
+        let mounts = ["data", "memory", "host"].map(|name| json!({"name": name, "mountPath": format!("/{name}")}));
+        let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", script], "volumeMounts": mounts,
+            "securityContext": {"readOnlyRootFilesystem": read_only}});
+        let volumes = json!([{"name": "data", "emptyDir": {}}, {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "host", "hostPath": {"path": folder.path()}}]);
+        json!({"restartPolicy": "Never", "containers": [container], "volumes": volumes})
+    };
+    let script = "for dir in data memory host; do touch /$dir/a $KUBEWRIGHT_ROOT/$dir/b; ls /$dir; done";
+    assert_eq!(log_of(&cluster, "both", "", pod_with(script, false)).await, "a\nb\n".repeat(3));
+    assert!(folder.path().join("a").exists() && folder.path().join("b").exists());
+    let script =
+        "for dir in data memory host . /tmp / /var; do touch /$dir/kubewright-file 2>/dev/null && echo $dir; done";
+    assert_eq!(log_of(&cluster, "sealed", "", pod_with(script, true)).await, "data\nmemory\nhost\n");
+    cluster.shutdown().await;
+}

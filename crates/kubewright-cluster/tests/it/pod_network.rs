@@ -274,3 +274,19 @@ async fn pods_find_services_by_dns() {
     assert!(text.lines().last().is_some_and(|line| line.starts_with(&web)), "{text}");
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn kernel_parameters_are_those_of_the_pod() {
+    let Some(cluster) = cluster().await else { return };
+    let parameters = json!([{"name": "kernel.shm_rmid_forced", "value": "1"},
+        {"name": "net.ipv4.ip_local_port_range", "value": "30000 31000"}]);
+    let files = ["kernel/shm_rmid_forced", "net/ipv4/ip_local_port_range"].map(|file| format!("/proc/sys/{file}"));
+    let before = files.each_ref().map(|file| std::fs::read_to_string(file).expect("it can be read"));
+    let spec = json!({"securityContext": {"sysctls": parameters}});
+    create(&cluster, &pod("tuned", &format!("cat {}", files.join(" ")), spec)).await;
+    assert_eq!(exit_code(&until(&cluster, "tuned", |pod| exit_code(pod).is_some()).await), Some(0));
+    let log = pods(&cluster).logs("tuned", &LogParams::default()).await.expect("a log");
+    assert_eq!(log.split_whitespace().collect::<Vec<_>>(), ["1", "30000", "31000"]);
+    assert_eq!(files.map(|file| std::fs::read_to_string(file).expect("it can be read")), before, "those of the host");
+    cluster.shutdown().await;
+}

@@ -293,13 +293,10 @@ async fn prepare(
         program = program.inside(|path| view.inside(path));
         replace_hidden_paths(view, &pod_directory, &mut environment);
         directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
-        if let Some(own) = own.filter(|own| own.is_absolute())
-            && let Some(made) = view.create_directory(own).map_err(|error| failed("the working directory", error))?
-        {
-            own.clone_into(&mut directory.work);
-            if let Some(Identity { user, group, .. }) = identity.as_ref().filter(|_| !own.is_dir()) {
-                chown(made, Some(*user), Some(*group))
-                    .map_err(|error| failed("the working directory", error.into()))?;
+        if let Some(own) = own.filter(|own| own.is_absolute()) {
+            let made = own_working_directory(view, own, identity.as_ref());
+            if made.map_err(|error| failed("the working directory", error))? {
+                own.clone_into(&mut directory.work);
             }
         }
     }
@@ -419,6 +416,15 @@ fn working_directory(
         }
     }
     Ok(Directory { home, work })
+}
+
+/// Creates the working directory in the layer of a container. Returns whether the container finds it at its path.
+fn own_working_directory(view: &View, path: &Path, identity: Option<&Identity>) -> io::Result<bool> {
+    let Some(made) = view.create_directory(path)? else { return Ok(false) };
+    if let Some(Identity { user, group, .. }) = identity.filter(|_| !path.is_dir()) {
+        chown(made, Some(*user), Some(*group))?;
+    }
+    Ok(true)
 }
 
 /// Creates a directory, but not its parents: once the node is gone, its directory must not be created again.

@@ -129,10 +129,10 @@ impl<'a> Layout<'a> {
     /// Binds what is mounted at its path on the host, too, where no mount is in it: the container writes no copy of it there.
     fn share_sources(&mut self, mounts: &[Mount], own: &Path) {
         // Without what is mounted in it, such as this root directory.
-        self.entry(own, &self.inside(own), "none bind");
+        self.entry(own, &self.inside(own), if self.read_only { "none bind,ro" } else { "none bind" });
         for Mount { source, read_only, .. } in mounts.iter().filter(|mount| !mount.source.starts_with(own)) {
             let is_above = own.starts_with(source) || mounts.iter().any(|mount| mount.path.starts_with(source));
-            if !is_above && source.canonicalize().is_ok_and(|plain| plain == *source) {
+            if !is_above && !self.is_shared(source) && source.canonicalize().is_ok_and(|plain| plain == *source) {
                 self.line(source, &self.inside(source), *read_only);
             }
         }
