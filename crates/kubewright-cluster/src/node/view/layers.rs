@@ -4,7 +4,7 @@
 //! machines and those that can't be written have none: containers see them as the host does.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs, io,
     os::unix::{
@@ -106,22 +106,34 @@ fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":,\\\" \t\n".contains(byte))
 }
 
-/// Returns the mount points of the file systems that containers see, and whether each gets a layer. Those below a shared one belong to it.
+/// Returns the mount points of the file systems that containers see, and whether each gets a layer. Those below one that has none belong to it.
 fn file_systems(mounts: &[u8]) -> BTreeMap<PathBuf, bool> {
+    #[derive(PartialEq)]
+    enum Kind {
+        Layered,
+        Shared,
+        Hidden,
+    }
     let mut found = BTreeMap::new();
     // A later mount hides an earlier one at the same mount point.
     for (point, is_writable, kind) in mounts.split(|byte| *byte == b'\n').filter_map(mount) {
-        let is_root = point == Path::new("/");
-        if !is_root && HIDDEN.contains(&kind) {
-            found.remove(&point);
-            continue;
-        }
-        let is_layered = is_root || (is_writable && LAYERED.contains(&kind) && is_plain(&point));
-        found.insert(point, is_layered);
+        let kind = if point == Path::new("/") {
+            Kind::Layered
+        } else if HIDDEN.contains(&kind) {
+            Kind::Hidden
+        } else if is_writable && LAYERED.contains(&kind) && is_plain(&point) {
+            Kind::Layered
+        } else {
+            Kind::Shared
+        };
+        found.insert(point, kind);
     }
-    let shared: Vec<_> = found.iter().filter(|(_, layered)| !**layered).map(|(point, _)| point.clone()).collect();
-    found.retain(|point, _| !shared.iter().any(|other| point != other && point.starts_with(other)));
-    found
+    let whole = found.iter().filter(|(_, kind)| **kind != Kind::Layered);
+    let whole: BTreeSet<_> = whole.map(|(point, _)| point.clone()).collect();
+    let seen = found
+        .into_iter()
+        .filter(|(point, kind)| *kind != Kind::Hidden && !point.ancestors().skip(1).any(|outer| whole.contains(outer)));
+    seen.map(|(point, kind)| (point, kind == Kind::Layered)).collect()
 }
 
 /// Reads a line of `mountinfo`: the mount point, whether it can be written, and the type of the file system
@@ -170,6 +182,7 @@ mod tests {
 31 22 0:28 / /srv rw - ext4 /dev/vdd rw
 32 31 0:29 / /srv rw - nfs4 server:/srv rw
 33 22 0:30 / /gone//deleted rw - tmpfs tmpfs rw
+34 28 0:31 / /var/lib/docker/overlay2/abc/merged/tmp rw - ext4 /dev/vda rw
 broken";
 
     #[test]
