@@ -214,7 +214,8 @@ impl View {
         if let Some((user, group)) = user {
             command.arg("--user").arg(format!("--map-user={user}")).arg(format!("--map-group={group}"));
         }
-        self.start(&mut command, program, directory);
+        command.arg(option("--root=", &self.root)).arg(option("--wd=", directory)).arg("--").arg(program);
+        command.current_dir("/");
         command
     }
 
@@ -222,25 +223,20 @@ impl View {
     /// possible, and otherwise in another one with the same mounts.
     pub(crate) fn command_in(&self, process: u32, program: &Path, directory: &Path) -> Command {
         let Some(nsenter) = &self.tools.nsenter else { return self.command(program, directory) };
+        // The links of the container are the host's, and can't be followed from outside.
+        let directory = resolve(directory).map_or_else(|_| directory.to_owned(), |(plain, rest)| joined(&plain, &rest));
+        let place = format!("/proc/{process}");
         let mut command = Command::new(nsenter);
-        command.arg(format!("--mount=/proc/{process}/ns/mnt"));
+        command.arg(format!("--mount={place}/ns/mnt"));
         if self.host_name.is_some() {
-            command.arg(format!("--uts=/proc/{process}/ns/uts"));
+            command.arg(format!("--uts={place}/ns/uts"));
         }
-        command.arg("--").arg(&self.tools.unshare);
-        self.start(&mut command, program, directory);
+        let root = PathBuf::from(place).join("root");
         command
-    }
-
-    /// Adds the arguments of `unshare` that start a program below the root directory.
-    fn start(&self, command: &mut Command, program: &Path, directory: &Path) {
-        let option = |name: &str, value: &Path| {
-            let mut option = OsString::from(name);
-            option.push(value);
-            option
-        };
-        command.arg(option("--root=", &self.root)).arg(option("--wd=", directory)).arg("--").arg(program);
-        command.current_dir("/");
+            .arg(option("--root=", &root))
+            .arg(option("--wd=", &root.join(directory.strip_prefix("/").unwrap_or(&directory))));
+        command.arg("--").arg(program).current_dir("/");
+        command
     }
 
     /// Waits until a process that was started with this view is in its root directory, or has ended. Before that, no other one can enter it.
@@ -310,6 +306,13 @@ impl View {
 /// The path of the host's root in a container.
 fn host_root() -> PathBuf {
     Path::new("/").join(OWN).join("host")
+}
+
+/// Returns an option of a program.
+fn option(name: &str, value: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(value);
+    option
 }
 
 /// Returns an absolute path without `.` and `..`.
