@@ -45,6 +45,7 @@ END
 for program in dig nc nslookup openssl; do
 	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils, netcat-openbsd and openssl of Debian)" >&2
 done
+[ -e /bin/sysctl ] || ln -s "$(command -v sysctl)" /bin/sysctl || echo "sysctl is missing: some tests will fail (package procps of Debian)" >&2
 # The images' shells know [[, and pass on variables with any names.
 ln -sf /bin/bash /bin/sh
 # Files of the images that tests ask for.
