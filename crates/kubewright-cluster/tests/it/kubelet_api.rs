@@ -74,6 +74,13 @@ async fn the_node_answers_what_a_kubelet_does() {
     let list: Value = serde_json::from_str(&get(&cluster, "/runningpods/").await.expect("pods")).expect("JSON");
     assert_eq!(list["items"][0]["metadata"]["name"], "web");
     assert_eq!(list["items"][0]["spec"]["containers"], json!([{"name": "main", "image": "busybox", "resources": {}}]));
+    let own = get(&cluster, "/metrics").await.expect("metrics");
+    assert!(
+        own.contains("\nkubelet_node_name{node=\"kubewright\"} 1\n") && own.contains("\nkubelet_running_pods 1\n"),
+        "{own}"
+    );
+    assert!(get(&cluster, "/logs/").await.expect("a page").contains("<pre>"));
+    assert_eq!(code(get(&cluster, "/logs/kubewright-nothing").await), 404);
     assert_eq!(code(get(&cluster, "/nothing").await), 404);
     let request = Request::post("/api/v1/nodes/kubewright/proxy/healthz").body(Vec::new()).expect("a request");
     assert_eq!(code(cluster.client().request_text(request).await), 405);

@@ -2,10 +2,15 @@
 //! (<https://kubernetes.io/docs/reference/instrumentation/node-metrics/>).
 //!
 //! * [`stats`]: `/stats/summary` and `/metrics/resource`
+//! * [`own_metrics`]: the text of `/metrics`
+//! * [`logs`]: the files of `/logs/`
 
+mod logs;
+mod metrics;
+mod own_metrics;
 mod stats;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Response, StatusCode, header};
@@ -13,9 +18,13 @@ use kubewright_apimachinery::status::Status;
 use kubewright_apiserver::{Action, ActionRequest, Body};
 use serde_json::{Value, json};
 
-use self::stats::Stats;
+use self::{logs::Found, stats::Stats};
 use super::{NODE_NAME, usage::UsageTotals};
 use crate::controllers::{objects::Objects, value::list};
+
+/// The lists of a pod's status that have the states of containers.
+const STATUSES: [&str; 3] =
+    ["/status/initContainerStatuses", "/status/containerStatuses", "/status/ephemeralContainerStatuses"];
 
 /// The handler of requests to the node.
 #[derive(Debug)]
@@ -40,13 +49,17 @@ impl KubeletApi {
         if request.parts.method != Method::GET {
             return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed".into()));
         }
+        if let Some(path) = path.strip_prefix("/logs") {
+            return Ok(log_file(path));
+        }
         Ok(match path {
             "/healthz" => plain(StatusCode::OK, "ok".into()),
-            "/metrics/resource" => metrics(self.stats(&request.object).metrics()?),
+            "/metrics" => metrics_text(own_metrics::text_of(&request.name, &self.pods.all())?),
+            "/metrics/resource" => metrics_text(self.stats(&request.object).metrics()?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
             "/pods" => document(&list_of(self.pods.all().iter().map(|pod| (**pod).clone()).collect())),
             "/runningpods" => document(&list_of(self.pods.all().iter().filter_map(|pod| running(pod)).collect())),
-            _ => plain(StatusCode::NOT_FOUND, "404 page not found\n".into()),
+            _ => not_found(),
         })
     }
 
@@ -65,8 +78,7 @@ fn list_of(pods: Vec<Value>) -> Value {
 
 /// Returns a pod with its running containers as the kubelet lists it; `None` if none is running.
 fn running(pod: &Value) -> Option<Value> {
-    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses", "/status/ephemeralContainerStatuses"];
-    let statuses = statuses.into_iter().flat_map(|statuses| list(pod, statuses));
+    let statuses = STATUSES.into_iter().flat_map(|statuses| list(pod, statuses));
     let running = statuses.filter(|status| status["state"]["running"].is_object());
     let containers: Vec<_> =
         running.map(|one| json!({"name": one["name"], "image": one["image"], "resources": {}})).collect();
@@ -82,11 +94,30 @@ impl Action for KubeletApi {
     }
 }
 
+/// Returns a log file of the machine, or what is in a directory of them.
+fn log_file(path: &str) -> Response<Body> {
+    if !path.is_empty() && !path.starts_with('/') {
+        return not_found();
+    }
+    match logs::read(Path::new(logs::DIRECTORY), path) {
+        Ok(Found::File(content)) => respond(StatusCode::OK, "text/plain; charset=utf-8", content),
+        Ok(Found::Directory(page)) => respond(StatusCode::OK, "text/html; charset=utf-8", page),
+        Err(error) => {
+            tracing::debug!(%error, path, "failed to read a log file");
+            not_found()
+        }
+    }
+}
+
+fn not_found() -> Response<Body> {
+    plain(StatusCode::NOT_FOUND, "404 page not found\n".into())
+}
+
 fn plain(code: StatusCode, text: String) -> Response<Body> {
     respond(code, "text/plain; charset=utf-8", text)
 }
 
-fn metrics(text: String) -> Response<Body> {
+fn metrics_text(text: String) -> Response<Body> {
     respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
@@ -94,8 +125,8 @@ fn document(value: &Value) -> Response<Body> {
     respond(StatusCode::OK, "application/json", value.to_string())
 }
 
-fn respond(code: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+fn respond(code: StatusCode, content_type: &'static str, text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

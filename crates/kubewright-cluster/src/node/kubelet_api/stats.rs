@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use kubewright_apimachinery::status::Status;
-use prometheus::{
-    TextEncoder,
-    proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
-};
+use prometheus::proto::MetricFamily;
 use serde_json::{Value, json};
 
+use super::{
+    STATUSES,
+    metrics::{add_sample, family, write},
+};
 use crate::{
     controllers::value::{list, stamp, text, time},
     node::usage::Usage,
@@ -53,7 +54,7 @@ impl<'a> Stats<'a> {
     /// # Errors
     /// If a metric has no name, which a test excludes.
     pub(super) fn metrics(&self) -> Result<String, Status> {
-        let mut families = METRICS.map(|(name, help)| family(name, help));
+        let mut families = METRICS.map(|(name, help)| family(name, &format!("[STABLE] {help}")));
         let [container_cpu, container_memory, start, node_cpu, node_memory, pod_cpu, pod_memory, error] = &mut families;
         if let Some(usage) = &self.usage {
             add_cpu(node_cpu, &[], usage);
@@ -75,9 +76,7 @@ impl<'a> Stats<'a> {
             }
         }
         add_sample(error, &[], 0.0, 0);
-        let families: Vec<_> = families.into_iter().filter(|family| !family.get_metric().is_empty()).collect();
-        let text = TextEncoder::new().encode_to_string(&families);
-        text.map_err(|error| Status::internal(format!("failed to write the metrics of the node: {error}")))
+        write(families.into())
     }
 }
 
@@ -93,44 +92,12 @@ const METRICS: [(&str, &str); 8] = [
     ("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise"),
 ];
 
-/// Returns a metric without samples: a counter if its name says so, otherwise a gauge.
-fn family(name: &str, help: &str) -> MetricFamily {
-    let mut family = MetricFamily::default();
-    family.set_name(name.into());
-    family.set_help(format!("[STABLE] {help}"));
-    family.set_field_type(if name.ends_with("_total") { MetricType::COUNTER } else { MetricType::GAUGE });
-    family
-}
-
 fn add_cpu(family: &mut MetricFamily, labels: &[(&str, &str)], usage: &Usage) {
     add_sample(family, labels, usage.cpu_nanos as f64 / 1e9, usage.at.as_millisecond());
 }
 
 fn add_memory(family: &mut MetricFamily, labels: &[(&str, &str)], usage: &Usage) {
     add_sample(family, labels, usage.memory as f64, usage.at.as_millisecond());
-}
-
-/// Adds a sample. Its time is in milliseconds since 1970; 0 stands for none.
-fn add_sample(family: &mut MetricFamily, labels: &[(&str, &str)], value: f64, at: i64) {
-    let pair = |(name, value): &(&str, &str)| {
-        let mut pair = LabelPair::default();
-        pair.set_name((*name).into());
-        pair.set_value((*value).into());
-        pair
-    };
-    let mut metric = Metric::default();
-    metric.set_label(labels.iter().map(pair).collect());
-    metric.set_timestamp_ms(at);
-    if family.get_field_type() == MetricType::COUNTER {
-        let mut counter = Counter::default();
-        counter.set_value(value);
-        metric.set_counter(counter);
-    } else {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value);
-        metric.set_gauge(gauge);
-    }
-    family.mut_metric().push(metric);
 }
 
 fn of_pod(pod: &Value, containers: &[(String, Usage)]) -> Value {
@@ -154,8 +121,7 @@ fn of_pod(pod: &Value, containers: &[(String, Usage)]) -> Value {
 
 /// Returns the status of a container.
 fn started<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
-    let statuses = ["/status/containerStatuses", "/status/initContainerStatuses", "/status/ephemeralContainerStatuses"];
-    statuses.into_iter().flat_map(|at| list(pod, at)).find(|status| text(status, "/name") == name)
+    STATUSES.into_iter().flat_map(|at| list(pod, at)).find(|status| text(status, "/name") == name)
 }
 
 /// Returns what the containers of a pod use together.
