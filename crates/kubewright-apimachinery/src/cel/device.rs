@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     check::{Environment, Fields, Type},
     estimate::SizeLimits,
-    match_conditions::MatchConditions,
     program,
 };
 
@@ -34,11 +33,7 @@ pub enum SelectorRefusal {
 /// # Errors
 /// The reason why Kubernetes refuses it.
 pub fn check_device_selector(expression: &str) -> Result<(), SelectorRefusal> {
-    // The types of variables that `cel.bind` declares aren't known.
-    if expression.contains("cel.bind(") {
-        return MatchConditions::check(expression).map_err(SelectorRefusal::Invalid);
-    }
-    let environment = Environment::default().with("device", device());
+    let environment = Environment { binds: true, ..Environment::default() }.with("device", device());
     let checked = program::check_rule(expression, &environment, &limits());
     let checked = checked.map_err(|why| {
         // Nothing is at the first character of an empty text.
@@ -112,6 +107,8 @@ mod tests {
             "device.capacity['a.io'].mem.isGreaterThan(quantity('1'))",
             "device.attributes['a.io'].v.isGreaterThan(semver('1.0.0'))",
             "cel.bind(d, device.attributes['a.io'], d.x == 1)",
+            "cel.bind(x, device.driver, cel.bind(y, x, x == y))",
+            "cel.bind(x, device.attributes, x['a'].b == 1)",
             "'a' in device.attributes['b'] && device.allowMultipleAllocations == true",
             "device.attributes['a'].?x.orValue(1) == 1",
             "device.attributes['a'].x == semver('1.0.0')",
@@ -128,6 +125,13 @@ mod tests {
             failed("1:24: found no matching overload for '_>_' applied to '(kubernetes.Quantity, int)'")
         );
         assert!(first("").starts_with(&failed("1:0: Syntax error: mismatched input '<EOF>'")));
+        assert_eq!(
+            first("cel.bind(x, 1, x == \"a\")"),
+            failed("1:18: found no matching overload for '_==_' applied to '(int, string)'")
+        );
+        assert_eq!(first("cel.bind(x, device.driver, x)"), "must evaluate to bool or the unknown type, not string");
+        assert_eq!(first("cel.bind(x, device.nope, true)"), failed("1:19: undefined field 'nope'"));
+        assert_eq!(first("cel.bind(x, 1, y == 2)"), failed("1:16: undeclared reference to 'y' (in container '')"));
         let all = |name: &str, inner: &str| format!("device.attributes.all({name}, {inner})");
         let nested = all("k", &all("l", &all("m", &all("n", "k == n"))));
         assert_eq!(check_device_selector(&nested), Err(SelectorRefusal::TooComplex));

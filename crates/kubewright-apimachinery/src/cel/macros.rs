@@ -22,6 +22,12 @@ const UNUSED: &str = "#unused";
 /// The variable that holds the list of `sortBy`.
 const SORTED: &str = "@__sortBy_input__";
 
+/// The namespace and the name of the macro that declares a variable.
+pub(super) const CEL: &str = "cel";
+pub(super) const BIND: &str = "bind";
+/// The error about its first argument.
+pub(super) const BIND_NAME_EXPECTED: &str = "cel.bind() variable names must be simple identifiers";
+
 /// A macro of two variables, which the parser knows with one, too.
 const EXISTS_ONE: &str = "existsOne";
 /// The name under which the parser doesn't know it, of the same length.
@@ -110,6 +116,13 @@ pub(super) fn name_in_text(function: &str) -> &str {
     if function == UNKNOWN_EXISTS_ONE { EXISTS_ONE } else { function }
 }
 
+/// Returns the arguments of `cel.bind`: the variable, its value, and the expression that it is for. The evaluator knows it everywhere, the
+/// checker where it is enabled.
+pub(super) fn binding(call: &CallExpr) -> Option<&[IdedExpr; 3]> {
+    let is_cel = matches!(call.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == CEL);
+    if is_cel && call.func_name == BIND { call.args.as_array() } else { None }
+}
+
 /// Expands all macros in a tree.
 pub(super) fn expand(tree: &mut IdedExpr) -> Result<(), String> {
     Expander { parts: 0, nesting: 0 }.expand(tree)
@@ -125,7 +138,7 @@ impl Expander {
         self.count(1)?;
         let expanded = match &mut tree.expr {
             Expr::Call(call) => {
-                let is_macro = Macro::of(call).is_some();
+                let is_macro = Macro::of(call).is_some() || binding(call).is_some();
                 self.nesting += usize::from(is_macro);
                 if self.nesting > NESTING {
                     return Err(format!("macros are nested more than {NESTING} levels deep"));
@@ -169,6 +182,12 @@ impl Expander {
 
     /// Returns what a call stands for, if it uses a macro. Its arguments have been expanded.
     fn expansion(&mut self, call: &mut CallExpr) -> Result<Option<Expr>, String> {
+        if let Some([variable, value, result]) = binding(call) {
+            return match &variable.expr {
+                Expr::Ident(name) => Ok(Some(bound(name.clone(), value.clone(), result.clone()).expr)),
+                _ => Err(BIND_NAME_EXPECTED.to_owned()),
+            };
+        }
         let Some((found, _)) = Macro::of(call) else { return Ok(None) };
         let Some(target) = call.target.take() else { return Ok(None) };
         let mut arguments = std::mem::take(&mut call.args);

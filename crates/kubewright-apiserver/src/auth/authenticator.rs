@@ -142,6 +142,11 @@ impl Authenticator {
         Ok((token, spec))
     }
 
+    /// Sets the audiences of a `TokenRequest` without any.
+    pub(crate) fn default_audiences(&self, request: &mut Value) {
+        service_account::default_audiences(request, self.issuer.name());
+    }
+
     /// Returns the OpenID configuration of the issuer of service account tokens, for a server at this address.
     pub(crate) fn open_id(&self, address: &str) -> Value {
         self.issuer.configuration(address)

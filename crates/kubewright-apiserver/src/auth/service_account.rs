@@ -39,6 +39,18 @@ pub(crate) struct TokenSpec {
     pub(crate) seconds: i64,
 }
 
+/// Sets the audiences of a `TokenRequest` without any.
+pub(crate) fn default_audiences(request: &mut Value, audience: &str) {
+    let Some(fields) = request.as_object_mut() else { return };
+    let spec = fields.entry("spec").or_insert_with(|| json!({}));
+    if spec.is_null() {
+        *spec = json!({});
+    }
+    if spec.is_object() && list(spec, "/audiences").is_empty() {
+        spec["audiences"] = json!([audience]);
+    }
+}
+
 /// Returns the contents of the token for a `TokenRequest`, with the default audience and an identifier.
 ///
 /// # Errors
@@ -50,18 +62,14 @@ pub(crate) fn token_spec(
     lookup: Lookup<'_>,
 ) -> Result<TokenSpec, Status> {
     let (namespace, name) = (meta::text(account, "namespace"), meta::text(account, "name"));
-    let mut spec = request["spec"].clone();
-    if spec.is_null() {
-        spec = json!({});
-    }
+    let mut request = request.clone();
+    default_audiences(&mut request, audience);
+    let mut spec = request["spec"].take();
     if !spec.is_object() {
         return Err(Status::bad_request("the spec of a TokenRequest must be an object"));
     }
     let seconds = seconds(&spec)?;
     spec["expirationSeconds"] = seconds.into();
-    if list(&spec, "/audiences").is_empty() {
-        spec["audiences"] = json!([audience]);
-    }
     let reference = |object: &Value| json!({"name": meta::text(object, "name"), "uid": meta::text(object, "uid")});
     let mut own = json!({"namespace": namespace, "serviceaccount": reference(account)});
     if has(&spec, "/boundObjectRef") {

@@ -149,7 +149,7 @@ async fn insert_named(
         }
         None => object,
     };
-    let object = codec::save(&call.state.webhook_client, resource, object).await?;
+    let mut object = codec::save(&call.state.webhook_client, resource, object).await?;
     let key = Key::new(&call.namespace, &name);
     let taken = |present: &Value| {
         let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
@@ -162,7 +162,12 @@ async fn insert_named(
         call.charge(None, &object)?;
         return match call.state.store.get(&resource.storage, &key) {
             Some(present) => Err(taken(&present.value())),
-            None => call.load(Arc::new(Stored::unsaved(object))).await,
+            None => {
+                // As in Kubernetes, the version of the request remains.
+                let version = Some(version).filter(|version| !version.is_empty());
+                meta::set(&mut object, "resourceVersion", version.map(Value::from));
+                call.load(Arc::new(Stored::unsaved(object))).await
+            }
         };
     }
     // The store refuses a version, except in an apply, whose configuration isn't stored as it is.

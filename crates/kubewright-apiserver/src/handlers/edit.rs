@@ -7,7 +7,7 @@ use std::{future::ready, sync::Arc};
 
 use futures::FutureExt;
 use kubewright_apimachinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{call::Call, lifecycle::DecodedBody, part::Part, query::WriteOptions, settle::settle};
 use crate::{
@@ -127,40 +127,49 @@ impl Call {
         Review::new(&self.state.admission, attributes)
     }
 
-    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks.
-    pub(super) async fn admit_body(
-        &self,
-        operation: Operation,
-        subresource: &Subresource,
-        sent: Value,
-        dry_run: bool,
-    ) -> Result<Admitted, Status> {
-        let (group, version, kind) = subresource.kind;
-        // A connection has no body. Webhooks receive its options.
-        let kind = if operation == Operation::Connect { sent["kind"].as_str().unwrap_or_default() } else { kind };
+    /// Runs admission for the options of a connection, of a kind of the subresource. Returns them as changed by the webhooks.
+    pub(super) async fn admit_connection(&self, subresource: &Subresource, options: Value) -> Result<Admitted, Status> {
+        let (group, version, _) = subresource.kind;
+        let kind = options["kind"].as_str().unwrap_or_default();
         let kind = (group.to_owned(), version.to_owned(), kind.to_owned());
-        let options = || match operation {
-            Operation::Connect => Value::Null,
-            _ if dry_run => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}),
-            _ => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
-        };
-        let review = self.review(operation, &self.name, subresource.name, Some(kind), options, dry_run);
-        let admit = |mut object: Value| {
-            self.resource.strategy.admit_subresource(subresource.name, None, &mut object);
-            object
-        };
-        let mut sent = admit(sent);
-        if operation == Operation::Create {
-            self.match_namespace(&mut sent)?;
-        }
-        let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
-        if let Some(ty) = ObjectType::of(group, version, subresource.kind.2).filter(|_| operation == Operation::Create)
-        {
-            ty.complete(&mut sent);
-        }
-        let object = review.mutate(Some(sent), None, |object| Ok(admit(object))).await?.unwrap_or_default();
+        let review = self.review(Operation::Connect, &self.name, subresource.name, Some(kind), || Value::Null, false);
+        let Some(review) = review else { return Ok(Admitted { object: options, warnings: Vec::new() }) };
+        let object = review.mutate(Some(options), None, Ok).await?.unwrap_or_default();
         review.validate(Some(&object), None).await?;
         Ok(Admitted { object, warnings: review.warnings() })
+    }
+
+    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks. `finish` changes it
+    /// between those that mutate and those that validate.
+    pub(super) async fn admit_body(
+        &self,
+        subresource: &Subresource,
+        sent: Value,
+        options: &WriteOptions,
+        finish: impl FnOnce(&mut Value) -> Result<(), Status>,
+    ) -> Result<Admitted, Status> {
+        let (group, version, kind) = subresource.kind;
+        let of = (group.to_owned(), version.to_owned(), kind.to_owned());
+        let (name, dry_run) = (subresource.name, options.dry_run);
+        let review = self.review(Operation::Create, &self.name, name, Some(of), || options.to_value(), dry_run);
+        let admit = |mut object: Value| {
+            self.resource.strategy.admit_subresource(name, None, &mut object);
+            object
+        };
+        let mut object = admit(sent);
+        self.match_namespace(&mut object)?;
+        if let Some(ty) = ObjectType::of(group, version, kind) {
+            ty.complete(&mut object);
+            object = self.manager(&self.manager_name(options), name).track_body(subresource.kind, object);
+        }
+        if let Some(review) = &review {
+            object = review.mutate(Some(object), None, |object| Ok(admit(object))).await?.unwrap_or_default();
+        }
+        finish(&mut object)?;
+        if let Some(review) = &review {
+            review.validate(Some(&object), None).await?;
+        }
+        Ok(Admitted { object, warnings: review.map(|review| review.warnings()).unwrap_or_default() })
     }
 
     /// Changes the object of this call, with admission by webhooks.

@@ -15,7 +15,6 @@ use super::{
     query::WriteOptions,
 };
 use crate::{
-    admission::Operation,
     managed_fields::{Conversions, Manager},
     meta,
     registry::{Resource, Subresource, builtin::eviction},
@@ -35,8 +34,9 @@ pub(super) async fn evict(call: &Call, subresource: &Subresource) -> Result<Resp
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let dry_run = options.dry_run || DeleteOptions::read(&eviction["deleteOptions"])?.dry_run;
+    let options = WriteOptions { dry_run, ..options };
     let Admitted { object: eviction, warnings: admission_warnings } =
-        call.admit_body(Operation::Create, subresource, eviction, dry_run).await?;
+        call.admit_body(subresource, eviction, &options, |_| Ok(())).await?;
     warnings.extend(admission_warnings);
     let mut options = DeleteOptions::read(&eviction["deleteOptions"])?;
     options.dry_run |= dry_run;

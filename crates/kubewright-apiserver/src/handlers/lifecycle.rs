@@ -271,9 +271,10 @@ impl Call {
         drop_new_status(resource, &mut object);
         let now = self.state.clock.now();
         object_meta::drop_empty(&mut object);
-        object_meta::wipe(&mut object);
+        // As in Kubernetes, a time of deletion that admission sets is kept.
         meta::edit(&mut object, |metadata| {
             metadata.remove("resourceVersion");
+            metadata.remove("selfLink");
             metadata.insert("uid".into(), self.state.random.uuid().into());
             metadata.insert("creationTimestamp".into(), meta::time(now));
             if resource.strategy.has_generation() {

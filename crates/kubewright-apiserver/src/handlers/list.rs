@@ -356,9 +356,9 @@ fn select(
     }
     let mut items: Vec<Arc<Stored>> = Vec::new();
     let mut last = None;
-    let mut rest =
-        range(&snapshot.objects, selection.namespace(), after).filter(|(key, stored)| selection.matches(key, stored));
-    for (key, stored) in rest.by_ref() {
+    let mut rest = range(&snapshot.objects, selection.namespace(), after);
+    while let Some((key, stored)) = rest.next() {
+        // As in Kubernetes, which doesn't look at what follows a full page, nothing in it may match.
         if limit == Some(items.len()) {
             let revision = i64::try_from(snapshot.revision).unwrap_or(-1);
             page.next = Some(token(revision, last.unwrap_or(key), selection.namespace()));
@@ -366,8 +366,10 @@ fn select(
             page.remaining = (!selection.is_narrowed()).then(|| 1 + rest.count());
             break;
         }
-        items.push(stored.clone());
-        last = Some(key);
+        if selection.matches(key, stored) {
+            items.push(stored.clone());
+            last = Some(key);
+        }
     }
     (items, page)
 }

@@ -4,11 +4,11 @@ use std::num::NonZero;
 
 use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::Status;
-use serde_json::json;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::{Value, json};
 
 use super::call::Call;
 use crate::{
-    admission::Operation,
     body::Body,
     proxy::{self, Identifier, ProxyRequest},
     registry::Subresource,
@@ -17,6 +17,10 @@ use crate::{
 
 /// The port of the kubelet, for which actions answer.
 const KUBELET_PORT: &str = "10250";
+/// The characters that are escaped in a path.
+const PATH: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
+
 /// The methods that are sent on.
 const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
@@ -31,10 +35,8 @@ pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Respo
     if !path.is_empty() {
         options["path"] = path.as_str().into();
     }
-    let admitted = call.admit_body(Operation::Connect, subresource, options.clone(), false).await?;
-    if admitted.object != options {
-        return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
-    }
+    let admitted = call.admit_connection(subresource, options.clone()).await?;
+    let path = if admitted.object == options { path } else { changed_path(&options, &admitted.object)? };
     let (store, storage) = (&call.state.store, &call.resource.storage);
     let mut backend = (call.state.proxy_resolver)(store, storage, &call.namespace, &call.name)?;
     // Browsers resolve the links of a page by its path.
@@ -51,6 +53,21 @@ pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Respo
     let mut response = proxy::forward(request, &backend).await?;
     response::add_warnings(&mut response, &admitted.warnings);
     Ok(response)
+}
+
+/// Returns the path of the options of a connection that admission has changed.
+fn changed_path(before: &Value, after: &Value) -> Result<String, Status> {
+    let others = |options: &Value| {
+        let mut fields = options.as_object().cloned().unwrap_or_default();
+        fields.remove("path");
+        fields
+    };
+    if others(before) != others(after) {
+        return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
+    }
+    let path = after["path"].as_str().unwrap_or_default();
+    let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
+    Ok(format!("{slash}{}", utf8_percent_encode(path, PATH)))
 }
 
 /// Finds the object of an action that answers for a server, such as a node's `proxy`: the identifier in the path may have the scheme and

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     action::ActionRequest,
-    admission,
     body::Body,
     codec,
     group_version::group_version,
@@ -108,7 +107,7 @@ impl Call {
         };
         if let Some(options) = subresource.connection {
             let options = options(&self.query.clone().into_pairs());
-            let admitted = self.admit_body(admission::Operation::Connect, subresource, options.clone(), false).await?;
+            let admitted = self.admit_connection(subresource, options.clone()).await?;
             if admitted.object != options {
                 self.query = Query::of_options(&admitted.object);
             }
@@ -118,8 +117,8 @@ impl Call {
             return Ok((self, Vec::new()));
         }
         let sent = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
-        let dry_run = self.query.get("dryRun").is_some();
-        let admitted = self.admit_body(admission::Operation::Create, subresource, sent, dry_run).await?;
+        let options = WriteOptions::parse(&self.query, "CreateOptions")?;
+        let admitted = self.admit_body(subresource, sent, &options, |_| Ok(())).await?;
         self.body = admitted.object.to_string().into();
         self.parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok((self, admitted.warnings))
@@ -286,7 +285,7 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
     let DecodedBody { object: binding, mut warnings } =
         call.body_of_kind(subresource.kind, options.field_validation)?;
     let Admitted { object: binding, warnings: admission_warnings } =
-        call.admit_body(admission::Operation::Create, subresource, binding, options.dry_run).await?;
+        call.admit_body(subresource, binding, &options, |_| Ok(())).await?;
     warnings.extend(admission_warnings);
     if meta::text(&binding, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));

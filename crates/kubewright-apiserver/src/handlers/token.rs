@@ -1,7 +1,5 @@
 //! `/token`: service account tokens.
 
-use std::sync::Arc;
-
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
 use kubewright_apimachinery::status::{Cause, Status};
@@ -9,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::{call::Call, edit::Admitted, lifecycle::DecodedBody, query::WriteOptions};
 use crate::{
-    admission::Operation,
     auth::service_account::credential_id,
     codec, meta,
     object_type::ObjectType,
-    registry::{Resource, ResourceSchema, Subresource, builtin},
+    registry::Subresource,
     response::{self, Response},
 };
 
@@ -36,19 +33,26 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
     if request["spec"]["expirationSeconds"].is_null() {
         request["spec"]["expirationSeconds"] = DEFAULT_SECONDS.into();
     }
-    let admitted = call.admit_body(Operation::Create, subresource, request, options.dry_run).await?;
-    let Admitted { object: request, warnings: admission_warnings } = admitted;
-    warnings.extend(admission_warnings);
     let state = &call.state;
     let account = call.present()?.value();
     let now = state.clock.now();
-    check_identity(&request, &account)?;
+    let identify = |request: &mut Value| {
+        check_identity(request, &account)?;
+        for field in ["name", "namespace", "uid"] {
+            meta::set(request, field, account["metadata"].get(field).cloned());
+        }
+        meta::set(request, "creationTimestamp", Some(meta::time(now)));
+        state.authenticator.default_audiences(request);
+        Ok(())
+    };
+    let admitted = call.admit_body(subresource, request, &options, identify).await?;
+    let Admitted { object: request, warnings: admission_warnings } = admitted;
+    warnings.extend(admission_warnings);
     let (token, token_spec) = state.authenticator.issue_token(&account, &request, state.random.uuid(), now)?;
     call.audit.annotate(ISSUED_CREDENTIAL_ID, &credential_id(&token_spec.claims));
-    let metadata = metadata(call, &request, &account, &call.manager_name(&options))?;
     let end = now.saturating_add(SignedDuration::from_secs(token_spec.seconds)).unwrap_or(now);
     let mut body: Value = json!({
-        "metadata": metadata, "spec": token_spec.spec,
+        "metadata": request["metadata"], "spec": token_spec.spec,
         "status": {"token": token, "expirationTimestamp": meta::time(end)},
     });
     let (group, version, kind) = subresource.kind;
@@ -77,38 +81,4 @@ fn check_identity(request: &Value, account: &Value) -> Result<(), Status> {
         return Err(Status::conflict(GROUP, KIND, name, &why));
     }
     Ok(())
-}
-
-/// Returns the metadata of the response: that of the request, completed by that of the account, with the owners of the
-/// fields of the request.
-fn metadata(call: &Call, request: &Value, account: &Value, manager: &str) -> Result<Value, Status> {
-    let request_type =
-        ObjectType::of(GROUP, "v1", KIND).ok_or_else(|| Status::internal("no type of token requests"))?;
-    let schema = ResourceSchema {
-        root: builtin::reference(&format!("io.k8s.api.authentication.v1.{KIND}")),
-        definitions: builtin::definitions(),
-        name: KIND.to_owned(),
-        custom: false,
-        served: Some(request_type),
-        stored: None,
-    };
-    let resource = Resource {
-        group: GROUP.into(),
-        version: "v1".into(),
-        kind: KIND.into(),
-        schema: Arc::new(schema),
-        status: false,
-        versions: None,
-        builtin_versions: Arc::default(),
-        ..(*call.resource).clone()
-    };
-    let mut sent = request.clone();
-    meta::edit(&mut sent, |metadata| drop(metadata.remove("managedFields")));
-    request_type.complete(&mut sent);
-    let mut metadata = call.manager(manager, "token").track(&resource, None, sent)["metadata"].take();
-    for field in ["name", "namespace", "uid"] {
-        metadata[field] = account["metadata"][field].clone();
-    }
-    metadata["creationTimestamp"] = meta::time(call.state.clock.now());
-    Ok(metadata)
 }

@@ -1,6 +1,7 @@
 //! Managed fields, which record the owners of an object's fields
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
 
+mod body;
 mod conversions;
 mod scale;
 

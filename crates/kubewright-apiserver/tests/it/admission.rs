@@ -319,6 +319,11 @@ async fn a_dry_run_reaches_webhooks_and_is_not_stored() {
     let request = &hook.requests()[0];
     assert_eq!((&request["dryRun"], &request["options"]["dryRun"]), (&json!(true), &json!(["All"])));
     assert_eq!(send(&api, &format!("GET {CONFIG_MAPS}/c"), &[], "").await.code, 404);
+    assert_eq!(rehearsed.json()["metadata"].get("resourceVersion"), None);
+    let mut versioned = config("d");
+    versioned["metadata"]["resourceVersion"] = "5".into();
+    let rehearsed = create(&api, &format!("{CONFIG_MAPS}?dryRun=All"), versioned).await.json();
+    assert_eq!(rehearsed["metadata"]["resourceVersion"], "5");
 }
 
 #[tokio::test]

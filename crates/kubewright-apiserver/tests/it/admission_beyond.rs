@@ -74,6 +74,8 @@ async fn bindings_and_evictions_are_reviewed_as_creations() {
     assert_eq!((bound.code, bound.header("warning")), (201, "299 - \"seen\""));
     let requests = hook.requests();
     assert_eq!((&requests[1]["kind"]["kind"], &requests[1]["operation"]), (&json!("Binding"), &json!("CREATE")));
+    let owned = &requests[1]["object"]["metadata"]["managedFields"][0];
+    assert_eq!((&owned["subresource"], &owned["fieldsV1"]), (&json!("binding"), &json!({"f:target": {}})));
     let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "p"}});
     assert_eq!(create(&api, &format!("{PODS}/p/eviction"), eviction).await.code, 201);
     let requests = hook.requests();
@@ -169,10 +171,43 @@ async fn token_requests_are_reviewed_with_their_defaults() {
     assert_eq!(create(&api, accounts, json!({"metadata": {"name": "a"}})).await.code, 201);
     let hook = Hook::start(|_, _| allow()).await;
     configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rule("", "serviceaccounts/token"))]).await;
-    assert_eq!(create(&api, &format!("{accounts}/a/token"), json!({})).await.code, 201);
-    let object = &hook.requests()[0]["object"];
+    configure(&api, "Validating", "v", &[entry("v", hook.client("/v"), rule("", "serviceaccounts/token"))]).await;
+    assert_eq!(create(&api, &format!("{accounts}/a/token?fieldManager=m"), json!({})).await.code, 201);
+    let requests = hook.requests();
+    let object = &requests[0]["object"];
     assert_eq!(object["spec"], json!({"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null}));
     assert_eq!(object["metadata"]["namespace"], "default");
+    assert_eq!(requests[0]["options"]["fieldManager"], "m");
+    let owner = &object["metadata"]["managedFields"][0];
+    assert_eq!((&owner["manager"], &owner["subresource"]), (&json!("m"), &json!("token")));
+    assert_eq!(owner["fieldsV1"], json!({"f:spec": {"f:expirationSeconds": {}}}));
+    // Between them, the request gets the identity of the account and the audiences of the server.
+    let object = &requests[1]["object"];
+    let account = send(&api, &format!("GET {accounts}/a"), &[], "").await.json();
+    assert_eq!((&object["metadata"]["name"], &object["metadata"]["uid"]), (&json!("a"), &account["metadata"]["uid"]));
+    assert!(
+        object["metadata"]["creationTimestamp"].is_string() && object["spec"]["audiences"][0].is_string(),
+        "{object}"
+    );
+}
+
+#[tokio::test]
+async fn the_time_of_deletion_that_a_webhook_sets_is_kept() {
+    let api = ApiServer::builder().build();
+    let hook = Hook::start(|_, _| {
+        patch(&json!([{"op": "add", "path": "/metadata/deletionTimestamp", "value": "2030-01-01T00:00:00Z"}]))
+    })
+    .await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rule("", "configmaps"))]).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let created = create(&api, path, json!({"metadata": {"name": "a"}})).await.json();
+    assert_eq!(created["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
+    let found = send(&api, &format!("GET {path}/a"), &[], "").await.json();
+    assert_eq!(found["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
+    // As nothing holds it, the next change removes it.
+    let merge = ["Content-Type: application/merge-patch+json"];
+    let patched = send(&api, &format!("PATCH {path}/a"), &merge, r#"{"data":{"x":"y"}}"#).await;
+    assert_eq!((patched.code, send(&api, &format!("GET {path}/a"), &[], "").await.code), (200, 404));
 }
 
 #[tokio::test]

@@ -88,6 +88,25 @@ async fn continue_tokens_are_checked() {
     check(&encode(json!({"v": "meta.k8s.io/v1", "rv": 7, "start": "../x"})), "../x").await;
 }
 
+#[tokio::test]
+async fn a_full_page_has_a_token_if_any_object_follows() {
+    let (api, _) = start();
+    for (name, label) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y")] {
+        let body = json!({"metadata": {"name": name, "labels": {"of": label}}}).to_string();
+        send(&api, &format!("POST {CONFIGS}"), &["Content-Type: application/json"], body).await.expect_code(201);
+    }
+    for (selector, limit, has_token) in [("x", 2, true), ("y", 2, false), ("x", 3, false), ("y", 1, true)] {
+        let path = format!("{CONFIGS}?labelSelector=of%3D{selector}&limit={limit}");
+        let page = get(&api, &path, "application/json").await.json();
+        let token = page["metadata"]["continue"].as_str();
+        assert_eq!((token.is_some(), page["metadata"].get("remainingItemCount")), (has_token, None), "{path}");
+        if let (Some(token), 2) = (token, limit) {
+            let rest = get(&api, &format!("{path}&continue={token}"), "application/json").await.json();
+            assert_eq!((rest["items"].as_array().unwrap().len(), rest["metadata"].get("continue")), (0, None));
+        }
+    }
+}
+
 /// A state that has been replaced can be read for five to ten minutes.
 #[tokio::test(start_paused = true)]
 async fn old_states_are_compacted() {

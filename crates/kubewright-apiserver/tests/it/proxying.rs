@@ -10,8 +10,10 @@ use tokio::{
 };
 
 use crate::{
+    admission::{configure, entry},
     raw::{get, send, send_as},
     start,
+    webhook::{Hook, patch},
     wire::{DEADLINE, connect, request, rest},
 };
 
@@ -217,4 +219,17 @@ async fn connections_that_are_not_implemented_say_so() {
             assert_eq!(status["message"], message);
         }
     }
+}
+
+#[tokio::test]
+async fn admission_may_change_the_path() {
+    let (api, _) = start();
+    let (port, received) = backend("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0).await;
+    pod(&api, "web", port).await;
+    let hook = Hook::start(|_, _| patch(&json!([{"op": "replace", "path": "/path", "value": "else where/%"}]))).await;
+    let rules = json!({"rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/proxy"]}]});
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rules)]).await;
+    get(&api, &format!("{NAMESPACE}/pods/web/proxy/here?a=b"), "*/*").await.expect_code(200);
+    let (head, _) = received.await.unwrap();
+    assert!(head.starts_with("get /else%20where/%25?a=b http/1.1\r\n"), "{head}");
 }

@@ -28,13 +28,15 @@ const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plu
 const MANAGED: (&str, &str) = ("kube-aggregator.kubernetes.io/automanaged", "true");
 /// The interval between two checks of a server that is available.
 const PERIOD: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The priorities of custom kinds: of the group, and of each version, so that versions are ordered by their names.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
 
 /// Creates an APIService for each version of a custom kind, and deletes it with the version, for as long as it is polled.
 pub(crate) async fn register(api: ApiServer, client: ObjectClient, clock: SharedClock) {
     let mut changes = api.registry().changes();
-    let mut retries = Retries::default();
+    let mut retries = Retries::up_to(LONGEST_PAUSE);
     loop {
         changes.mark_unchanged();
         let now = clock.monotonic();
@@ -100,7 +102,7 @@ pub(crate) async fn check(api: ApiServer, client: ObjectClient, clock: SharedClo
 async fn check_while_any(api: &ApiServer, client: &ObjectClient, clock: &SharedClock) {
     let aggregation = api.aggregation();
     let mut feed = api.feed();
-    let (mut services, mut retries) = (Services::default(), Retries::default());
+    let (mut services, mut retries) = (Services::default(), Retries::up_to(LONGEST_PAUSE));
     loop {
         let now = clock.monotonic();
         if feed.is_synced() {

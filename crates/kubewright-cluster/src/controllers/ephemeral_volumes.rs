@@ -1,10 +1,7 @@
 //! The claims of generic ephemeral volumes, which are created with their pod and end with it
 //! (<https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes>).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind};
@@ -13,16 +10,20 @@ use serde_json::{Value, json};
 use super::{
     kind::Kind,
     pod::is_active,
-    reconcile::{Controller, Key, Plan, Step},
-    value::{controller_reference, list, text},
+    reconcile::{Controller, Key, Plan, Report, Step},
+    value::{controller_of, controller_reference, list, text},
 };
+
+/// The reason of events about claims that can't be created or used.
+const FAILED: &str = "FailedBinding";
 
 /// The controller of the claims. Its keys are pods.
 #[derive(Debug, Default)]
 pub(crate) struct EphemeralVolumes {
     /// The active pods with such volumes.
     pods: BTreeMap<Key, Arc<Value>>,
-    claims: BTreeSet<Key>,
+    /// The claims, with the UIDs of their controllers.
+    claims: BTreeMap<Key, String>,
 }
 
 /// Returns the volumes of a pod for which claims are created.
@@ -48,7 +49,8 @@ impl Controller for EphemeralVolumes {
         let Some(key) = Key::of(object) else { return Vec::new() };
         if Kind::CLAIM.is_of(change) {
             if !gone {
-                self.claims.insert(key);
+                let controller = controller_of(object).map(|controller| text(controller, "/uid"));
+                self.claims.insert(key, controller.unwrap_or_default().to_owned());
                 return Vec::new();
             }
             self.claims.remove(&key);
@@ -71,7 +73,16 @@ impl Controller for EphemeralVolumes {
         let mut plan = Plan::of(&Kind::POD, pod);
         for volume in volumes(pod) {
             let claim = claim_of(key, volume);
-            if self.claims.contains(&claim) {
+            let name = text(volume, "/name");
+            if let Some(controller) = self.claims.get(&claim) {
+                if controller != text(pod, "/metadata/uid") {
+                    let Key { namespace, name: pod } = key;
+                    let why = format!("was not created for pod {namespace}/{pod} (pod is not owner)");
+                    let message = format!("ephemeral volume {name}: PVC {namespace}/{} {why}", claim.name);
+                    plan.event(true, FAILED, message);
+                    // As in Kubernetes, the volumes after it have to wait.
+                    return plan;
+                }
                 continue;
             }
             let template = &volume["ephemeral"]["volumeClaimTemplate"];
@@ -84,8 +95,41 @@ impl Controller for EphemeralVolumes {
             }
             let kind = Kind::CLAIM.kind;
             let body = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": template["spec"]});
-            plan.steps.push(Step::Create(Kind::CLAIM.address(&key.namespace, ""), body));
+            let failure = format!("ephemeral volume {name}: create PVC {}: ", claim.name);
+            let report = Report { success: None, failures: vec![(FAILED, failure)] };
+            plan.steps.push(Step::Create(Kind::CLAIM.address(&key.namespace, ""), body).reported(report));
         }
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_does_not_take_the_claim_of_another() {
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "u"},
+            "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
+        });
+        let key = Key::of(&pod).expect("a key");
+        let mut controller = EphemeralVolumes::default();
+        controller.pods.insert(key.clone(), Arc::new(pod));
+        let plan = controller.decide(&key, Timestamp::UNIX_EPOCH);
+        let [step] = &plan.steps[..] else { panic!("{plan:?}") };
+        let (Step::Create(_, claim), Some(report)) = step.parts() else { panic!("{step:?}") };
+        assert_eq!(claim["metadata"]["name"], "a-v");
+        assert_eq!(report.failures, [("FailedBinding", "ephemeral volume v: create PVC a-v: ".to_owned())]);
+        let claim = Key { name: "a-v".into(), ..key.clone() };
+        controller.claims.insert(claim.clone(), "other".into());
+        let plan = controller.decide(&key, Timestamp::UNIX_EPOCH);
+        let [Step::Event { warning: true, reason: "FailedBinding", message }] = &plan.steps[..] else {
+            panic!("{plan:?}")
+        };
+        let expect = "ephemeral volume v: PVC default/a-v was not created for pod default/a (pod is not owner)";
+        assert_eq!(message, expect);
+        controller.claims.insert(claim, "u".into());
+        assert_eq!(controller.decide(&key, Timestamp::UNIX_EPOCH).steps, []);
     }
 }

@@ -1,7 +1,7 @@
 //! The service `kubernetes`, by which programs find the API server. As in Kubernetes, it is recreated if it is deleted.
 //! Its endpoint is the address at which the server listens. The same loop maintains the objects of [`service_addresses`](super::service_addresses).
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apimachinery::watch;
@@ -20,6 +20,8 @@ use crate::{
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
+/// The longest pause between two attempts to write.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 /// Services.
@@ -41,6 +43,8 @@ pub(super) enum Operation {
     Create(Value),
     /// Merge a patch into the object or a subresource of it.
     Merge(&'static str, Value),
+    /// Apply a configuration of the object or of a subresource of it, as a field manager.
+    Apply(&'static str, &'static str, Value),
     /// Delete the object of this UID.
     Delete(String),
 }
@@ -55,7 +59,7 @@ pub(crate) async fn run(
     let mut kubernetes_service = KubernetesService::default();
     let mut addresses = ServiceAddresses::default();
     let mut feed = api.feed();
-    let mut retries = Retries::default();
+    let mut retries = Retries::up_to(LONGEST_PAUSE);
     loop {
         let now = clock.monotonic();
         let due = !retries.due(now).is_empty();
@@ -94,6 +98,9 @@ async fn carry_out(client: &ObjectClient, writes: Vec<Write>) -> Result<(), kube
         let result = match operation {
             Operation::Create(body) => client.create(&path, "", &body).await.map(drop),
             Operation::Merge(subresource, patch) => client.merge(&path, subresource, &patch).await.map(drop),
+            Operation::Apply(subresource, manager, config) => {
+                client.apply(&path, subresource, manager, &config).await.map(drop)
+            }
             Operation::Delete(uid) => {
                 client.delete(&path, &DeleteOptions { uid: Some(&uid), ..Default::default() }).await
             }

@@ -1,14 +1,15 @@
-//! Retries with exponential back-off: from 100 ms, doubling up to 30 s. Pure.
+//! Retries with exponential back-off: from 5 ms, doubling up to 1,000 s, as client-go's queues have it. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(1000);
 
 /// The keys that have failed.
 #[derive(Debug)]
 pub(crate) struct Retries<K> {
     failed: BTreeMap<K, RetryState>,
+    longest: Duration,
 }
 
 #[derive(Debug)]
@@ -20,7 +21,14 @@ struct RetryState {
 
 impl<K> Default for Retries<K> {
     fn default() -> Self {
-        Self { failed: BTreeMap::new() }
+        Self::up_to(LONGEST)
+    }
+}
+
+impl<K> Retries<K> {
+    /// Creates an empty set with another longest pause.
+    pub(crate) fn up_to(longest: Duration) -> Self {
+        Self { failed: BTreeMap::new(), longest }
     }
 }
 
@@ -28,7 +36,7 @@ impl<K: Ord + Clone> Retries<K> {
     /// Records a failure at `now`, a monotonic time.
     pub(crate) fn failed(&mut self, key: K, now: Duration) {
         let entry = self.failed.entry(key).or_insert(RetryState { delay: FIRST / 2, due: None });
-        entry.delay = (entry.delay * 2).min(LONGEST);
+        entry.delay = (entry.delay * 2).min(self.longest);
         entry.due = Some(now + entry.delay);
     }
 
@@ -82,7 +90,7 @@ mod tests {
         let mut retries = Retries::default();
         let mut now = Duration::ZERO;
         let mut delays = Vec::new();
-        for _ in 0..11 {
+        for _ in 0..20 {
             retries.failed("a", now);
             assert!(retries.is_waiting(&"a"));
             let next = retries.next().expect("it waits");
@@ -92,7 +100,8 @@ mod tests {
             assert_eq!(retries.due(now), ["a"]);
             assert!(retries.due(now).is_empty(), "once");
         }
-        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        let expect = (0..18).map(|power| 5 << power).chain([1_000_000, 1_000_000]);
+        assert_eq!(delays, expect.collect::<Vec<_>>());
         retries.forget(&"a");
         assert_eq!(retries.next(), None);
     }

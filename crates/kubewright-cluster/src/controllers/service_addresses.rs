@@ -16,13 +16,15 @@ use super::{
     kind::Kind,
     kubernetes_service::{Operation, SERVICE, Write},
     reconcile::Key,
-    service_cidr::ready,
+    service_cidr::{conditions, ready},
     value::{is_deleting, list, text},
 };
 
 /// The name of the range that every cluster has.
 const DEFAULT: &str = "kubernetes";
 const DEFAULT_READY: &str = "Kubernetes default Service CIDR is ready";
+/// The field manager of its condition.
+const MANAGER: &str = "kubernetes-service-cidr-controller";
 /// The label that says who maintains an IPAddress, and its value for those of services.
 pub(super) const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 
@@ -109,9 +111,8 @@ impl ServiceAddresses {
             }
             Some(true) => {}
             Some(false) => {
-                let condition = ready(DEFAULT_READY, now);
-                let patch = json!({"status": {"conditions": [condition]}});
-                writes.push(Write { path: path(DEFAULT), operation: Operation::Merge("/status", patch) });
+                let config = conditions(DEFAULT, ready(DEFAULT_READY, now));
+                writes.push(Write { path: path(DEFAULT), operation: Operation::Apply("/status", MANAGER, config) });
             }
         }
         let Self { wanted, present, unsettled, .. } = self;

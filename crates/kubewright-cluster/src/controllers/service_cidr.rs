@@ -21,6 +21,8 @@ use super::{
 };
 use crate::events::written;
 
+/// The field manager of the conditions.
+const MANAGER: &str = "service-cidr-controller";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// The time from the deletion of a range to the removal of its finalizer, in which servers stop allocating from it.
 const GRACE: Duration = Duration::from_secs(10);
@@ -138,7 +140,15 @@ fn set_condition(range: &Value, condition: Value) -> Option<Step> {
     if known.iter().find(is_of_type).is_some_and(|known| same(&known)) {
         return None;
     }
-    let mut conditions = known.iter().filter(|known| !is_of_type(known)).cloned().collect::<Vec<_>>();
-    conditions.push(condition);
-    Step::status(&Kind::SERVICE_CIDR, range, json!({"conditions": conditions}))
+    let name = text(range, "/metadata/name");
+    let config = conditions(name, condition);
+    Some(Step::Apply(Kind::SERVICE_CIDR.address("", name), "/status", MANAGER, config))
+}
+
+/// Returns the configuration of a range with a condition.
+pub(super) fn conditions(name: &str, condition: Value) -> Value {
+    let kind = Kind::SERVICE_CIDR;
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": name}, "status": {"conditions": [condition]},
+    })
 }

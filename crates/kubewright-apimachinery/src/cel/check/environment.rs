@@ -11,6 +11,8 @@ pub(crate) struct Environment {
     pub(in crate::cel) variables: Vec<(&'static str, Type)>,
     /// True if expressions may construct messages, and use functions for patches.
     pub(in crate::cel) messages: bool,
+    /// True if `cel.bind` may declare variables.
+    pub(in crate::cel) binds: bool,
 }
 
 impl Environment {

@@ -32,7 +32,7 @@ use super::{
     expression::{ACCUMULATOR, NAMESPACES},
     format::{self, Verb},
     kind,
-    macros::{INSERT, Macro, SORT, name_in_text},
+    macros::{self, INSERT, Macro, SORT, name_in_text},
     message::JSON_PATCH,
     positions::Tokens,
     time,
@@ -371,6 +371,9 @@ impl<'e> Checker<'e, '_> {
         if let Some((found, target)) = Macro::of(call) {
             return self.macro_call(found, target, call);
         }
+        if let Some(arguments) = macros::binding(call).filter(|_| self.environment.binds) {
+            return self.binding(arguments);
+        }
         let mut name = name_in_text(&call.func_name).to_owned();
         let mut arguments = Vec::with_capacity(call.args.len() + 1);
         let mut method = false;
@@ -414,6 +417,24 @@ impl<'e> Checker<'e, '_> {
         }
         self.templates -= usize::from(is_format);
         (self.overload(&name, method, &arguments, at), at)
+    }
+
+    /// Checks `cel.bind`, whose variable has the type of its value.
+    fn binding(&mut self, [variable, value, result]: &'e [IdedExpr; 3]) -> Found {
+        self.tokens.after(macros::CEL);
+        self.tokens.after(macros::BIND);
+        let at = self.tokens.after("(");
+        let Expr::Ident(name) = &variable.expr else {
+            let (_, at) = self.expression(variable);
+            self.syntax.push((at, macros::BIND_NAME_EXPECTED.to_owned()));
+            return (Type::Unknown, at);
+        };
+        self.tokens.after(name);
+        let (of, _) = self.expression(value);
+        self.locals.push((name, of));
+        let (found, _) = self.expression(result);
+        self.locals.pop();
+        (found, at)
     }
 
     /// Checks a macro that the parser left as a call. Its expansion isn't in the text.

@@ -33,6 +33,8 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const KUBERNETES: &str = "kubernetes";
 /// The minimum time between two writes of conditions.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Empties kinds and, with the client of their controller, namespaces that are being deleted, for as long as it is polled.
 pub(crate) async fn run(api: ApiServer, kinds: ObjectClient, namespaces: Option<ObjectClient>, clock: SharedClock) {
@@ -45,7 +47,7 @@ pub(crate) async fn run(api: ApiServer, kinds: ObjectClient, namespaces: Option<
             contents: Contents::default(),
             ending: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            retries: Retries::default(),
+            retries: Retries::up_to(LONGEST_PAUSE),
         };
         terminator.run()
     };

@@ -20,9 +20,10 @@ use super::{
     kind::Kind,
     objects::Objects,
     pod::is_ready,
-    reconcile::{Controller, Key, Plan, Step},
+    reconcile::{Controller, Key, Plan, Step, StepKind, regarding},
     value::{condition, controller_of, int, is_deleting, list, selector, selects, stamp, text, time},
 };
+use crate::events::ObjectEvent;
 
 const BUDGET: Kind = Kind { group: "policy", kind: "PodDisruptionBudget", plural: "poddisruptionbudgets" };
 
@@ -39,12 +40,30 @@ pub(crate) struct Disruptions {
     budgets: BTreeMap<Key, Arc<Value>>,
     pods: Objects,
     owners: Owners,
+    /// Events about pods that several budgets select, by the first of these budgets.
+    ambiguous: BTreeMap<Key, Vec<ObjectEvent>>,
 }
 
 impl Disruptions {
     /// Creates a controller for the kinds of a server. `pods` include each pod before its change is taken.
     pub(crate) fn new(api: ApiServer, pods: Objects) -> Self {
-        Self { api, budgets: BTreeMap::new(), pods, owners: Owners::default() }
+        Self { api, budgets: BTreeMap::new(), pods, owners: Owners::default(), ambiguous: BTreeMap::new() }
+    }
+
+    /// Returns the budgets that a change of a pod concerns.
+    fn take_pod(&mut self, pod: &Value) -> Vec<Key> {
+        let budgets = self.selecting(pod);
+        if let [first, _, ..] = &budgets[..] {
+            let [namespace, name] = ["/metadata/namespace", "/metadata/name"].map(|field| text(pod, field));
+            let message = format!(
+                "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
+                first.name
+            );
+            let reason = "MultiplePodDisruptionBudgets".into();
+            let event = ObjectEvent { regarding: regarding(&Kind::POD, pod), warning: true, reason, message };
+            self.ambiguous.entry(first.clone()).or_default().push(event);
+        }
+        budgets
     }
 
     /// Returns the budgets that select a pod.
@@ -66,12 +85,13 @@ impl Controller for Disruptions {
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
         if Kind::POD.is_of(change) {
-            return self.selecting(change.object());
+            return self.take_pod(change.object());
         }
         if BUDGET.is_of(change) {
             let Some(key) = Key::of(change.object()) else { return Vec::new() };
             if change.kind == ChangeKind::Deleted {
                 self.budgets.remove(&key);
+                self.ambiguous.remove(&key);
             } else {
                 self.budgets.insert(key.clone(), change.object().clone());
             }
@@ -112,7 +132,12 @@ impl Controller for Disruptions {
             // Events accompany changes, so that they aren't repeated for each change of a pod.
             None => plan.steps.clear(),
         }
+        plan.steps.extend(self.ambiguous.get(key).into_iter().flatten().cloned().map(Step::EventAbout));
         plan
+    }
+
+    fn finished(&mut self, key: &Key, _failure: Option<(StepKind, String)>) {
+        self.ambiguous.remove(key);
     }
 }
 

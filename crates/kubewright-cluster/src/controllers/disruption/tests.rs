@@ -201,3 +201,27 @@ fn selectors_are_printed_as_by_go() {
          LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}",
     );
 }
+
+#[test]
+fn a_pod_with_several_budgets_has_an_event() {
+    let mut world = World::new();
+    let mut other = budget(json!({"minAvailable": 1}));
+    other["metadata"]["name"] = "a".into();
+    world.put("", "pods", &pod("p", None, true));
+    world.decide(&budget(json!({"minAvailable": 1})), at(0));
+    world.decide(&other, at(0));
+    let events = |plan: &Plan| {
+        let found = plan.steps.iter().filter_map(|step| match step {
+            Step::EventAbout(event) => Some(format!("{} {}: {}", event.regarding[1], event.reason, event.message)),
+            _ => None,
+        });
+        found.collect::<Vec<_>>()
+    };
+    let key = Key::of(&other).expect("a key");
+    assert!(events(&world.controller.decide(&key, at(0))).is_empty());
+    world.put("", "pods", &pod("p", None, true));
+    let expect = "Pod MultiplePodDisruptionBudgets: Pod \"default\"/\"p\" matches multiple PodDisruptionBudgets.  Chose \"a\" arbitrarily.";
+    assert_eq!(events(&world.controller.decide(&key, at(0))), [expect]);
+    world.controller.finished(&key, None);
+    assert!(events(&world.controller.decide(&key, at(0))).is_empty());
+}

@@ -52,6 +52,7 @@ impl Object {
         OwnerIdentity {
             uid: self.uid.clone(),
             group: self.address.group.to_string(),
+            version: self.address.version.to_string(),
             kind: self.kind.to_string(),
             namespace: self.address.namespace.clone(),
             name: self.address.name.clone(),
@@ -71,6 +72,8 @@ pub(crate) struct OwnerIdentity {
     pub(crate) uid: Uid,
     /// The owner's group.
     pub(crate) group: String,
+    /// The version of its kind.
+    pub(crate) version: String,
     /// The owner's kind.
     pub(crate) kind: String,
     /// The dependent's namespace, in which a namespaced owner must be.
@@ -81,17 +84,19 @@ pub(crate) struct OwnerIdentity {
 
 impl OwnerIdentity {
     fn new(dependent: &Object, owner: &OwnerReference) -> Self {
+        let (group, version) = owner.api_version.rsplit_once('/').unwrap_or(("", &owner.api_version));
         Self {
             uid: owner.uid.as_str().into(),
-            group: owner.api_version.rsplit_once('/').map_or("", |(group, _)| group).into(),
+            group: group.into(),
+            version: version.into(),
             kind: owner.kind.clone(),
             namespace: dependent.address.namespace.clone(),
             name: owner.name.clone(),
         }
     }
 
-    /// Returns whether the reference refers to the object with `identity`. A cluster-scoped owner may have dependents
-    /// in every namespace.
+    /// Returns whether the reference refers to the object with `identity`, in whatever version. A cluster-scoped owner may have
+    /// dependents in every namespace.
     fn means(&self, identity: &Self) -> bool {
         let placed = identity.namespace.is_none() || identity.namespace == self.namespace;
         placed
@@ -189,6 +194,7 @@ impl Graph {
                 }
                 self.verdicts.insert(identity.clone(), OwnerState::Absent);
             }
+            self.verdicts.retain(|claim, verdict| *claim.uid != *uid || *verdict != OwnerState::Present);
         }
         self.touch_dependents(uid);
         for owner in &owners {
@@ -379,24 +385,32 @@ impl Graph {
 
     fn owner(&self, dependent: &Object, reference: &OwnerReference) -> Owner {
         let claim = OwnerIdentity::new(dependent, reference);
-        match self.objects.get(reference.uid.as_str()) {
-            Some(found) if claim.means(&found.identity()) => {
-                if found.uid == dependent.uid {
-                    Owner::Solid
-                } else if found.is_held_by(ORPHAN) {
-                    Owner::Orphaning
-                } else if found.is_held_by(FOREGROUND) {
-                    Owner::Waiting
-                } else {
-                    Owner::Solid
-                }
-            }
-            found => match self.verdicts.get(&claim) {
-                Some(OwnerState::Absent) => Owner::Absent,
-                Some(OwnerState::Present) => found.map_or(Owner::Unknown, |_| Owner::Solid),
-                Some(OwnerState::Unknown) => Owner::Unknown,
-                None => Owner::Unverified(claim),
+        let found = self.objects.get(reference.uid.as_str());
+        let meant = found.filter(|found| claim.means(&found.identity()));
+        if let Some(found) = meant.filter(|found| *found.address.version == *claim.version) {
+            return Self::owner_that_is_there(found, dependent);
+        }
+        // Whether the kind has that version, too, only the server knows.
+        match self.verdicts.get(&claim) {
+            Some(OwnerState::Absent) => Owner::Absent,
+            Some(OwnerState::Present) => match meant {
+                Some(found) => Self::owner_that_is_there(found, dependent),
+                None => found.map_or(Owner::Unknown, |_| Owner::Solid),
             },
+            Some(OwnerState::Unknown) => Owner::Unknown,
+            None => Owner::Unverified(claim),
+        }
+    }
+
+    fn owner_that_is_there(found: &Object, dependent: &Object) -> Owner {
+        if found.uid == dependent.uid {
+            Owner::Solid
+        } else if found.is_held_by(ORPHAN) {
+            Owner::Orphaning
+        } else if found.is_held_by(FOREGROUND) {
+            Owner::Waiting
+        } else {
+            Owner::Solid
         }
     }
 }

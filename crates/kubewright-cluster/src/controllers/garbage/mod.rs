@@ -236,7 +236,10 @@ fn verify(api: ApiServer, client: ObjectClient, owners: Vec<OwnerIdentity>) -> B
 
 async fn look(api: &ApiServer, client: &ObjectClient, owner: &OwnerIdentity) -> Result<OwnerState, kube::Error> {
     let resources = api.registry().all();
-    let found = resources.iter().find(|entry| *entry.group == *owner.group && *entry.kind == *owner.kind);
+    let is_meant = |entry: &&Arc<Resource>| {
+        (&*entry.group, &*entry.version, &*entry.kind) == (&*owner.group, &*owner.version, &*owner.kind)
+    };
+    let found = resources.iter().find(is_meant);
     let Some(resource) = found else { return Ok(OwnerState::Unknown) };
     if resource.namespaced && owner.namespace.is_none() {
         // A cluster-scoped object can't have a namespaced owner, since the reference doesn't contain a namespace.

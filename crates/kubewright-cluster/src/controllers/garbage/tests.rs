@@ -13,7 +13,7 @@ struct World {
     objects: BTreeMap<String, Object>,
     graph: Graph,
     writes: usize,
-    /// Kinds that the server doesn't serve.
+    /// Kinds and versions that the server doesn't serve.
     unknown: BTreeSet<String>,
 }
 
@@ -76,7 +76,9 @@ impl World {
                                 && *found.kind == *claim.kind
                         });
                         let verdict = match found {
-                            _ if self.unknown.contains(&claim.kind) => OwnerState::Unknown,
+                            _ if [&claim.kind, &claim.version].iter().any(|name| self.unknown.contains(*name)) => {
+                                OwnerState::Unknown
+                            }
                             Some(_) => OwnerState::Present,
                             None => OwnerState::Absent,
                         };
@@ -327,5 +329,20 @@ fn any_graph_settles() {
             assert!(doomed.contains(&name) || world.objects.contains_key(&name), "seed {seed}: {name} is missed");
             assert!(!deleted.contains(&name) || !world.objects.contains_key(&name), "seed {seed}: {name} lives on");
         }
+    }
+}
+
+#[test]
+fn an_owner_may_be_named_in_any_version_that_there_is() {
+    for version in ["v1", "v2", "v9"] {
+        let mut world = World::with(&["a"]);
+        world.unknown.insert("v9".into());
+        let mut dependent = object("b", "default", "a");
+        dependent.owners[0].api_version = version.into();
+        world.put(dependent);
+        world.check(&["a", "b: a"]);
+        world.delete("a", "Background");
+        let expect: &[&str] = if version == "v9" { &["b: a"] } else { &[] };
+        world.check(expect);
     }
 }

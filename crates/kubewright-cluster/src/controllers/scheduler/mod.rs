@@ -42,6 +42,8 @@ use crate::{
 
 /// The number of pods that are bound concurrently.
 const CONCURRENCY: usize = 64;
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 type Completion = (PodKey, PodAction, Result<Vec<ObjectEvent>, kube::Error>);
 
@@ -55,7 +57,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
             events: events.clone(),
             scheduler: Scheduler::default(),
             is_synced: false,
-            retries: Retries::default(),
+            retries: Retries::up_to(LONGEST_PAUSE),
             work: FuturesUnordered::new(),
         };
         scheduling.run()

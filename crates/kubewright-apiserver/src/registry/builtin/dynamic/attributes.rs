@@ -1,9 +1,11 @@
 //! Validation of the attributes, capacities and taints of devices.
 
+use std::collections::BTreeSet;
+
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
-use super::request_policy;
+use super::{request_policy, uuid};
 use crate::registry::builtin::{
     pod::validate_csi_driver_name,
     validation::{
@@ -66,11 +68,36 @@ pub(super) fn validate_binding(device: &Value, path: &Path<'_>, errors: &mut Err
         }
     }
     let [success, failure] = LISTS;
+    let expected: BTreeSet<_> = strings(device, success).collect();
+    for list in LISTS {
+        let (mut seen, at) = (BTreeSet::new(), path.child(list));
+        for (index, condition) in strings(device, list).enumerate() {
+            if !seen.insert(condition) {
+                errors.duplicate(&at.index(index), condition);
+            }
+            if list == failure && expected.contains(condition) {
+                errors.invalid(&at.index(index), condition, &format!("{failure} must not overlap with {success}"));
+            }
+        }
+    }
     for (missing, given) in [(success, failure), (failure, success)] {
         if items(device, missing).is_empty() && !items(device, given).is_empty() {
             errors.invalid(&path.child(missing), Value::Null, &format!("{missing} are required to use {given}"));
         }
     }
+}
+
+/// Checks what identifies the share of a device, if there is one.
+pub(super) fn validate_share(device: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(id) = optional_string(device, "shareID") else { return };
+    let why = match uuid::digits(id) {
+        Ok(digits) if uuid::with_dashes(&digits) == id => return,
+        Ok(_) => "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal \
+                  characters"
+            .to_owned(),
+        Err(why) => format!("error validating uid: {why}"),
+    };
+    errors.invalid(&path.child("shareID"), id, &why);
 }
 
 /// Checks that an attribute has one value, which its type allows.

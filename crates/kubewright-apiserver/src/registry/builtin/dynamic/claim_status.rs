@@ -124,6 +124,7 @@ fn validate_device_names(device: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_device_status(device: &Value, known: &BTreeSet<DeviceId<'_>>, path: &Path<'_>, errors: &mut Errors) {
     validate_device_names(device, path, errors);
+    attributes::validate_share(device, path, errors);
     if !known.contains(&id(device)) {
         errors.invalid(path, shown(device), "must be an allocated device in the claim");
     }
@@ -177,6 +178,7 @@ fn validate_allocation(allocation: &Value, names: &BTreeSet<String>, path: &Path
         validate_reference(string(result, "request"), names, &path.child("request"), errors);
         validate_device_names(result, &path, errors);
         attributes::validate_binding(result, &path, errors);
+        attributes::validate_share(result, &path, errors);
     }
     let config = at.child("config");
     for (index, one) in items(devices, "config").iter().enumerate() {
@@ -273,5 +275,36 @@ mod tests {
         let mut same = old.clone();
         drop_deallocated(&old, &mut same);
         assert_eq!(same, old);
+    }
+
+    /// The answers are those of Kubernetes 1.36.3.
+    #[test]
+    fn shares_and_binding_conditions_are_checked() {
+        let allocation = |fields: Value| {
+            let mut result = result("a", "a");
+            result.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let found = texts(json!({}), json!({"allocation": {"devices": {"results": [result]}}}));
+            let begin = "status.allocation.devices.results[0].";
+            found.iter().map(|text| text.replace(begin, "").replace("Invalid value: ", "")).collect::<Vec<_>>()
+        };
+        let conditions = |success: Value, failure: Value| {
+            allocation(json!({"bindingConditions": success, "bindingFailureConditions": failure}))
+        };
+        let overlap = "bindingFailureConditions must not overlap with bindingConditions";
+        assert_eq!(conditions(json!(["a"]), json!(["b"])), [""; 0]);
+        assert_eq!(
+            conditions(json!(["a", "b", "a"]), json!(["c", "a", "c", "a"])),
+            [
+                "bindingConditions[2]: Duplicate value: \"a\"".to_owned(),
+                format!("bindingFailureConditions[1]: \"a\": {overlap}"),
+                "bindingFailureConditions[2]: Duplicate value: \"c\"".to_owned(),
+                "bindingFailureConditions[3]: Duplicate value: \"a\"".to_owned(),
+                format!("bindingFailureConditions[3]: \"a\": {overlap}"),
+            ]
+        );
+        let share = |id: &str| allocation(json!({"shareID": id}));
+        assert_eq!(share("a671734a-e8e5-11e4-8fde-42010af09327"), [""; 0]);
+        assert_eq!(share("x"), ["shareID: \"x\": error validating uid: invalid UUID length: 1"]);
+        assert!(share(&"a".repeat(32))[0].contains("must be in RFC 4122 normalized form"));
     }
 }

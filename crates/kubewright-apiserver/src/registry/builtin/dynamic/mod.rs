@@ -8,6 +8,7 @@ mod attributes;
 mod claim_status;
 mod counters;
 mod request_policy;
+mod uuid;
 mod validate;
 
 use jiff::Timestamp;
