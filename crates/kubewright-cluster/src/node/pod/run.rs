@@ -289,6 +289,7 @@ async fn prepare(
         replace_hidden_paths(view, &pod_directory, &mut environment);
         directory.work = mounted.unwrap_or_else(|| view.inside(&directory.work));
     }
+    program.extend_search_path(&mut environment);
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
