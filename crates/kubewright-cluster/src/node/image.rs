@@ -128,6 +128,20 @@ impl Program {
         variables.extend(self.environment.iter().map(|(name, value)| (name.clone(), expand(value, place))));
         variables
     }
+
+    /// Adds the directory of an image's only program to the end of `PATH`: it may look itself up by its name, or be called by it.
+    pub(crate) fn extend_search_path(&self, environment: &mut [(String, String)]) {
+        let program = self.entrypoint.first().filter(|_| self.single).map(Path::new);
+        let directory = program.filter(|program| program.is_absolute()).and_then(Path::parent).and_then(Path::to_str);
+        let path = environment.iter_mut().find(|(name, _)| name == "PATH");
+        if let (Some(directory), Some((_, path))) = (directory, path) {
+            let is_there = env::split_paths(path.as_str()).any(|one| one == Path::new(directory));
+            if !is_there && !directory.contains(':') {
+                path.push(':');
+                path.push_str(directory);
+            }
+        }
+    }
 }
 
 /// Returns the search path for commands.
@@ -252,6 +266,21 @@ mod tests {
             Program::single("/home/me/sh").argv(&[], words(&["/bin/sh"]), words(&["-c"]), &[]),
             words(&["/home/me/sh", "-c"])
         );
+    }
+
+    #[test]
+    fn the_only_program_of_an_image_is_on_the_search_path() {
+        let check = |program: Program, path: &str, expect: &str| {
+            let mut environment = vec![("HOME".to_owned(), "/root".to_owned()), ("PATH".to_owned(), path.to_owned())];
+            program.extend_search_path(&mut environment);
+            assert_eq!(environment[1].1, expect);
+        };
+        check(Program::single("/home/me/operator"), "/bin", "/bin:/home/me");
+        check(Program::single("/home/me/operator"), "/home/me:/bin", "/home/me:/bin");
+        check(Program::single("/home/a:b/operator"), "/bin", "/bin");
+        check(Program::single("operator"), "/bin", "/bin");
+        check(Program::executable("/home/me/operator"), "/bin", "/bin");
+        Program::single("/home/me/operator").extend_search_path(&mut []);
     }
 
     #[test]

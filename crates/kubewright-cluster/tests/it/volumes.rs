@@ -284,14 +284,15 @@ async fn a_pod_beyond_its_limit_of_storage_is_evicted() {
 }
 
 #[tokio::test]
-async fn a_volume_does_not_hide_the_program_of_an_image() {
+async fn a_volume_does_not_hide_the_program_of_an_image_which_can_look_itself_up() {
     let place = tempfile::tempdir().expect("a folder");
     let program = place.path().join("program");
-    symlink("/bin/echo", &program).expect("a program");
+    symlink("/bin/sh", &program).expect("a program");
     let images = ImageTable::empty().with("example.com/program", Program::single(&program));
     let cluster = Cluster::builder().pods(Pods::Run).images(images).start().await.expect("a cluster");
     let mounts = json!([{"name": "v", "mountPath": place.path()}]);
-    let main = json!({"name": "main", "image": "example.com/program", "args": ["it runs"], "volumeMounts": mounts});
+    let args = ["-c", "exec program -c 'echo it runs'"];
+    let main = json!({"name": "main", "image": "example.com/program", "args": args, "volumeMounts": mounts});
     let spec = json!({"restartPolicy": "Never", "containers": [main], "volumes": [{"name": "v", "emptyDir": {}}]});
     create(&cluster, &pod("hidden", "", spec)).await;
     until(&cluster, "hidden", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;

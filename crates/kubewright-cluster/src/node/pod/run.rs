@@ -300,6 +300,7 @@ async fn prepare(
             }
         }
     }
+    program.extend_search_path(&mut environment);
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };

@@ -33,11 +33,17 @@ impl Machine {
             let records = self.containers.iter().filter(|record| roles.contains(&record.role));
             records.map(|record| self.container_status(record)).collect()
         };
+        // Those of init containers are in the order of the pod, the others in that of their names.
+        let sorted = |role| {
+            let mut list: Vec<_> = statuses(&[role]);
+            list.sort_by(|one: &ContainerStatus, other| one.name.cmp(&other.name));
+            list
+        };
         let present = |statuses: Vec<_>| Some(statuses).filter(|list| !list.is_empty());
         PodStatus {
             conditions: Some(self.conditions(phase, now)),
-            container_statuses: Some(statuses(&[Role::Main])),
-            ephemeral_container_statuses: present(statuses(&[Role::Ephemeral])),
+            container_statuses: Some(sorted(Role::Main)),
+            ephemeral_container_statuses: present(sorted(Role::Ephemeral)),
             host_ip: Some(self.host_address.to_string()),
             host_ips: Some(vec![HostIP { ip: self.host_address.to_string() }]),
             init_container_statuses: present(statuses(INIT)),

@@ -107,6 +107,18 @@ fn a_pod_that_succeeds() {
 }
 
 #[test]
+fn statuses_are_in_the_order_of_names_but_for_those_of_init_containers() {
+    let list = |names: [&str; 2]| names.map(|name| json!({"name": name, "image": "busybox"}));
+    let bench = Bench::new(json!({"containers": list(["wait", "main"]), "initContainers": list(["second", "first"])}));
+    let names = |list: &str| -> Vec<_> {
+        let status = bench.status();
+        status[list].as_array().expect("statuses").iter().map(|one| one["name"].clone()).collect()
+    };
+    assert_eq!(names("containerStatuses"), ["main", "wait"]);
+    assert_eq!(names("initContainerStatuses"), ["second", "first"]);
+}
+
+#[test]
 fn policies() {
     let check = |policy: &str, code, phase: &str, again: bool| {
         let mut bench = Bench::new(one(policy));
