@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, PodFileSystem, PodNetwork, Pods};
+use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, PodNetwork, Pods};
 use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -70,9 +70,9 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_enum, default_value_t = PodNetworkMode::Host)]
     pod_network: PodNetworkMode,
 
-    /// File system of the containers
-    #[arg(long, value_enum, default_value_t = PodFileSystemMode::Host)]
-    pod_file_system: PodFileSystemMode,
+    /// Give each container a file system and processes of its own, as in Kubernetes. Needs Linux and root
+    #[arg(long)]
+    isolate_containers: bool,
 
     #[command(flatten)]
     images: ImageOptions,
@@ -85,7 +85,7 @@ pub(crate) struct ClusterOptions {
     controllers: Controllers,
 
     /// Start nothing but the API server, as envtest does: no controllers, no node
-    #[arg(long, conflicts_with_all = ["pods", "pod_network", "pod_file_system", "images", "image_file", "controllers"])]
+    #[arg(long, conflicts_with_all = ["pods", "pod_network", "isolate_containers", "images", "image_file", "controllers"])]
     api_only: bool,
 
     /// Log filter for standard error, such as info or kubewright_cluster=debug
@@ -109,14 +109,6 @@ enum PodNetworkMode {
     Host,
     /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`, and `nft` for connections to other machines
     Namespaces,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PodFileSystemMode {
-    /// That of this machine: containers write its files, and share them
-    Host,
-    /// A layer above that of this machine for each run of a container, as in Kubernetes. Needs Linux and root
-    Layered,
 }
 
 /// Parses a loopback address; `localhost` is 127.0.0.1.
@@ -181,12 +173,8 @@ impl ClusterOptions {
             PodNetworkMode::Host => PodNetwork::Host,
             PodNetworkMode::Namespaces => PodNetwork::Namespaces,
         };
-        let file_system = match self.pod_file_system {
-            PodFileSystemMode::Host => PodFileSystem::Host,
-            PodFileSystemMode::Layered => PodFileSystem::Layered,
-        };
         let builder = Cluster::builder().clock(clock.clone()).pods(pods).pod_network(network);
-        let builder = builder.pod_file_system(file_system);
+        let builder = builder.isolate_containers(self.isolate_containers);
         let builder = builder.images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };

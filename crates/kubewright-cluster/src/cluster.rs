@@ -38,7 +38,7 @@ use crate::{
     },
     events::Recorder,
     node::{
-        self, ImageTable, NODE_NAME, NodeContext, PodFileSystem, PodNetwork, WRITES,
+        self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::HOST_ADDRESS,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
@@ -103,9 +103,9 @@ pub enum StartError {
     /// The host can't make [network namespaces](PodNetwork::Namespaces) for pods.
     #[error("failed to create network namespaces for pods: {0}")]
     PodNetwork(String),
-    /// The host can't make [layers](PodFileSystem::Layered) for containers.
-    #[error("failed to create file systems for containers: {0}")]
-    PodFileSystem(String),
+    /// The host can't [isolate containers](ClusterBuilder::isolate_containers).
+    #[error("failed to isolate containers: {0}")]
+    Isolation(String),
 }
 
 /// The controller that creates the default service accounts.
@@ -117,7 +117,7 @@ const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
 pub struct ClusterBuilder {
     pods: Pods,
     pod_network: PodNetwork,
-    pod_file_system: PodFileSystem,
+    isolates_containers: bool,
     clock: Option<SharedClock>,
     random: Option<Random>,
     images: ImageTable,
@@ -150,9 +150,18 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the file system of the containers that run as processes. Defaults to [`PodFileSystem::Host`].
-    pub fn pod_file_system(mut self, file_system: PodFileSystem) -> Self {
-        self.pod_file_system = file_system;
+    /// Gives each container that runs as a process a file system and processes of its own, as in Kubernetes. Off by default: containers then write
+    /// the files of this machine, and see its processes.
+    ///
+    /// A run of a container sees the files of this machine as they are when it starts, and what it writes outside
+    /// of its volumes is seen by no other and ends with it. What others change later on this machine may or may not be seen. Its program has the
+    /// process ID 1, and so ends by no signal for which it has no handler, until it is killed after the grace period. Containers of pods with
+    /// `hostPID` or `shareProcessNamespace` see the processes of the machine.
+    ///
+    /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
+    /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
+    pub fn isolate_containers(mut self, isolates: bool) -> Self {
+        self.isolates_containers = isolates;
         self
     }
 
@@ -359,13 +368,13 @@ impl ClusterBuilder {
                 }
                 cluster.register(&clock, capacity, network.address()).await?;
                 cluster.create_directory()?;
-                if self.pod_file_system == PodFileSystem::Layered {
-                    cluster.try_layers().await.map_err(StartError::PodFileSystem)?;
+                if self.isolates_containers {
+                    cluster.try_isolation().await.map_err(StartError::Isolation)?;
                 }
                 cluster.bind_volumes(&self.controllers).await?;
                 cluster.spawn(usage::sample(host_usage, containers.clone(), clock.clone()));
                 let containers = (logs, containers, pods);
-                let images = (self.images, self.pod_file_system);
+                let images = (self.images, self.isolates_containers);
                 cluster.start_node(&clock, &random, images, containers, capacity, network);
             }
             Pods::Simulate => {
@@ -656,10 +665,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Finds out whether containers can have layers.
-    async fn try_layers(&self) -> Result<(), String> {
+    /// Finds out whether containers can be isolated.
+    async fn try_isolation(&self) -> Result<(), String> {
         let folder = self.directory.as_ref().map(|directory| directory.path().join(view::TRIAL)).unwrap_or_default();
-        let tried = tokio::task::spawn_blocking(move || view::Tools::find(&folder, PodFileSystem::Layered)).await;
+        let tried = tokio::task::spawn_blocking(move || view::Tools::find(&folder, true)).await;
         tried.map_err(|error| error.to_string())?.map(drop)
     }
 
@@ -673,7 +682,7 @@ impl Cluster {
         &mut self,
         clock: &SharedClock,
         random: &Random,
-        (images, file_system): (ImageTable, PodFileSystem),
+        (images, isolates_containers): (ImageTable, bool),
         (logs, containers, pods): (LogStore, RunningContainers, Objects),
         capacity: Capacity,
         network: NodeNetwork,
@@ -707,7 +716,7 @@ impl Cluster {
             tokens: Default::default(),
             setpriv: Default::default(),
             view_tools: Default::default(),
-            file_system,
+            isolates_containers,
             volume_writes: Default::default(),
             directory,
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),

@@ -70,5 +70,5 @@ pub use self::{
     api_endpoints::Endpoint,
     cluster::{Cluster, ClusterBuilder, Pods, StartError},
     controllers::selection::{Controllers, UnknownController},
-    node::{ImageTable, PodFileSystem, PodNetwork, Program, simulation::FinishError},
+    node::{ImageTable, PodNetwork, Program, simulation::FinishError},
 };

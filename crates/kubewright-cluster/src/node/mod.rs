@@ -93,7 +93,6 @@ use self::{
 pub use self::{
     image::{ImageTable, Program},
     network::PodNetwork,
-    view::PodFileSystem,
 };
 use crate::{
     api_endpoints::ApiEndpoints,
@@ -146,8 +145,8 @@ pub(crate) struct NodeContext {
     pub(crate) setpriv: OnceCell<Option<PathBuf>>,
     /// Makes mount namespaces, once it is known whether the host has them.
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
-    /// The file system of containers.
-    pub(crate) file_system: PodFileSystem,
+    /// Whether containers have file systems and processes of their own.
+    pub(crate) isolates_containers: bool,
     /// Held while the files of a volume are replaced.
     pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.

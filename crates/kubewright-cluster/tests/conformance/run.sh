@@ -70,7 +70,7 @@ END
 
 cd "$folder"
 rm -rf reports kubeconfig
-"$kubewright" cluster --wait --pod-network namespaces --pod-file-system layered --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
+"$kubewright" cluster --wait --pod-network namespaces --isolate-containers --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
 cluster=$!
 trap 'kill "$cluster"; wait "$cluster" || :' EXIT
 until [ -s "$folder/kubeconfig" ]; do

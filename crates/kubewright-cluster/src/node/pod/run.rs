@@ -102,11 +102,11 @@ pub(crate) async fn run_container(
         Ok((process, streams)) => (Arc::new(process), streams),
         Err(error) => return tell(ContainerEvent::Refused(index, StartFailure::Start(error.to_string()))),
     };
-    if let Some(view) = &line.view {
-        view.entered(process.id()).await;
-    }
     // Other commands are executed in the container.
-    line.container = Some(process.id());
+    line.container = match &line.view {
+        Some(view) => Some(view.entered(process.id()).await),
+        None => Some(process.id()),
+    };
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let uid = text(&pod.metadata.uid);
     let name = (text(&pod.metadata.namespace), text(&pod.metadata.name));

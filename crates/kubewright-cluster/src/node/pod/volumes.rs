@@ -17,7 +17,7 @@ use kubewright_apimachinery::watch;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::machine::StartFailure;
+use super::{machine::StartFailure, spec};
 use crate::{
     node::{
         NODE_NAME, NodeContext,
@@ -25,7 +25,7 @@ use crate::{
         hosts,
         identity::VolumeOwner,
         tokens::{self, PLACE},
-        view::{Mount, TRIAL, Tools, View},
+        view::{Mount, TRIAL, Tools, View, ViewOptions},
         volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
@@ -292,7 +292,8 @@ pub(crate) async fn view(
     let security = container.security_context.as_ref();
     let read_only = security.is_some_and(|security| security.read_only_root_filesystem == Some(true));
     let container = &container.name;
-    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, host_name, read_only) {
+    let options = ViewOptions { host_name, read_only, own_processes: spec::has_pid_namespace(pod, container) };
+    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, options) {
         Ok(view) => Some(Arc::new(view)),
         Err(error) => {
             tracing::warn!(%error, container, "a container doesn't have its volumes at their mount paths");
@@ -307,8 +308,8 @@ async fn view_tools(host: &NodeContext) -> Option<Arc<Tools>> {
 }
 
 async fn find_tools(host: &NodeContext) -> Option<Arc<Tools>> {
-    let (folder, kind) = (host.directory.join(TRIAL), host.file_system);
-    let found = tokio::task::spawn_blocking(move || Tools::find(&folder, kind)).await;
+    let (folder, isolated) = (host.directory.join(TRIAL), host.isolates_containers);
+    let found = tokio::task::spawn_blocking(move || Tools::find(&folder, isolated)).await;
     let found = found.unwrap_or_else(|error| Err(error.to_string()));
     let note = match &found {
         Ok(_) => "true".to_owned(),

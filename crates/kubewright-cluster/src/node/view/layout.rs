@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Mount, OWN, host_root, joined, layers::Layers, resolve};
+use super::{Mount, OWN, ViewOptions, host_root, joined, layers::Layers, resolve};
 
 /// The maximum number of entries of a directory that is replaced.
 const ENTRIES: usize = 4096;
@@ -29,6 +29,8 @@ pub(super) struct Layout<'a> {
     lines: String,
     /// Whether what isn't a mount of the container is read-only.
     read_only: bool,
+    /// Whether the processes in `/proc` are those of the container.
+    own_processes: bool,
 }
 
 impl<'a> Layout<'a> {
@@ -36,9 +38,11 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// If a file can't be created.
-    pub(super) fn new(root: &'a Path, layers: Option<&'a Layers>, read_only: bool) -> io::Result<Self> {
+    pub(super) fn new(root: &'a Path, layers: Option<&'a Layers>, options: &ViewOptions) -> io::Result<Self> {
+        let ViewOptions { read_only, own_processes, .. } = *options;
         let files = layers.and_then(|layers| layers.upper(Path::new("/"))).unwrap_or_else(|| root.to_owned());
-        let mut layout = Self { root, layers, files, opened: BTreeMap::new(), lines: String::new(), read_only };
+        let (opened, lines) = (BTreeMap::new(), String::new());
+        let mut layout = Self { root, layers, files, opened, lines, read_only, own_processes };
         fs::create_dir_all(layout.files.join(OWN).join("host"))?;
         match layers {
             Some(layers) => layout.mount_layers(layers),
@@ -93,6 +97,9 @@ impl<'a> Layout<'a> {
             let target = self.inside(point);
             match overlay {
                 Some(options) => self.entry(Path::new("overlay"), &target, &format!("overlay {options}{suffix}")),
+                None if self.own_processes && point == Path::new("/proc") => {
+                    self.entry(Path::new("proc"), &target, "proc defaults");
+                }
                 None => self.line(point, &target, self.read_only && !is_of_kernel(point)),
             }
             if point == Path::new("/") {

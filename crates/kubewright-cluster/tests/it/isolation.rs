@@ -1,24 +1,24 @@
-//! Containers with file systems of their own.
+//! Containers with file systems and processes of their own.
 
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
-use kubewright_cluster::{Cluster, PodFileSystem, Pods, StartError};
+use kubewright_cluster::{Cluster, Pods, StartError};
 use serde_json::{Value, json};
 
 use crate::{
     create, eventually,
     exec::{Exec, V5, path},
-    is_running, phase, pod, pods, until,
+    exit_code, is_running, phase, pod, pods, until,
     wire::listen,
 };
 
-/// A cluster whose containers have layers; `None` on a host that can't make them, which the cluster says.
+/// A cluster with isolated containers; `None` on a host that can't make them, which the cluster says.
 async fn cluster() -> Option<Cluster> {
-    match Cluster::builder().pods(Pods::Run).pod_file_system(PodFileSystem::Layered).start().await {
+    match Cluster::builder().pods(Pods::Run).isolate_containers(true).start().await {
         Ok(cluster) => Some(cluster),
-        Err(StartError::PodFileSystem(why)) => {
+        Err(StartError::Isolation(why)) => {
             let folder = tempfile::tempdir().expect("a folder");
             let script = "mkdir u w n && mount -t overlay overlay -o lowerdir=/,upperdir=u,workdir=w,volatile n";
             let mut tried = std::process::Command::new("unshare");
@@ -124,5 +124,25 @@ async fn volumes_are_shared_and_a_root_can_be_read_only() {
     let script =
         "for dir in data memory host . /tmp / /var; do touch /$dir/kubewright-file 2>/dev/null && echo $dir; done";
     assert_eq!(log_of(&cluster, "sealed", "", pod_with(script, true)).await, "data\nmemory\nhost\n");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn processes_of_containers_are_their_own() {
+    let Some(cluster) = cluster().await else { return };
+    let command = "trap 'exit 7' TERM; echo $$$$; while :; do sleep 0.02; done";
+    create(&cluster, &pod("main", command, json!({}))).await;
+    until(&cluster, "main", is_running).await;
+    let endpoint = listen(&cluster).await;
+    let words = ["sh", "-c", "ls /proc | grep -c '^[0-9]'; kill -TERM 1"];
+    let mut exec = Exec::open(&endpoint, V5, &path("main", "stdout=true", &words)).await;
+    let (stdout, ..) = exec.rest().await;
+    let count: u32 = stdout.trim().parse().expect("a number");
+    assert!(count < 20, "{count} processes are seen");
+    let ended = until(&cluster, "main", is_done).await;
+    assert_eq!(exit_code(&ended), Some(7));
+    assert_eq!(pods(&cluster).logs("main", &LogParams::default()).await.expect("a log"), "1\n");
+    let shared = json!({"shareProcessNamespace": true});
+    assert_ne!(log_of(&cluster, "shared", "echo $$$$", shared).await, "1\n");
     cluster.shutdown().await;
 }
