@@ -308,7 +308,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                 }
                 Effect::Terminate(index) => (index, 143),
                 Effect::Kill(index) => (index, 137),
-                Effect::Event(_) | Effect::Probe(..) | Effect::Remove => continue,
+                Effect::Event(_) | Effect::PreStop(_) | Effect::Probe(..) | Effect::Remove => continue,
             };
             machine.ended(index, code, None, now);
             moved = true;

@@ -8,7 +8,7 @@ use kube::{
 use kubewright_cluster::{Cluster, ImageTable, Pods, Program};
 use serde_json::{Value, json};
 
-use crate::{address, create, gone, is_default, is_running, node::container, playing, pod, pods, until};
+use crate::{address, create, gone, is_default, is_running, node::container, playing, pod, pods, running, until};
 
 /// Waits for an event about a pod whose message starts with `message`.
 async fn wait_for_event(cluster: &Cluster, name: &str, kind: &str, reason: &str, message: &str) {
@@ -266,6 +266,25 @@ async fn hooks_run_after_the_start_and_before_the_end() {
     create(&cluster, &pod("failing", "", web(json!({"lifecycle": {"postStart": failing}})))).await;
     wait_for_event(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed: alas").await;
     until(&cluster, "failing", |pod| container(pod).restart_count >= 1).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_hook_of_a_sidecar_runs_while_other_containers_end() {
+    let cluster = running().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    // It uses up the grace period.
+    let main = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"]});
+    let hook = json!({"preStop": {"exec": {"command": ["sh", "-c", format!("echo bye >> {log}")]}}});
+    let sidecar = json!({"name": "proxy", "image": "busybox", "restartPolicy": "Always", "lifecycle": hook,
+        "command": ["sh", "-c", "exec sleep 1000"]});
+    let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [main], "initContainers": [sidecar]});
+    create(&cluster, &pod("polite", "", spec)).await;
+    until(&cluster, "polite", is_running).await;
+    pods(&cluster).delete("polite", &DeleteParams::default()).await.expect("accepted");
+    gone(&cluster, "polite").await;
+    assert_eq!(std::fs::read_to_string(&log).expect("written"), "bye\n");
     cluster.shutdown().await;
 }
 

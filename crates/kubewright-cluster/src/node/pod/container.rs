@@ -61,6 +61,8 @@ pub(crate) struct Running {
     pub(crate) since: Timestamp,
     /// The monotonic time at which it will be killed, once it was asked to end.
     pub(crate) kill_at: Option<Duration>,
+    /// Whether its end was announced: its `preStop` hook runs, and it is asked to end once its turn has come.
+    pub(crate) announced: bool,
     /// Whether it has been killed.
     pub(crate) killed: bool,
     /// Whether it was stopped to be restarted with another image.

@@ -26,7 +26,9 @@ const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the speci
 pub(crate) enum Effect {
     /// Start the process, then call [`Machine::started`] or [`Machine::refused`], and later [`Machine::ended`].
     Start(usize),
-    /// Send SIGTERM to the process.
+    /// Run the `preStop` hook of a container that will be asked to end later.
+    PreStop(usize),
+    /// Run the `preStop` hook, unless that was done, and send SIGTERM to the process after it.
     Terminate(usize),
     /// Kill the process.
     Kill(usize),
@@ -211,7 +213,14 @@ impl Machine {
         if record.last.is_some() {
             record.restarts += 1;
         }
-        record.state = State::Running(Running { id, since: now.wall, kill_at: None, killed: false, replaced: false });
+        record.state = State::Running(Running {
+            id,
+            since: now.wall,
+            kill_at: None,
+            announced: false,
+            killed: false,
+            replaced: false,
+        });
         let (name, image) = (record.name.clone(), record.image.clone());
         self.event(false, "Pulled", format!("Container image {image:?} already present on machine"));
         self.event(false, "Created", format!("Created container: {name}"));
@@ -423,7 +432,7 @@ impl Machine {
         !self.containers.iter().any(|record| record.name == target && record.has_run())
     }
 
-    /// Stops the running containers: sidecars after all others.
+    /// Stops the running containers: sidecars after all others, but their hooks begin at once, as in the kubelet.
     fn wind_down(&mut self, now: Moment) {
         let others_run = self.containers.iter().any(|record| record.role.precedes_sidecars() && record.is_alive());
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
@@ -432,13 +441,19 @@ impl Machine {
             let State::Running(running) = &mut record.state else { continue };
             let earliest = running.kill_at.map_or(kill_at, |present| present.min(kill_at));
             let asked = running.kill_at.is_some();
-            if asked {
+            let turn = record.role != Role::Sidecar || !others_run || now.monotonic >= kill_at;
+            let announced = std::mem::replace(&mut running.announced, true);
+            if asked || turn {
                 running.kill_at = Some(earliest);
-            } else if record.role != Role::Sidecar || !others_run || now.monotonic >= kill_at {
-                running.kill_at = Some(earliest);
+            }
+            if !asked && !announced {
                 let message = format!("Stopping container {}", record.name);
                 self.effects.push(Effect::Event(Event { warning: false, reason: "Killing", message }));
+            }
+            if !asked && turn {
                 self.effects.push(Effect::Terminate(index));
+            } else if !asked && !announced {
+                self.effects.push(Effect::PreStop(index));
             }
         }
         let deleted = matches!(self.stop, Some((StopReason::Deleted, _)));

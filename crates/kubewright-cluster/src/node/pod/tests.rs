@@ -199,6 +199,25 @@ fn sidecars_start_before_and_stop_after() {
 }
 
 #[test]
+fn the_hook_of_a_sidecar_does_not_wait_for_its_turn() {
+    let spec = json!({"containers": [{"name": "main", "image": "busybox"}],
+        "initContainers": [{"name": "proxy", "image": "busybox", "restartPolicy": "Always"}]});
+    let mut bench = Bench::new(spec);
+    bench.step();
+    bench.started(0);
+    bench.step();
+    bench.started(1);
+    bench.step();
+    bench.delete(5);
+    assert_eq!(bench.step(), [Effect::PreStop(0), Effect::Terminate(1)]);
+    assert_eq!(bench.step(), []);
+    bench.ended(1, 143);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), [Effect::Remove]);
+}
+
+#[test]
 fn graceful_deletion_terminates_then_kills_then_removes() {
     let mut bench = Bench::new(one("Always"));
     bench.step();
@@ -397,7 +416,7 @@ fn any_lifecycle_ends() {
                         assert!(!stopping, "seed {seed}: started after the end was asked for");
                         (truth[index], killed[index]) = (1, false);
                     }
-                    Effect::Terminate(index) => assert_eq!(truth[index], 2, "seed {seed}"),
+                    Effect::PreStop(index) | Effect::Terminate(index) => assert_eq!(truth[index], 2, "seed {seed}"),
                     Effect::Kill(index) => killed[index] = true,
                     Effect::Remove => removed = true,
                     Effect::Event(_) | Effect::Probe(..) => {}

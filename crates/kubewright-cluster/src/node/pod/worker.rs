@@ -9,6 +9,7 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
     time::sleep,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     container::{Moment, State},
@@ -50,6 +51,8 @@ pub(crate) struct Worker {
     /// The version of the pod's object that the state machine has.
     version: u64,
     processes: BTreeMap<usize, (Arc<Process>, Arc<Prober>)>,
+    /// The `preStop` hooks that have begun; a token is cancelled at the end of its hook.
+    hooks: BTreeMap<usize, CancellationToken>,
     /// A task for each container that starts or runs, and for each probe and hook in progress.
     tasks: JoinSet<()>,
     /// The pod, for volumes that follow changes.
@@ -89,6 +92,7 @@ impl Worker {
             machine,
             version,
             processes: BTreeMap::new(),
+            hooks: BTreeMap::new(),
             tasks: JoinSet::new(),
             changes,
             events: mpsc::unbounded_channel(),
@@ -176,6 +180,7 @@ impl Worker {
         match event {
             ContainerEvent::Started(index, id, process, prober, identity) => {
                 self.processes.insert(index, (process, prober));
+                self.hooks.remove(&index);
                 self.machine.started(index, id, Some(identity), now);
             }
             ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
@@ -217,6 +222,7 @@ impl Worker {
                         self.tasks.spawn(run_container(host, placed, container, index, run, events));
                     }
                 }
+                Effect::PreStop(index) => drop(self.pre_stop(index)),
                 Effect::Terminate(index) => self.terminate(index),
                 Effect::Kill(index) => {
                     if let Some((process, _)) = self.processes.get(&index) {
@@ -241,18 +247,34 @@ impl Worker {
 
     /// Asks a container to end, after its `preStop` hook if it has one. The grace period includes the hook.
     fn terminate(&mut self, index: usize) {
-        let Some((process, prober)) = self.processes.get(&index) else { return };
-        let Some(hook) = prober.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.clone()) else {
-            return process.terminate();
-        };
-        let (process, prober, events) = (process.clone(), prober.clone(), self.events.0.clone());
+        let hook = self.pre_stop(index);
+        let Some((process, _)) = self.processes.get(&index) else { return };
+        let Some(hook) = hook else { return process.terminate() };
+        let process = process.clone();
+        self.tasks.spawn(async move {
+            hook.cancelled().await;
+            process.terminate();
+        });
+    }
+
+    /// Runs the `preStop` hook of a container, unless it has begun. Returns what tells its end; `None` if there is no hook.
+    fn pre_stop(&mut self, index: usize) -> Option<CancellationToken> {
+        if let Some(begun) = self.hooks.get(&index) {
+            return Some(begun.clone());
+        }
+        let (_, prober) = self.processes.get(&index)?;
+        let hook = prober.container.lifecycle.as_ref()?.pre_stop.clone()?;
+        let (prober, events, ended) = (prober.clone(), self.events.0.clone(), CancellationToken::new());
+        self.hooks.insert(index, ended.clone());
+        let guard = ended.clone().drop_guard();
         self.tasks.spawn(async move {
             if let Err(why) = prober.hook(&hook).await {
                 // If the pod is gone, there is no receiver any more.
                 let _gone = events.send(ContainerEvent::Pod(hook_failed("PreStop", &why)));
             }
-            process.terminate();
+            drop(guard);
         });
+        Some(ended)
     }
 
     /// Runs a probe.
