@@ -153,9 +153,9 @@ impl ClusterBuilder {
     /// Gives each container that runs as a process a file system and processes of its own, as in Kubernetes. Off by default: containers then write
     /// the files of this machine, and see its processes.
     ///
-    /// A run of a container sees the files of this machine as they are when it starts, and what it writes outside
-    /// of its volumes is seen by no other and ends with it. What others change later on this machine may or may not be seen. Its program has the
-    /// process ID 1, and so ends by no signal for which it has no handler, until it is killed after the grace period. Containers of pods with
+    /// A container starts with the files of this machine. What it writes outside of its volumes is visible to this container only, and is
+    /// removed when it ends or restarts. It may not see files that others change on this machine while it runs; volumes are shared as usual. Its program has the
+    /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. Containers of pods with
     /// `hostPID` or `shareProcessNamespace` see the processes of the machine.
     ///
     /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the

@@ -36,7 +36,7 @@ pub(crate) struct RunningContainer {
     pub(crate) uid: String,
     /// Starts commands.
     pub(crate) processes: Processes,
-    /// The command of others in it, with its environment and working directory.
+    /// The environment, working directory and namespaces of commands in it; each has other arguments.
     pub(crate) line: CommandLine,
     /// The ID of its process, which leads a process group.
     pub(crate) process: u32,

@@ -33,7 +33,7 @@ pub(crate) struct Prober {
     pub(crate) processes: Processes,
     /// The container.
     pub(crate) container: Container,
-    /// The command of others in the container, with its environment and working directory.
+    /// The environment, working directory and namespaces of commands in the container; each has other arguments.
     pub(crate) line: CommandLine,
     /// The pod's address.
     pub(crate) address: String,
