@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use super::view::option;
+
 /// The time after which an attempt to connect fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,14 +29,7 @@ impl NetworkNamespace {
     /// returned command's environment.
     pub(crate) fn enter(&self, inner: &Command) -> Command {
         let mut command = Command::new(&self.nsenter);
-        for (name, path) in [("--net=", Some(&self.path)), ("--ipc=", self.ipc.as_ref())] {
-            let option = path.map(|path| {
-                let mut option = std::ffi::OsString::from(name);
-                option.push(path);
-                option
-            });
-            command.args(option);
-        }
+        command.arg(option("--net=", &self.path)).args(self.ipc.as_ref().map(|path| option("--ipc=", path)));
         command.arg("--").arg(inner.get_program()).args(inner.get_args());
         if let Some(directory) = inner.get_current_dir() {
             command.current_dir(directory);

@@ -333,8 +333,8 @@ fn child_of(process: u32) -> Option<u32> {
     children.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Returns an option of a program.
-fn option(name: &str, value: &Path) -> OsString {
+/// Returns an option of a program with a path as its value.
+pub(super) fn option(name: &str, value: &Path) -> OsString {
     let mut option = OsString::from(name);
     option.push(value);
     option
