@@ -155,8 +155,9 @@ impl ClusterBuilder {
     ///
     /// A container starts with the files of this machine. What it writes outside of its volumes is visible to this container only, and is
     /// removed when it ends or restarts. It may not see files that others change on this machine while it runs; volumes are shared as usual. Its program has the
-    /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. Containers of pods with
-    /// `hostPID` or `shareProcessNamespace` see the processes of the machine.
+    /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. With
+    /// `shareProcessNamespace`, the containers of a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers of
+    /// pods with `hostPID` see the processes of the machine.
     ///
     /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
     /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.

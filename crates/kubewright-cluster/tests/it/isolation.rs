@@ -142,7 +142,35 @@ async fn processes_of_containers_are_their_own() {
     let ended = until(&cluster, "main", is_done).await;
     assert_eq!(exit_code(&ended), Some(7));
     assert_eq!(pods(&cluster).logs("main", &LogParams::default()).await.expect("a log"), "1\n");
-    let shared = json!({"shareProcessNamespace": true});
-    assert_ne!(log_of(&cluster, "shared", "echo $$$$", shared).await, "1\n");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn containers_of_a_pod_can_share_their_processes() {
+    let Some(cluster) = cluster().await else { return };
+    let container =
+        |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
+    // The first process of the namespace is neither's. Each file system is that of the process in whose directory it is.
+    let server = "trap 'exit 7' USR1; (sleep 0.02 & exit); echo secret >/tmp/kubewright-own; while :; do sleep 0.02; done";
+    let client = "[ $$$$ = 1 ] && exit 1; tr '\\0' ' ' </proc/1/cmdline; \
+                  until other=$(grep -l USR1 /proc/[0-9]*/cmdline | grep -v self | cut -d/ -f3 | grep -vx $$$$) && [ -n \"$other\" ]; \
+                  do sleep 0.02; done; ls /proc | grep -c '^[0-9]'; \
+                  while grep -q '^State:.Z' /proc/[0-9]*/status; do sleep 0.02; done; \
+                  until cat $(printf '/proc/%s/root/tmp/kubewright-own\\n' $other) 2>/dev/null; do sleep 0.02; done; kill -s USR1 $other";
+    let spec = json!({"shareProcessNamespace": true, "restartPolicy": "Never",
+        "containers": [container("server", server), container("client", client)]});
+    create(&cluster, &pod("shared", "", spec)).await;
+    let ended = until(&cluster, "shared", is_done).await;
+    let logs = LogParams { container: Some("client".into()), ..LogParams::default() };
+    let log = pods(&cluster).logs("shared", &logs).await.expect("a log");
+    let [first, count, own] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+    assert_eq!((first.trim(), own), ("cat", "secret"));
+    assert!(count.parse::<u32>().expect("a number") < 20, "{log}");
+    let statuses = ended.status.and_then(|status| status.container_statuses).expect("statuses");
+    let code = |name: &str| {
+        let status = statuses.iter().find(|status| status.name == name).and_then(|status| status.state.clone());
+        status.and_then(|state| state.terminated).map(|state| state.exit_code)
+    };
+    assert_eq!((code("server"), code("client")), (Some(7), Some(0)));
     cluster.shutdown().await;
 }

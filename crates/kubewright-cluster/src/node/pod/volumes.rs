@@ -17,15 +17,14 @@ use kubewright_apimachinery::watch;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{machine::StartFailure, spec};
+use super::{machine::StartFailure, view::tools};
 use crate::{
     node::{
-        NODE_NAME, NodeContext,
+        NodeContext,
         environment::{Reference, expand_all},
-        hosts,
         identity::VolumeOwner,
         tokens::{self, PLACE},
-        view::{Mount, TRIAL, Tools, View, ViewOptions},
+        view::Mount,
         volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
@@ -38,8 +37,6 @@ const RETRY: Duration = Duration::from_secs(10);
 const PATIENCE: (usize, Duration) = (80, Duration::from_millis(25));
 /// The ConfigMap with the server's certificate.
 const CERTIFICATE: &str = "kube-root-ca.crt";
-/// The annotation of the node that says whether volumes are at their mount paths.
-const ANNOTATION: &str = "kubewright.dev/mount-namespaces";
 
 /// The volumes of a container.
 pub(crate) struct ContainerVolumes {
@@ -136,7 +133,7 @@ impl ContainerVolumes {
             ("KUBERNETES_SERVICE_PORT", port.clone()),
             ("KUBERNETES_SERVICE_PORT_HTTPS", port),
         ];
-        if view_tools(host).await.is_none() {
+        if tools(host).await.is_none() {
             variables.push(("KUBECONFIG", self.write_kubeconfig(server, root)?));
         }
         Ok(variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
@@ -274,59 +271,6 @@ fn pod_directory(host: &NodeContext, pod: &Pod) -> PathBuf {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-/// Creates the view of a container on the file system; `None` if it needs none, or the host can't have any.
-pub(crate) async fn view(
-    host: &NodeContext,
-    pod: &Pod,
-    container: &Container,
-    mounts: Vec<Mount>,
-) -> Option<Arc<View>> {
-    if mounts.is_empty() {
-        return None;
-    }
-    let tools = view_tools(host).await?;
-    let has_own_name = pod.spec.as_ref().is_some_and(|spec| spec.host_network != Some(true));
-    let host_name = has_own_name.then(|| hosts::host_name(pod).to_owned());
-    let security = container.security_context.as_ref();
-    let read_only = security.is_some_and(|security| security.read_only_root_filesystem == Some(true));
-    let container = &container.name;
-    let options = ViewOptions { host_name, read_only, own_processes: spec::has_pid_namespace(pod, container) };
-    match View::new(tools, &pod_directory(host, pod).join(format!(".view-{container}")), mounts, options) {
-        Ok(view) => Some(Arc::new(view)),
-        Err(error) => {
-            tracing::warn!(%error, container, "a container doesn't have its volumes at their mount paths");
-            None
-        }
-    }
-}
-
-/// Returns what shows volumes at their mount paths; `None` if the host has no mount namespaces.
-async fn view_tools(host: &NodeContext) -> Option<Arc<Tools>> {
-    host.view_tools.get_or_init(|| find_tools(host)).await.clone()
-}
-
-async fn find_tools(host: &NodeContext) -> Option<Arc<Tools>> {
-    let (folder, isolated) = (host.directory.join(TRIAL), host.isolates_containers);
-    let found = tokio::task::spawn_blocking(move || Tools::find(&folder, isolated)).await;
-    let found = found.unwrap_or_else(|error| Err(error.to_string()));
-    let note = match &found {
-        Ok(_) => "true".to_owned(),
-        Err(why) => {
-            tracing::warn!(
-                why,
-                "containers have their volumes below $KUBEWRIGHT_ROOT only: mount namespaces don't work here"
-            );
-            format!("false: {why}")
-        }
-    };
-    let node = ObjectPath::core("nodes", None, NODE_NAME);
-    let patch = serde_json::json!({"metadata": {"annotations": {ANNOTATION: note}}});
-    if let Err(error) = host.client.merge(&node, "", &patch).await {
-        tracing::debug!(%error, "failed to annotate the node");
-    }
-    found.ok().map(Arc::new)
 }
 
 /// Reads ConfigMaps and Secrets. Missing ones are omitted.

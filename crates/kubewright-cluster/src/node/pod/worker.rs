@@ -14,15 +14,19 @@ use tokio_util::sync::CancellationToken;
 use super::{
     container::{Moment, State},
     machine::{Effect, Event, Machine},
+    prepare::PlacedPod,
     probe::ProbeType,
     prober::Prober,
-    run::{ContainerEvent, PlacedPod, hook_failed, run_container},
+    run::{ContainerEvent, hook_failed, run_container},
     status::patch,
     storage::{MEASURED_EVERY, StorageLimits},
 };
 use crate::{
     events::{ObjectEvent, whole_seconds},
-    node::{NodeContext, address::Lease, environment::Reference, network::PodSandbox, process::Process, volume},
+    node::{
+        NodeContext, address::Lease, environment::Reference, network::PodSandbox, process::Process,
+        view::SharedProcesses, volume,
+    },
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
@@ -70,6 +74,8 @@ pub(crate) struct Worker {
     storage: Option<(Arc<StorageLimits>, Option<Duration>)>,
     /// The network of the pod; `None` for that of the host.
     sandbox: Option<Arc<PodSandbox>>,
+    /// The processes of the pod, if its containers share them.
+    shared: Arc<SharedProcesses>,
     _address: Lease,
 }
 
@@ -102,6 +108,7 @@ impl Worker {
             write_at: Duration::ZERO,
             storage,
             sandbox,
+            shared: Arc::default(),
             _address: lease,
         }
     }
@@ -214,6 +221,7 @@ impl Worker {
                             address,
                             changes: self.changes.subscribe(),
                             sandbox: self.sandbox.clone(),
+                            processes: self.shared.clone(),
                         };
                         let run = self.machine.containers[index].restarts;
                         let events = self.events.0.clone();

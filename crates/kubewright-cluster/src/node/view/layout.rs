@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Mount, OWN, ViewOptions, host_root, joined, layers::Layers, resolve};
+use super::{Mount, OWN, ViewOptions, VisibleProcesses, host_root, joined, layers::Layers, resolve};
 
 /// The maximum number of entries of a directory that is replaced.
 const ENTRIES: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) struct Layout<'a> {
     lines: String,
     /// Whether what isn't a mount of the container is read-only.
     read_only: bool,
-    /// Whether the processes in `/proc` are those of the container.
+    /// Whether the processes in `/proc` are those of a namespace.
     own_processes: bool,
 }
 
@@ -39,7 +39,8 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// If a file can't be created.
     pub(super) fn new(root: &'a Path, layers: Option<&'a Layers>, options: &ViewOptions) -> io::Result<Self> {
-        let ViewOptions { read_only, own_processes, .. } = *options;
+        let read_only = options.read_only;
+        let own_processes = options.processes != VisibleProcesses::Host;
         let files = layers.and_then(|layers| layers.upper(Path::new("/"))).unwrap_or_else(|| root.to_owned());
         let (opened, lines) = (BTreeMap::new(), String::new());
         let mut layout = Self { root, layers, files, opened, lines, read_only, own_processes };

@@ -4,7 +4,7 @@
 //! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't exist is
 //! replaced by one of the pod, with links to what the host's directory contains. If containers are isolated,
 //! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes, and the program is the first of
-//! a process namespace.
+//! a process namespace, or in that of its pod ([`processes`]).
 //!
 //! So no mount point is created on the host, and no
 //! other process sees the mounts, which end with the process. A command of `kubectl exec` enters the namespace of the container, or
@@ -15,6 +15,7 @@
 
 mod layers;
 mod layout;
+mod processes;
 
 use std::{
     env,
@@ -31,6 +32,7 @@ use std::{
 use rustix::process::{getegid, geteuid};
 use tokio::time::sleep;
 
+pub(crate) use self::processes::{SharedProcesses, VisibleProcesses};
 use self::{layers::Layers, layout::Layout};
 
 /// The directory of the root directory that contains the host's own root, and directories of the pod.
@@ -91,8 +93,8 @@ pub(crate) struct ViewOptions {
     /// Whether only the mounts that aren't read-only themselves, and the file systems of the kernel, can be
     /// written; in a user namespace, which can't make every mount read-only, it has no effect.
     pub(crate) read_only: bool,
-    /// Whether the program sees no processes but its own and those of commands in the container. It has no effect if containers aren't isolated.
-    pub(crate) own_processes: bool,
+    /// The processes that it sees. If containers aren't isolated, they are those of the host.
+    pub(crate) processes: VisibleProcesses,
 }
 
 impl Tools {
@@ -139,7 +141,8 @@ impl Tools {
         let path = PathBuf::from("/var/run/secrets/kubewright.dev/trial");
         let file = path.join("file").to_string_lossy().into_owned();
         let mount = Mount { path, source: volume, read_only: true };
-        let options = ViewOptions { host_name: Some("trial".into()), read_only: false, own_processes: true };
+        let options =
+            ViewOptions { host_name: Some("trial".into()), read_only: false, processes: VisibleProcesses::Own };
         let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], options)?;
         if self.isolated && !Path::new("/proc/thread-self/children").exists() {
             return Err(io::Error::other("/proc doesn't tell the children of processes (CONFIG_PROC_CHILDREN)"));
@@ -179,7 +182,9 @@ impl View {
         mut mounts: Vec<Mount>,
         mut options: ViewOptions,
     ) -> io::Result<Self> {
-        options.own_processes &= tools.isolated;
+        if !tools.isolated {
+            options.processes = VisibleProcesses::Host;
+        }
         options.read_only &= tools.user.is_none();
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -202,13 +207,10 @@ impl View {
     /// Returns the command that starts a program with this view, to which the program's arguments are added.
     pub(crate) fn command(&self, program: &Path, directory: &Path) -> Command {
         let Tools { unshare, mount, shell, user, .. } = &*self.tools;
-        let mut command = Command::new(unshare);
+        let mut command = self.unshare();
         command.arg("--mount");
         if self.options.host_name.is_some() {
             command.arg("--uts");
-        }
-        if self.options.own_processes {
-            command.args(["--pid", "--fork", "--kill-child"]);
         }
         if user.is_some() {
             command.args(["--user", "--map-root-user"]);
@@ -223,6 +225,26 @@ impl View {
         command
     }
 
+    /// Returns the command that creates namespaces, to which those besides the one of processes are added.
+    fn unshare(&self) -> Command {
+        let Tools { unshare, nsenter, .. } = &*self.tools;
+        match (&self.options.processes, nsenter) {
+            (VisibleProcesses::Own, _) => {
+                let mut command = Command::new(unshare);
+                command.args(["--pid", "--fork", "--kill-child"]);
+                command
+            }
+            (VisibleProcesses::In(namespace), Some(nsenter)) => {
+                let mut command = Command::new(nsenter);
+                // The child is in the namespace. Unlike `nsenter`, `unshare` leaves signals for the group to the child.
+                command.arg(option("--pid=", namespace)).args(["--no-fork", "--"]).arg(unshare);
+                command.args(["--fork", "--kill-child"]);
+                command
+            }
+            _ => Command::new(unshare),
+        }
+    }
+
     /// Returns the command that starts a program where a process of the container runs ([`Self::entered`]), if that is
     /// possible, and otherwise in another file system with the same mounts.
     pub(crate) fn command_in(&self, process: u32, program: &Path, directory: &Path) -> Command {
@@ -235,7 +257,7 @@ impl View {
         if self.options.host_name.is_some() {
             command.arg(format!("--uts={place}/ns/uts"));
         }
-        if self.options.own_processes {
+        if self.options.processes != VisibleProcesses::Host {
             command.arg(format!("--pid={place}/ns/pid"));
         }
         let root = PathBuf::from(place).join("root");
@@ -256,7 +278,7 @@ impl View {
         for _ in 0..LOOKS.0 {
             // It is an error if the process has ended.
             let Ok(root) = root_of(process) else { break };
-            if self.options.own_processes {
+            if self.options.processes != VisibleProcesses::Host {
                 if let Some(child) = child_of(process).filter(|child| root_of(child).is_ok_and(|root| root != host)) {
                     return child;
                 }
@@ -398,7 +420,7 @@ mod tests {
         if read_only && tools.user.is_some() {
             return None;
         }
-        let options = ViewOptions { host_name: Some("web-0".into()), read_only, own_processes: true };
+        let options = ViewOptions { host_name: Some("web-0".into()), read_only, processes: VisibleProcesses::Own };
         let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, options).unwrap();
         let output = view.command(&shell, Path::new("/")).args(["-c", script]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -463,7 +485,8 @@ mod tests {
             if tools.nsenter.is_none() {
                 return;
             }
-            let options = ViewOptions { host_name: Some("web-0".into()), read_only: false, own_processes: true };
+            let options =
+                ViewOptions { host_name: Some("web-0".into()), read_only: false, processes: VisibleProcesses::Own };
             let view = View::new(Arc::new(tools), &folder.path().join("view"), Vec::new(), options).unwrap();
             let shell = view.tools.shell.clone();
             let mut command = view.command(&shell, Path::new("/"));
