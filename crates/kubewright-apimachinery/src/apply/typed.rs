@@ -122,17 +122,25 @@ impl<'a> Cursor<'a> {
             if is_untyped(schema) {
                 return Some((self.anything(), false));
             }
-            let declared = self.node.field(name).map(|node| (self.inside(node), schema.properties.contains_key(name)));
             let is_preserved = self.preserves && schema.additional == Additional::Unspecified;
-            return declared.or_else(|| is_preserved.then(|| (self.anything(), false)));
+            return self.field_of_schema(name).or_else(|| is_preserved.then(|| (self.anything(), false)));
         }
-        let node = self.node.resource_field(name)?;
+        if !matches!(name, "apiVersion" | "kind" | "metadata") {
+            return self.field_of_schema(name);
+        }
+        let inside = self.inside(self.node.resource_field(name)?);
         let place = if self.place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
-        let named = matches!(name, "apiVersion" | "kind" | "metadata") || schema.properties.contains_key(name);
-        let inside = self.inside(node);
         // The metadata has a type of its own, whatever is around it.
         let preserves = inside.preserves && name != "metadata";
-        Some((Self { place, preserves, ..inside }, named))
+        Some((Self { place, preserves, ..inside }, true))
+    }
+
+    /// Returns the position of a field that the schema allows, and whether it declares it by name.
+    fn field_of_schema(self, name: &str) -> Option<(Self, bool)> {
+        match self.node.declared_field(name) {
+            Some(node) => Some((self.inside(node), true)),
+            None => Some((self.inside(self.node.additional_field()?), false)),
+        }
     }
 
     /// Returns the position of a field. For an unknown field, the position allows any value.

@@ -287,9 +287,16 @@ impl<'a> Node<'a> {
     /// Returns the schema of a field: that of a declared property or, otherwise, of `additional`. `None` means that the
     /// field is unknown. With `x-kubernetes-preserve-unknown-fields` the schema of an unknown field is [`ANYTHING`].
     pub fn field(self, name: &str) -> Option<Node<'a>> {
-        if let Some(schema) = self.schema.properties.get(name) {
-            return Some(Self::new(schema, self.definitions));
-        }
+        self.declared_field(name).or_else(|| self.additional_field())
+    }
+
+    /// Returns the schema of a declared property.
+    pub fn declared_field(self, name: &str) -> Option<Node<'a>> {
+        self.schema.properties.get(name).map(|schema| Self::new(schema, self.definitions))
+    }
+
+    /// Returns the schema of a field that isn't declared; `None` if there is none. See [`Node::field`].
+    pub fn additional_field(self) -> Option<Node<'a>> {
         match &self.schema.additional {
             Additional::Schema(schema) => Some(Self::new(schema, self.definitions)),
             Additional::Allowed(true) => Some(Self::new(&ANYTHING, self.definitions)),
