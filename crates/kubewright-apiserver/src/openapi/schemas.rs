@@ -83,7 +83,9 @@ fn collect(entries: &[Arc<Resource>], paths: &BTreeMap<String, Path>, dialect: &
         if found.contains_key(&name) {
             continue;
         }
-        let Some(schema) = published(&name).or_else(|| untyped(&name)) else { continue };
+        let of_entry = || entries.iter().find(|entry| entry.schema.name == name);
+        let own = || of_entry().map(|entry| entry.schema.node().schema().clone());
+        let Some(schema) = published(&name).or_else(|| untyped(&name)).or_else(own) else { continue };
         refer(&schema, &mut wanted);
         found.insert(name, schema);
     }

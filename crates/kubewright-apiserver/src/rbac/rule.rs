@@ -86,13 +86,15 @@ impl PolicyRule {
             && (self.names.is_empty() || has(&self.names, &attributes.name))
     }
 
+    /// Returns whether the rule is for the resource of a request. An access review may name a subresource in the
+    /// resource itself (`pods/log`), and rules match it as they match the two parts.
     fn names_resource(&self, attributes: &Attributes) -> bool {
-        self.resources.iter().any(|one| match one.split_once('/') {
+        let Attributes { resource, subresource, .. } = attributes;
+        self.resources.iter().any(|one| match one.strip_prefix(resource.as_str()) {
             _ if one == ALL => true,
-            None => attributes.subresource.is_empty() && *one == attributes.resource,
-            Some((resource, subresource)) => {
-                subresource == attributes.subresource && (resource == ALL || resource == attributes.resource)
-            }
+            Some("") if subresource.is_empty() => true,
+            Some(rest) if !subresource.is_empty() && rest.strip_prefix('/') == Some(subresource) => true,
+            _ => !subresource.is_empty() && one.strip_prefix("*/") == Some(subresource),
         })
     }
 
@@ -219,6 +221,19 @@ mod tests {
             rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}))
                 .allows(&attributes("x", "y", "z/w", ""))
         );
+    }
+
+    #[test]
+    fn an_access_review_may_name_a_subresource_in_the_resource() {
+        let check = |resources: &[&str], expect: bool| {
+            let rule = rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": resources}));
+            let attributes = Attributes { resource: "pods/log".into(), ..attributes("get", "", "", "a") };
+            assert_eq!(rule.allows(&attributes), expect, "{resources:?}");
+        };
+        check(&["pods/log"], true);
+        check(&["*"], true);
+        check(&["pods"], false);
+        check(&["*/log"], false);
     }
 
     #[test]

@@ -107,3 +107,23 @@ async fn a_container_that_computes_uses_cpu() {
     assert!(get(&cluster, "/nodes/kubewright").await.expect("metrics")["usage"]["memory"].is_string());
     cluster.shutdown().await;
 }
+
+/// kubectl reads the document of all kinds before it creates an object that can't be patched, such as an access review,
+/// and refuses one with a reference that leads nowhere.
+#[tokio::test(start_paused = true)]
+async fn references_of_documents_lead_to_a_schema() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let check = async |path: &str, prefix: &str, schemas: &str| {
+        let request = Request::get(path).header("accept", "application/json").body(Vec::new()).expect("a request");
+        let document: Value = cluster.client().request(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let schemas = document.pointer(schemas).and_then(Value::as_object).expect("schemas");
+        let kind = "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics";
+        assert!(schemas[kind]["properties"]["containers"].is_object(), "{path}");
+        let text = document.to_string();
+        let named = text.split(prefix).skip(1).filter_map(|rest| rest.split('"').next());
+        let lost: Vec<_> = named.filter(|name| !schemas.contains_key(*name)).collect();
+        assert_eq!(lost, [""; 0], "{path}");
+    };
+    check("/openapi/v2", "\"#/definitions/", "/definitions").await;
+    check("/openapi/v3/apis/metrics.k8s.io/v1beta1", "\"#/components/schemas/", "/components/schemas").await;
+}
