@@ -529,7 +529,13 @@ impl Worker {
 
     fn record(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
         let regarding = regarding.clone();
-        self.events.record(ObjectEvent { regarding, warning, reason: reason.into(), message });
+        self.events.record(ObjectEvent {
+            regarding,
+            field_path: String::new(),
+            warning,
+            reason: reason.into(),
+            message,
+        });
     }
 }
 

@@ -116,7 +116,7 @@ impl Correlator {
 }
 
 fn group_of(event: &ObjectEvent) -> ObjectEvent {
-    ObjectEvent { message: String::new(), ..event.clone() }
+    ObjectEvent { message: String::new(), field_path: String::new(), ..event.clone() }
 }
 
 /// A map that forgets its oldest keys.
@@ -154,7 +154,13 @@ mod tests {
 
     fn event(object: &str, message: &str) -> ObjectEvent {
         let regarding = ["v1".into(), "Pod".into(), "default".into(), object.into(), "u".into()];
-        ObjectEvent { regarding, warning: false, reason: "Created".into(), message: message.into() }
+        ObjectEvent {
+            regarding,
+            field_path: String::new(),
+            warning: false,
+            reason: "Created".into(),
+            message: message.into(),
+        }
     }
 
     fn at(seconds: i64) -> Timestamp {

@@ -24,6 +24,8 @@ const SCHEDULER: &str = "default-scheduler";
 pub(crate) struct ObjectEvent {
     /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
+    /// The part of the object, such as `spec.containers{main}`, or nothing.
+    pub(crate) field_path: String,
     /// Whether the type is `Warning` instead of `Normal`.
     pub(crate) warning: bool,
     /// The reason, such as `Started`.
@@ -39,7 +41,7 @@ impl ObjectEvent {
         let metadata = &pod.metadata;
         let regarding =
             ["v1".into(), "Pod".into(), text(&metadata.namespace), text(&metadata.name), text(&metadata.uid)];
-        Self { regarding, warning, reason: reason.into(), message }
+        Self { regarding, field_path: String::new(), warning, reason: reason.into(), message }
     }
 }
 
@@ -114,7 +116,7 @@ impl Writer {
         let [version, kind, namespace, name, uid] = &event.counted.regarding;
         // A combined event has no reporter in Kubernetes.
         let (component, host) = if event.combined { ("", "") } else { (self.component, self.host) };
-        json!({
+        let mut body = json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": format!("{name}.{:x}", self.last), "namespace": place},
@@ -128,7 +130,11 @@ impl Writer {
             "source": {"component": self.component, "host": self.host},
             "reportingComponent": component,
             "reportingInstance": host,
-        })
+        });
+        if !event.counted.field_path.is_empty() {
+            body["involvedObject"]["fieldPath"] = event.counted.field_path.as_str().into();
+        }
+        body
     }
 }
 

@@ -77,12 +77,16 @@ async fn a_running_pod_is_ready_and_has_events() {
     assert_eq!(found.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("kubewright"));
     assert!(container(&found).ready);
     let reasons = |events: &[&Event]| {
-        let about = |reason: &str| {
+        let about = |(reason, field): (&str, Option<&str>)| {
             events.iter().any(|event| {
-                event.reason.as_deref() == Some(reason) && event.involved_object.name.as_deref() == Some("web")
+                let about = &event.involved_object;
+                event.reason.as_deref() == Some(reason)
+                    && about.name.as_deref() == Some("web")
+                    && about.field_path.as_deref() == field
             })
         };
-        ["Scheduled", "Pulled", "Created", "Started"].into_iter().all(about)
+        let field = Some("spec.containers{main}");
+        [("Scheduled", None), ("Pulled", field), ("Created", field), ("Started", field)].into_iter().all(about)
     };
     cluster.expect(reasons).await.expect("events");
     cluster.shutdown().await;

@@ -60,7 +60,13 @@ impl Disruptions {
                 first.name
             );
             let reason = "MultiplePodDisruptionBudgets".into();
-            let event = ObjectEvent { regarding: regarding(&Kind::POD, pod), warning: true, reason, message };
+            let event = ObjectEvent {
+                regarding: regarding(&Kind::POD, pod),
+                field_path: String::new(),
+                warning: true,
+                reason,
+                message,
+            };
             self.ambiguous.entry(first.clone()).or_default().push(event);
         }
         budgets

@@ -197,6 +197,7 @@ impl Collector {
                  in namespace {namespace:?}"
             );
             self.events.record(ObjectEvent {
+                field_path: String::new(),
                 regarding: [
                     group_version(&object.address),
                     object.kind.to_string(),

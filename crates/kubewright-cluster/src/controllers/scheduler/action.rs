@@ -140,6 +140,7 @@ fn path(pod: &PodKey) -> ObjectPath {
 fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
     let PodKey { namespace, name, uid } = pod.clone();
     ObjectEvent {
+        field_path: String::new(),
         regarding: ["v1".into(), "Pod".into(), namespace, name, uid],
         warning,
         reason: reason.into(),

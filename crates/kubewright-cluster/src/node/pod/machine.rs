@@ -43,6 +43,8 @@ pub(crate) enum Effect {
 /// An event about the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
+    /// The name of the container that it is about, or `None` if it is about the pod as a whole.
+    pub(crate) container: Option<String>,
     /// Whether the type is `Warning` instead of `Normal`.
     pub(crate) warning: bool,
     /// The reason, such as `Started`.
@@ -187,7 +189,7 @@ impl Machine {
             State::Running(running) if running.kill_at.is_none() => {
                 running.kill_at = Some(kill_at);
                 running.replaced = true;
-                self.event(false, "Killing", message);
+                self.container_event(index, false, "Killing", message);
                 self.effects.push(Effect::Terminate(index));
             }
             State::Waiting(waiting) => waiting.until = now.monotonic,
@@ -221,10 +223,11 @@ impl Machine {
             killed: false,
             replaced: false,
         });
-        let (name, image) = (record.name.clone(), record.image.clone());
-        self.event(false, "Pulled", format!("Container image {image:?} already present on machine"));
-        self.event(false, "Created", format!("Created container: {name}"));
-        self.event(false, "Started", format!("Started container {name}"));
+        let present =
+            format!("Container image {:?} already present on machine and can be accessed by the pod", record.image);
+        self.container_event(index, false, "Pulled", present);
+        self.container_event(index, false, "Created", "Container created".into());
+        self.container_event(index, false, "Started", "Container started".into());
         self.begin_probes(index, now);
     }
 
@@ -259,11 +262,14 @@ impl Machine {
         match outcome {
             ProbeResult::Success => {}
             ProbeResult::Warning(why) => {
-                self.event(true, "ProbeWarning", format!("{probe_type:?} probe warning: {why}"));
+                self.container_event(index, true, "ProbeWarning", format!("{probe_type:?} probe warning: {why}"));
             }
-            ProbeResult::Failure(why) => self.event(true, "Unhealthy", format!("{probe_type:?} probe failed: {why}")),
+            ProbeResult::Failure(why) => {
+                self.container_event(index, true, "Unhealthy", format!("{probe_type:?} probe failed: {why}"))
+            }
             ProbeResult::Unknown(why) => {
-                self.event(
+                self.container_event(
+                    index,
                     true,
                     "Unhealthy",
                     format!("{probe_type:?} probe errored and resulted in unknown state: {why}"),
@@ -273,7 +279,7 @@ impl Machine {
         if stops {
             let probe_type = format!("{probe_type:?}").to_lowercase();
             let then = if again { ", will be restarted" } else { "" };
-            self.event(false, "Killing", format!("Container {name} failed {probe_type} probe{then}"));
+            self.container_event(index, false, "Killing", format!("Container {name} failed {probe_type} probe{then}"));
             self.effects.push(Effect::Terminate(index));
         }
     }
@@ -284,7 +290,7 @@ impl Machine {
         let (reason, message, then) = match why {
             StartFailure::Start(message) => {
                 let message = format!("failed to start container {name:?}: {message}");
-                self.event(true, "Failed", format!("Error: {message}"));
+                self.container_event(index, true, "Failed", format!("Error: {message}"));
                 let record = &mut self.containers[index];
                 if record.last.is_some() {
                     record.restarts += 1;
@@ -300,7 +306,7 @@ impl Machine {
                 return self.over(index, ended, false, now);
             }
             StartFailure::Config(message) => {
-                self.event(true, "Failed", format!("Error: {message}"));
+                self.container_event(index, true, "Failed", format!("Error: {message}"));
                 ("CreateContainerConfigError", message, None)
             }
             StartFailure::Volume(message) => {
@@ -312,14 +318,19 @@ impl Machine {
                 ("ContainerCreating", message, None)
             }
             StartFailure::InvalidImage(message) => {
-                self.event(true, "InspectFailed", format!("Failed to apply default image tag {image:?}: {message}"));
-                self.event(true, "Failed", "Error: InvalidImageName".into());
+                self.container_event(
+                    index,
+                    true,
+                    "InspectFailed",
+                    format!("Failed to apply default image tag {image:?}: {message}"),
+                );
+                self.container_event(index, true, "Failed", "Error: InvalidImageName".into());
                 let message = format!("Failed to apply default image tag {image:?}: {message}");
                 ("InvalidImageName", message, None)
             }
             StartFailure::NoImage(message) => {
-                self.event(true, "Failed", format!("Failed to pull image {image:?}: {message}"));
-                self.event(true, "Failed", "Error: ErrImagePull".into());
+                self.container_event(index, true, "Failed", format!("Failed to pull image {image:?}: {message}"));
+                self.container_event(index, true, "Failed", "Error: ErrImagePull".into());
                 let later = format!("Back-off pulling image {image:?}: ErrImagePull: {message}");
                 let at = now.monotonic + PULL_ERROR_SHOWN;
                 ("ErrImagePull", message, Some((at, "ImagePullBackOff", later)))
@@ -362,7 +373,12 @@ impl Machine {
         if !delay.is_zero() {
             let name = record.name.clone();
             let pod = describe(&self.pod, "").trim_start_matches(" pod=").to_owned();
-            self.event(true, "BackOff", format!("Back-off restarting failed container {name} in pod {pod}"));
+            self.container_event(
+                index,
+                true,
+                "BackOff",
+                format!("Back-off restarting failed container {name} in pod {pod}"),
+            );
         }
     }
 
@@ -448,7 +464,8 @@ impl Machine {
             }
             if !asked && !announced {
                 let message = format!("Stopping container {}", record.name);
-                self.effects.push(Effect::Event(Event { warning: false, reason: "Killing", message }));
+                let container = Some(record.name.clone());
+                self.effects.push(Effect::Event(Event { container, warning: false, reason: "Killing", message }));
             }
             if !asked && turn {
                 self.effects.push(Effect::Terminate(index));
@@ -478,8 +495,8 @@ impl Machine {
                 if let Some((_, reason, message)) = waiting.then.take_if(|(at, ..)| now.monotonic >= *at) {
                     (waiting.reason, waiting.message) = (reason, message);
                     let image = self.containers[index].image.clone();
-                    self.event(false, "BackOff", format!("Back-off pulling image {image:?}"));
-                    self.event(true, "Failed", format!("Error: {reason}"));
+                    self.container_event(index, false, "BackOff", format!("Back-off pulling image {image:?}"));
+                    self.container_event(index, true, "Failed", format!("Error: {reason}"));
                 }
             }
             _ => {}
@@ -553,7 +570,13 @@ impl Machine {
     }
 
     pub(super) fn event(&mut self, warning: bool, reason: &'static str, message: String) {
-        self.effects.push(Effect::Event(Event { warning, reason, message }));
+        self.effects.push(Effect::Event(Event { container: None, warning, reason, message }));
+    }
+
+    /// Records an event about a container.
+    pub(super) fn container_event(&mut self, index: usize, warning: bool, reason: &'static str, message: String) {
+        let container = Some(self.containers[index].name.clone());
+        self.effects.push(Effect::Event(Event { container, warning, reason, message }));
     }
 }
 

@@ -8,11 +8,15 @@
 //! * Until their thresholds are reached, a readiness probe counts as failed and a liveness probe as passed.
 //! * A probe is executed once per period, counted from the time at which the node accepted the pod, so the first
 //!   execution is up to one period after the start of the process. The exception is a readiness probe without an
-//!   initial delay, which is first executed at once, so that the container serves as soon as possible.
+//!   initial delay, which is first executed at once, so that the container serves as soon as possible, and if that is
+//!   too early, again a second later: the kubelet executes it when it notices that the process has started.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
+
+/// The longest time until the kubelet notices that a process has started.
+const NOTICED: Duration = Duration::from_secs(1);
 
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,8 @@ struct ProbeState {
     tried: Duration,
     /// The monotonic time of the next execution; `None` while one is in progress.
     due: Option<Duration>,
+    /// Whether the next execution is soon if the present one fails.
+    early: bool,
     /// The last result, and the number of times that it occurred in a row.
     last: Option<(bool, i32)>,
     /// Whether the probe has succeeded or failed by its thresholds; `None` until one is reached.
@@ -131,6 +137,7 @@ impl Probes {
                     .map(|grace| Duration::from_secs(u64::try_from(grace).unwrap_or_default())),
                 tried: now,
                 due: Some(if at_once { now } else { schedule.at_or_after(now + delay) }),
+                early: at_once,
                 last: None,
                 met: None,
             })
@@ -184,12 +191,13 @@ impl Probes {
         let Some(state) = self.0.iter_mut().find(|state| state.probe_type == probe_type) else {
             return Decision::Nothing;
         };
-        state.due = Some(now.max(state.schedule.after(state.tried)));
-        let good = match result {
-            ProbeResult::Success | ProbeResult::Warning(_) => true,
-            ProbeResult::Failure(_) => false,
-            ProbeResult::Unknown(_) => return Decision::Nothing,
-        };
+        let good = matches!(result, ProbeResult::Success | ProbeResult::Warning(_));
+        let next = state.schedule.after(state.tried);
+        let early = std::mem::take(&mut state.early) && !good;
+        state.due = Some(now.max(if early { next.min(state.tried + NOTICED) } else { next }));
+        if matches!(result, ProbeResult::Unknown(_)) {
+            return Decision::Nothing;
+        }
         let row = match state.last {
             Some((last, row)) if last == good => row.saturating_add(1),
             _ => 1,
@@ -248,12 +256,19 @@ mod tests {
     }
 
     #[test]
-    fn a_readiness_probe_is_tried_at_once_then_each_period() {
-        let mut probes = probes(json!({"readinessProbe": {"exec": {}, "periodSeconds": 2}}));
-        for second in [0, 2, 4] {
-            assert_eq!(probes.wake(false), Some(at(second)));
-            assert_eq!(turn(&mut probes, second, false), (vec![ProbeType::Readiness], false));
-        }
+    fn a_readiness_probe_is_tried_at_once_and_after_a_second_then_each_period() {
+        let check = |readiness: Value, good: bool, expect: &[u64]| {
+            let mut probes = probes(json!({"readinessProbe": readiness}));
+            for second in expect {
+                assert_eq!(probes.wake(false), Some(at(*second)), "{readiness}");
+                assert_eq!(turn(&mut probes, *second, good), (vec![ProbeType::Readiness], false));
+            }
+        };
+        check(json!({"exec": {}, "periodSeconds": 2}), false, &[0, 1, 2, 4]);
+        check(json!({"exec": {}}), false, &[0, 1, 10, 20]);
+        check(json!({"exec": {}}), true, &[0, 10, 20]);
+        check(json!({"exec": {}, "periodSeconds": 1}), false, &[0, 1, 2, 3]);
+        check(json!({"exec": {}, "initialDelaySeconds": 4}), false, &[10, 20]);
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(crate) async fn run_container(
     let greeted = async {
         let Some(hook) = &hook else { return };
         if let Err(why) = prober.hook(hook).await {
-            tell(ContainerEvent::Pod(hook_failed("PostStart", &why)));
+            tell(ContainerEvent::Pod(hook_failed(&prober.container.name, "PostStart", &why)));
             process.kill();
         }
     };
@@ -168,9 +168,9 @@ impl Names {
 }
 
 /// Returns the event of a failed hook.
-pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
+pub(crate) fn hook_failed(container: &str, which: &str, why: &str) -> Event {
     let reason = if which == "PreStop" { "FailedPreStopHook" } else { "FailedPostStartHook" };
-    Event { warning: true, reason, message: format!("{which}Hook failed: {why}") }
+    Event { container: Some(container.into()), warning: true, reason, message: format!("{which}Hook failed: {why}") }
 }
 
 /// Records the output until the process has ended, and returns the exit code.
@@ -217,5 +217,6 @@ fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
         container.name,
         paths.join(", "),
     );
-    (!paths.is_empty()).then_some(Event { warning: true, reason: "VolumesElsewhere", message })
+    let about = Some(container.name.clone());
+    (!paths.is_empty()).then_some(Event { container: about, warning: true, reason: "VolumesElsewhere", message })
 }

@@ -23,6 +23,20 @@ pub(crate) fn find<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, Container>> {
     containers(pod).map(|(container, _)| container).find(|container| container.name == name)
 }
 
+/// Returns the field of a pod that has a container, as events name it: `spec.containers{main}`.
+pub(crate) fn field_path(pod: &Pod, name: &str) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let among = |list: &[Container]| list.iter().any(|container| container.name == name);
+    let list = if among(&spec.containers) {
+        "containers"
+    } else if spec.init_containers.as_deref().is_some_and(among) {
+        "initContainers"
+    } else {
+        ephemeral(pod, name).map(|_| "ephemeralContainers")?
+    };
+    Some(format!("spec.{list}{{{name}}}"))
+}
+
 /// Returns the name of the container that an ephemeral container is meant for.
 pub(crate) fn target<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     ephemeral(pod, name)?.target_container_name.as_deref().filter(|target| !target.is_empty())

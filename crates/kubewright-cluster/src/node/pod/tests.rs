@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     container::Moment,
     machine::{Effect, Event, Machine, StartFailure},
+    spec::field_path,
 };
 
 /// A pod under test, with a clock.
@@ -328,6 +329,32 @@ fn an_active_deadline_fails_the_pod() {
 }
 
 #[test]
+fn events_about_a_container_name_its_field() {
+    let mut bench = Bench::new(one("Always"));
+    bench.step();
+    bench.started(0);
+    let event = |reason, message: &str| {
+        Effect::Event(Event { container: Some("main".into()), warning: false, reason, message: message.into() })
+    };
+    let image = bench.machine.containers[0].image.clone();
+    let pulled = format!("Container image {image:?} already present on machine and can be accessed by the pod");
+    let expect =
+        [event("Pulled", &pulled), event("Created", "Container created"), event("Started", "Container started")];
+    let effects = bench.machine.step(moment(0));
+    assert!(effects.starts_with(&expect), "{effects:?}");
+
+    let container = |name: &str| json!({"name": name, "image": "a"});
+    let pod = pod(&json!({
+        "containers": [container("a")], "initContainers": [container("b")], "ephemeralContainers": [container("c")],
+    }));
+    let check = |name: &str, expect: Option<&str>| assert_eq!(field_path(&pod, name).as_deref(), expect, "{name}");
+    check("a", Some("spec.containers{a}"));
+    check("b", Some("spec.initContainers{b}"));
+    check("c", Some("spec.ephemeralContainers{c}"));
+    check("d", None);
+}
+
+#[test]
 fn an_evicted_pod_fails() {
     let mut bench = Bench::new(one("Always"));
     bench.step();
@@ -335,9 +362,11 @@ fn an_evicted_pod_fails() {
     bench.step();
     bench.machine.evict("too much".into(), moment(0));
     let effects = bench.machine.step(moment(0));
-    let event = |warning, reason, message: &str| Effect::Event(Event { warning, reason, message: message.into() });
-    let killing = event(false, "Killing", "Stopping container main");
-    assert_eq!(effects, [event(true, "Evicted", "too much"), killing, Effect::Terminate(0)]);
+    let event = |container: Option<&str>, warning, reason, message: &str| {
+        Effect::Event(Event { container: container.map(String::from), warning, reason, message: message.into() })
+    };
+    let killing = event(Some("main"), false, "Killing", "Stopping container main");
+    assert_eq!(effects, [event(None, true, "Evicted", "too much"), killing, Effect::Terminate(0)]);
     bench.check("/reason", Value::Null);
     assert_eq!(bench.sleep(), 1);
     assert_eq!(bench.step(), [Effect::Kill(0)]);

@@ -18,6 +18,7 @@ use super::{
     probe::ProbeType,
     prober::Prober,
     run::{ContainerEvent, hook_failed, run_container},
+    spec,
     status::patch,
     storage::{MEASURED_EVERY, StorageLimits},
 };
@@ -250,7 +251,9 @@ impl Worker {
 
     fn record(&self, event: Event) {
         let pod = &self.machine.pod;
-        self.host.events.record(ObjectEvent::of_pod(pod, event.warning, event.reason, event.message));
+        let field_path = event.container.and_then(|name| spec::field_path(pod, &name)).unwrap_or_default();
+        let event = ObjectEvent::of_pod(pod, event.warning, event.reason, event.message);
+        self.host.events.record(ObjectEvent { field_path, ..event });
     }
 
     /// Asks a container to end, after its `preStop` hook if it has one. The grace period includes the hook.
@@ -278,7 +281,7 @@ impl Worker {
         self.tasks.spawn(async move {
             if let Err(why) = prober.hook(&hook).await {
                 // If the pod is gone, there is no receiver any more.
-                let _gone = events.send(ContainerEvent::Pod(hook_failed("PreStop", &why)));
+                let _gone = events.send(ContainerEvent::Pod(hook_failed(&prober.container.name, "PreStop", &why)));
             }
             drop(guard);
         });
