@@ -166,8 +166,16 @@ pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
 
 /// Returns the error about a kind that doesn't exist.
 pub(crate) fn unregistered(kind: &Value, version: &str) -> String {
-    format!("no kind {kind} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+    format!("no kind {kind} is registered for version {version:?} in scheme {SCHEME:?}")
 }
+
+/// Returns the error about a type of Go that has no kind.
+pub(crate) fn unregistered_type(version: &str, name: &str) -> String {
+    format!("no kind is registered for the type {version}.{name} in scheme {SCHEME:?}")
+}
+
+/// The name of Kubernetes' table of kinds, in errors.
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
 /// The type into which Kubernetes reads the kind of an object.
 const TYPE_META: &str =

@@ -123,8 +123,10 @@ impl<'a> Columns<'a> {
             };
             (column, source)
         });
-        // That of a scale has no format. The names of columns are the user's in a custom kind.
-        let is_name = |column: &Column| column.format == "name" || !resource.schema.custom && column.name == "Name";
+        // That of a scale has no format. Columns by paths are those of a CRD, which may have any names.
+        let is_name = |column: &Column| {
+            column.format == "name" || matches!(column.cell, Cell::Computed(_)) && column.name == "Name"
+        };
         let leading_name = !resource.columns.iter().any(is_name);
         Self { columns: columns.collect(), leading_name }
     }

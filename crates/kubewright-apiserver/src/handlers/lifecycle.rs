@@ -153,7 +153,12 @@ impl Call {
         let expected = group_version(group, version);
         let sent_version = if sent_version.is_empty() { &expected } else { sent_version };
         let (sent_group, number) = sent_version.rsplit_once('/').unwrap_or(("", sent_version));
-        let why = if ObjectType::of(sent_group, number, sent_kind).is_none() {
+        // Only the scale of a custom object has a built-in type, and Kubernetes decodes it by a scheme that has no others.
+        let custom = self.resource.schema.custom;
+        if custom && self.parts.method != Method::PATCH {
+            return Status::bad_request(schema_rules::unregistered_type(version, kind));
+        }
+        let why = if custom || ObjectType::of(sent_group, number, sent_kind).is_none() {
             schema_rules::unregistered(&json!(sent_kind), sent_version)
         } else {
             // The packages of Go's types are named after the groups.

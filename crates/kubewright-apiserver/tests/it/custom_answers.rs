@@ -162,6 +162,22 @@ async fn the_scale_of_a_custom_object_is_a_number_that_has_owners() {
         applied.text
     );
     send(&api, &format!("PATCH {scale}?fieldManager=c"), &[APPLY], config(3).to_string()).await.expect_code(200);
+    let another = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}).to_string();
+    let refused = send(&api, &format!("PUT {scale}"), &[], another.clone()).await.expect_code(400).json();
+    assert_eq!(
+        refused["message"],
+        "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\""
+    );
+    let refused = send(&api, &format!("PATCH {scale}"), &[MERGE], another).await.expect_code(422).json();
+    let message = refused["message"].as_str().unwrap_or_default();
+    let why = "no kind \"ConfigMap\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"";
+    assert!(message.ends_with(why), "{message}");
+    let accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = send(&api, &format!("GET {scale}"), &[accept], "").await.json();
+    assert_eq!(
+        table["rows"][0]["cells"].as_array().map(|cells| &cells[..3]),
+        Some(&[json!("c"), json!(3), json!(0)][..])
+    );
     // A write through the scale sets no defaults.
     let bare = json!({"apiVersion": "example.com/v1", "kind": "Gate", "metadata": {"name": "b"}});
     send(&api, &format!("POST {GATES}"), &[], bare.to_string()).await.expect_code(201);

@@ -168,5 +168,7 @@ async fn unknown_fields_of_selectors_are_refused_in_the_words_of_the_kind() {
     check("/apis/apps/v1/replicasets", "status.replicas%3D1", generic).await;
     check("/api/v1/pods", "spec.x%3Dx", "field label not supported: spec.x").await;
     check("/api/v1/nodes", "metadata.namespace%3Dx", "field label not supported: metadata.namespace").await;
+    let slices = "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x";
+    check("/apis/resource.k8s.io/v1/resourceslices", "spec.x%3Dx", slices).await;
     check("/apis/batch/v1/jobs", "spec.x%3Dx", "field label \"spec.x\" not supported for Job").await;
 }

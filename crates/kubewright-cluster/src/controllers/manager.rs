@@ -130,8 +130,9 @@ impl ControllerManager<'_> {
         if self.informer.is_empty() {
             spawn(self.informer.clone().run().boxed());
         }
+        let backoff = controller.backoff();
         let subscription = self.informer.subscribe(controller);
-        spawn(reconcile::run(subscription, self.client(name), self.clock.clone(), events).boxed());
+        spawn(reconcile::run(subscription, backoff, self.client(name), self.clock.clone(), events).boxed());
     }
 
     /// Returns a recorder of events, whose task is started.

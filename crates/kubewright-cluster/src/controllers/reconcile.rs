@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     informer::Subscription,
     kind::Kind,
-    retry::{Retries, until},
+    retry::{Backoff, Retries, until},
 };
 use crate::{
     events::{ObjectEvent, Recorder},
@@ -68,6 +68,10 @@ pub(crate) trait Controller: Send {
     fn take(&mut self, change: &Change) -> Vec<Key>;
     /// Returns the plan for an object.
     fn decide(&self, key: &Key, now: Timestamp) -> Plan;
+    /// Returns the pauses after failed plans.
+    fn backoff(&self) -> Backoff {
+        Backoff::default()
+    }
     /// Called with the answers to what a plan has read.
     fn answered(&mut self, _key: &Key, _answers: Answers) {}
     /// Called when a plan was executed, or failed. A failure consists of the failed step and the server's message.
@@ -268,14 +272,20 @@ fn address(kind: &Kind, object: &Value) -> ObjectPath {
 }
 
 /// Runs a controller for as long as it is polled.
-pub(crate) async fn run(subscription: Subscription, client: ObjectClient, clock: SharedClock, events: Recorder) {
+pub(crate) async fn run(
+    subscription: Subscription,
+    backoff: Backoff,
+    client: ObjectClient,
+    clock: SharedClock,
+    events: Recorder,
+) {
     let runner = Runner {
         subscription,
         worker: Worker { client, events },
         clock,
         busy: BTreeMap::new(),
         work: FuturesUnordered::new(),
-        retries: Retries::default(),
+        retries: Retries::with(backoff),
     };
     runner.run().await;
 }
@@ -354,7 +364,7 @@ impl Runner {
                 self.subscription.finished(&key, None, answers);
                 self.settle(key, requeue_after, now);
             }
-            Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
+            Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.outrun(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
                 self.subscription.finished(&key, Some((sort, error_message(&error))), Answers::new());

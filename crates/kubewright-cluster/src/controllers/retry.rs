@@ -5,11 +5,24 @@ use std::{collections::BTreeMap, time::Duration};
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
 
+/// The pauses of a controller after failures: the first one, which doubles, and the longest one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: FIRST, longest: LONGEST }
+    }
+}
+
 /// The keys that have failed.
 #[derive(Debug)]
 pub(crate) struct Retries<K> {
     failed: BTreeMap<K, RetryState>,
-    longest: Duration,
+    backoff: Backoff,
 }
 
 #[derive(Debug)]
@@ -21,22 +34,36 @@ struct RetryState {
 
 impl<K> Default for Retries<K> {
     fn default() -> Self {
-        Self::up_to(LONGEST)
+        Self::with(Backoff::default())
     }
 }
 
 impl<K> Retries<K> {
+    /// Creates an empty set with other pauses.
+    pub(crate) fn with(backoff: Backoff) -> Self {
+        Self { failed: BTreeMap::new(), backoff }
+    }
+
     /// Creates an empty set with another longest pause.
     pub(crate) fn up_to(longest: Duration) -> Self {
-        Self { failed: BTreeMap::new(), longest }
+        Self::with(Backoff { longest, ..Backoff::default() })
     }
 }
 
 impl<K: Ord + Clone> Retries<K> {
     /// Records a failure at `now`, a monotonic time.
     pub(crate) fn failed(&mut self, key: K, now: Duration) {
+        self.fail(key, now, self.backoff.first);
+    }
+
+    /// Records a failure at `now` because an object has changed or is gone, after which the first pause is always short.
+    pub(crate) fn outrun(&mut self, key: K, now: Duration) {
+        self.fail(key, now, FIRST);
+    }
+
+    fn fail(&mut self, key: K, now: Duration, first: Duration) {
         let entry = self.failed.entry(key).or_insert(RetryState { delay: FIRST / 2, due: None });
-        entry.delay = (entry.delay * 2).min(self.longest);
+        entry.delay = (entry.delay * 2).max(first).min(self.backoff.longest);
         entry.due = Some(now + entry.delay);
     }
 
@@ -104,5 +131,20 @@ mod tests {
         assert_eq!(delays, expect.collect::<Vec<_>>());
         retries.forget(&"a");
         assert_eq!(retries.next(), None);
+    }
+
+    #[test]
+    fn a_controller_has_its_own_first_and_longest_pause() {
+        let second = Duration::from_secs(1);
+        let mut retries = Retries::with(Backoff { first: second, longest: 60 * second });
+        let mut pauses = Vec::new();
+        retries.outrun("a", Duration::ZERO);
+        pauses.extend(retries.next());
+        for _ in 0..8 {
+            retries.failed("a", Duration::ZERO);
+            pauses.extend(retries.next());
+        }
+        let expect = [1, 2, 4, 8, 16, 32, 60, 60].map(|seconds| seconds * second);
+        assert_eq!((pauses[0], &pauses[1..]), (FIRST, &expect[..]));
     }
 }

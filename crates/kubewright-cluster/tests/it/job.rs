@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Event, Pod, ResourceQuota},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy},
@@ -190,4 +193,25 @@ async fn pods_of_a_job_that_is_deleted_without_them_lose_the_finalizer() {
     jobs(&cluster).delete("sum", &orphan).await.expect("deleted");
     let is_free = |pod: &&Pod| pod.owner_references().is_empty() && pod.finalizers().is_empty();
     cluster.expect::<Pod>(|pods| pods.len() == 1 && pods.iter().all(is_free)).await.expect("it stays without");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_pods_are_tried_again_after_seconds() {
+    let cluster = simulated().await;
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    let quotas = Api::<ResourceQuota>::namespaced(cluster.client(), "default");
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).expect("a quota")).await.expect("created");
+    cluster.expect::<ResourceQuota>(|all| all.iter().any(|one| one.status.is_some())).await.expect("a status");
+    create(&cluster, json!({})).await;
+    let refusals = |count| {
+        move |all: &[&Event]| all.iter().filter(|one| one.reason.as_deref() == Some("FailedCreate")).count() == count
+    };
+    let found = cluster.expect_within::<Event>(Duration::from_secs(60), refusals(4)).await.expect("four refusals");
+    let times = found.iter().filter(|one| one.reason.as_deref() == Some("FailedCreate"));
+    let mut times: Vec<_> = times.filter_map(|one| Some(one.first_timestamp.as_ref()?.0.as_second())).collect();
+    times.sort_unstable();
+    // The second attempt follows the status, which the first one has written.
+    let pauses: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(pauses[1..], [2, 4]);
+    cluster.shutdown().await;
 }

@@ -34,6 +34,7 @@ use super::{
     objects::Objects,
     pod::{has_ended, is_active},
     reconcile::{Controller, Deletion, Key, Plan, Step},
+    retry::Backoff,
     value::{condition, controller_of, flag, holds, int, is_deleting, list, number, text, time},
 };
 
@@ -108,6 +109,10 @@ impl Controller for Jobs {
             keys.push(Key::first_of(namespace));
         }
         keys
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {

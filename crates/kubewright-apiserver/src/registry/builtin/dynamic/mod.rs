@@ -96,6 +96,10 @@ impl Strategy for ResourceClaimTemplateStrategy {
 pub(super) struct ResourceSliceStrategy;
 
 impl Strategy for ResourceSliceStrategy {
+    fn unsupported_field(&self, label: &str) -> String {
+        format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+    }
+
     fn default_times(&self, object: &mut Value, now: Timestamp) {
         within_devices(object, |device| {
             each(device, "taints").for_each(|taint| fill(taint, "timeAdded", meta::time(now)));
