@@ -10,7 +10,7 @@ use super::call::Call;
 use crate::{
     codec,
     group_version::group_version,
-    registry::Resource,
+    registry::{Resource, builtin::CREATED_AT},
     response::{self, Encoding, Representation, Response},
     storage::Stored,
     table::{self, Include},
@@ -49,6 +49,11 @@ fn go_type(resource: &Resource, kind: &str) -> String {
     }
     let package = resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
     format!("*{package}.{kind}")
+}
+
+/// Returns whether a built-in kind has the columns of kinds without their own. Their tables are made differently.
+fn has_default_columns(resource: &Resource) -> bool {
+    !resource.schema.custom && resource.columns.iter().any(|column| column.name == CREATED_AT)
 }
 
 /// Returns the metadata of a table with one row.
@@ -98,11 +103,16 @@ impl Call {
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": self.accept.meta_version,
                 "metadata": list_metadata,
-                "items": objects.map(|object| metadata(self.accept.meta_version, &object)).collect::<Vec<_>>(),
+                // Unlike in a list of objects, none are null in Go.
+                "items": (!items.is_empty())
+                    .then(|| objects.map(|object| metadata(self.accept.meta_version, &object)).collect::<Vec<_>>()),
             }),
             Representation::Table => {
                 let mut batch = || objects.by_ref().take(BATCH).collect::<Vec<_>>();
                 let mut table = self.table(&batch(), list_metadata, true)?;
+                if items.is_empty() && has_default_columns(resource) {
+                    table["rows"] = Value::Null;
+                }
                 loop {
                     let batch = batch();
                     if batch.is_empty() {

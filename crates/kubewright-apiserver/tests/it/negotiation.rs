@@ -8,7 +8,7 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     raw::{get, send},
@@ -68,6 +68,23 @@ async fn metadata_only_and_yaml() {
     let body = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: made\n";
     let made = send(&api, "POST /api/v1/namespaces", &["Content-Type: application/yaml"], body).await;
     assert_eq!(made.code, 201, "{}", made.text);
+}
+
+#[tokio::test]
+async fn empty_lists_of_metadata_and_tables_without_columns_of_the_kind_are_null() {
+    let api = with_pod().await;
+    let get = async |path: &str, shown: &str| {
+        let accept = format!("Accept: application/json;as={shown};v=v1;g=meta.k8s.io");
+        send(&api, &format!("GET {path}"), &[&accept], "").await.expect_code(200).json()
+    };
+    let pods = "/api/v1/namespaces/none/pods";
+    assert_eq!(get(pods, "PartialObjectMetadataList").await["items"], Value::Null);
+    assert_eq!(get(pods, "Table").await["rows"], json!([]));
+    let ranges = get("/api/v1/limitranges", "Table").await;
+    assert_eq!(
+        (ranges.get("rows"), ranges["columnDefinitions"].as_array().map(Vec::len)),
+        (Some(&Value::Null), Some(2))
+    );
 }
 
 #[tokio::test]

@@ -17,6 +17,9 @@ use super::{
     value::{list, text},
 };
 
+/// The field manager of the status.
+const MANAGER: &str = "validatingadmissionpolicy-status";
+
 const POLICY: Kind = Kind {
     group: "admissionregistration.k8s.io",
     kind: "ValidatingAdmissionPolicy",
@@ -129,14 +132,16 @@ impl Controller for PolicyStatuses {
         if policy["status"]["observedGeneration"] == *generation {
             return plan;
         }
+        let mut checked = json!({});
         let warnings = self.warnings(policy);
-        // Null removes the warnings about an earlier generation.
-        let warnings = if warnings.is_empty() { Value::Null } else { warnings.into() };
-        let checked = json!({"expressionWarnings": warnings});
-        let mut status = policy["status"].as_object().cloned().unwrap_or_default();
-        status.insert("observedGeneration".to_owned(), generation.clone());
-        status.insert("typeChecking".to_owned(), checked);
-        plan.steps.extend(Step::status(&POLICY, policy, Value::Object(status)));
+        if !warnings.is_empty() {
+            checked["expressionWarnings"] = warnings.into();
+        }
+        let config = json!({
+            "apiVersion": POLICY.api_version(), "kind": POLICY.kind, "metadata": {"name": key.name},
+            "status": {"observedGeneration": generation, "typeChecking": checked},
+        });
+        plan.steps.push(Step::Apply(POLICY.address("", &key.name), "/status", MANAGER, config));
         plan
     }
 }

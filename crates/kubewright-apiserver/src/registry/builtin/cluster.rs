@@ -364,15 +364,29 @@ pub(super) fn node_columns() -> Vec<Column> {
         columns::string("Internal-IP", |node, _| node_address(node, "InternalIP")).wide(),
         columns::string("External-IP", |node, _| node_address(node, "ExternalIP")).wide(),
         columns::string("OS-Image", |node, _| known(node, "osImage")).wide(),
-        columns::string("Kernel-Version", |node, _| known(node, "kernelVersion")).wide(),
+        columns::string("Kernel-Version", |node, _| kernel(node).into()).wide(),
         columns::string("Container-Runtime", |node, _| known(node, "containerRuntimeVersion")).wide(),
     ]
 }
 
 /// Returns what the node says about itself, if it does.
 fn known(node: &Value, field: &str) -> Value {
-    let value = text(&node["status"]["nodeInfo"], &format!("/{field}"));
-    if value.is_empty() { "<unknown>".into() } else { value.into() }
+    said(node, field).into()
+}
+
+fn said<'a>(node: &'a Value, field: &str) -> &'a str {
+    match text(&node["status"]["nodeInfo"], &format!("/{field}")) {
+        "" => "<unknown>",
+        value => value,
+    }
+}
+
+fn kernel(node: &Value) -> String {
+    let version = said(node, "kernelVersion");
+    match text(node, "/status/nodeInfo/architecture") {
+        "" => version.into(),
+        architecture => format!("{version} ({architecture})"),
+    }
 }
 
 fn node_state(node: &Value) -> String {
@@ -422,6 +436,14 @@ mod tests {
         let mut update = json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}, "status": {"phase": "Active"}});
         NamespaceStrategy.prepare_update(&namespace, &mut update);
         assert_eq!(update["spec"], namespace["spec"]);
+    }
+
+    #[test]
+    fn kernels_are_shown_with_their_architecture() {
+        let shown = |info: Value| kernel(&json!({"status": {"nodeInfo": info}}));
+        assert_eq!(shown(json!({"kernelVersion": "6.1", "architecture": "amd64"})), "6.1 (amd64)");
+        assert_eq!(shown(json!({"architecture": "amd64"})), "<unknown> (amd64)");
+        assert_eq!(shown(json!({"kernelVersion": "6.1", "architecture": ""})), "6.1");
     }
 
     #[test]

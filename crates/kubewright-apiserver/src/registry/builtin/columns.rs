@@ -54,9 +54,12 @@ pub(super) fn age() -> Column {
     string("Age", |object, now| age_of(object.pointer("/metadata/creationTimestamp"), now).into())
 }
 
+/// The name of the column that kinds without specific columns have.
+pub(crate) const CREATED_AT: &str = "Created At";
+
 /// Returns the column `Created At`, for kinds without specific columns.
 pub(super) fn created_at() -> Column {
-    column("Created At", "date", |object, _| text(object, "/metadata/creationTimestamp").into())
+    column(CREATED_AT, "date", |object, _| text(object, "/metadata/creationTimestamp").into())
 }
 
 /// Returns the columns `Containers`, `Images` and `Selector` of kinds with a pod template, shown only with `-o wide`.

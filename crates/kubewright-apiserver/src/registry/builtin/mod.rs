@@ -57,6 +57,7 @@ use kubewright_apimachinery::random::Random;
 use self::entry::Entry;
 pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
+    columns::CREATED_AT,
     entry::Indexes,
     proxy::proxy_backend,
     roles::add_roles,

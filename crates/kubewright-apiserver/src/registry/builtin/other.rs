@@ -58,16 +58,20 @@ const SHOWN: usize = 3;
 fn endpoints(object: &Value) -> String {
     let mut places = Vec::new();
     for subset in list(object, "/subsets") {
+        let hosts = list(subset, "/addresses").iter().map(|address| text(address, "/ip"));
         let ports = list(subset, "/ports");
-        for address in list(subset, "/addresses") {
-            let ip = text(address, "/ip");
-            if ports.is_empty() {
-                places.push(ip.to_owned());
-            }
-            places.extend(ports.iter().map(|port| format!("{ip}:{}", int(port, "/port"))));
+        if ports.is_empty() {
+            places.extend(hosts.clone().map(str::to_owned));
+        }
+        for port in ports {
+            places.extend(hosts.clone().map(|host| host_and_port(host, int(port, "/port"))));
         }
     }
     shorten(&places)
+}
+
+fn host_and_port(host: &str, port: i64) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn shorten(items: &[String]) -> String {
@@ -109,6 +113,11 @@ fn access_mode(mode: &str) -> &str {
     }
 }
 
+/// Returns whether a claim has a volume, whose size and access modes its status has.
+fn is_bound(claim: &Value) -> bool {
+    !text(claim, "/spec/volumeName").is_empty()
+}
+
 pub(super) fn claim_columns() -> Vec<Column> {
     vec![
         string("Status", |object, _| {
@@ -116,8 +125,14 @@ pub(super) fn claim_columns() -> Vec<Column> {
             if deleting { "Terminating".into() } else { text(object, "/status/phase").into() }
         }),
         string("Volume", |object, _| text(object, "/spec/volumeName").into()),
-        string("Capacity", |object, _| value_or(object, "/status/capacity/storage", "")),
-        string("Access Modes", |object, _| joined(object, "/status/accessModes")),
+        string(
+            "Capacity",
+            |claim, _| if is_bound(claim) { value_or(claim, "/status/capacity/storage", "") } else { "".into() },
+        ),
+        string(
+            "Access Modes",
+            |claim, _| if is_bound(claim) { joined(claim, "/status/accessModes") } else { "".into() },
+        ),
         string("StorageClass", |object, _| text(object, "/spec/storageClassName").into()),
         string("VolumeAttributesClass", |object, _| value_or(object, "/spec/volumeAttributesClassName", "<unset>")),
         age(),
@@ -208,6 +223,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::registry::Cell;
 
     #[test]
     fn long_lists_of_addresses_are_cut() {
@@ -215,6 +231,25 @@ mod tests {
         let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
         assert_eq!(endpoints(&object), "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
         assert_eq!(endpoints(&json!({})), "<none>");
+        let addresses = json!([{"ip": "10.0.0.1"}, {"ip": "fd00::2"}]);
+        let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}, {"port": 81}]}]});
+        assert_eq!(endpoints(&object), "10.0.0.1:80,[fd00::2]:80,10.0.0.1:81 + 1 more...", "port by port");
+    }
+
+    #[test]
+    fn only_bound_claims_show_a_size() {
+        let cells = |volume: &str| {
+            let status = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
+            let claim = json!({"spec": {"volumeName": volume}, "status": status});
+            let named = |column: &Column| ["Capacity", "Access Modes"].contains(&&*column.name);
+            let cell = |column: Column| match column.cell {
+                Cell::Computed(cell) => cell(&claim, jiff::Timestamp::UNIX_EPOCH),
+                Cell::Path(path) => path.as_str().into(),
+            };
+            claim_columns().into_iter().filter(named).map(cell).collect::<Vec<_>>()
+        };
+        assert_eq!(cells("v"), ["1Gi", "RWO"]);
+        assert_eq!(cells(""), ["", ""]);
     }
 
     #[test]

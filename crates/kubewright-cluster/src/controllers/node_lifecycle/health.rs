@@ -37,11 +37,9 @@ pub(super) fn reported(node: &Value) -> &str {
 
 /// Returns the time at which the state of a node becomes unknown; `None` if it is known to be unknown.
 pub(super) fn deadline(node: &Value, heartbeat: &Heartbeat) -> Option<Timestamp> {
-    let unknown = |name: &&str| condition(node, name).is_some_and(|found| found["status"] == "Unknown");
-    if CONDITIONS.iter().all(unknown) {
-        return None;
-    }
     match condition(node, "Ready") {
+        // The other conditions are written with this one only.
+        Some(ready) if ready["status"] == "Unknown" => None,
         Some(_) => heartbeat.seen.checked_add(GRACE).ok(),
         None => created(node).unwrap_or(heartbeat.seen).checked_add(STARTUP_GRACE).ok(),
     }

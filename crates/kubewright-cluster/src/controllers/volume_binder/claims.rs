@@ -1,6 +1,5 @@
 //! The decisions about claims.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{CHOSEN, COMPLETED, Volumes, annotation, claim_of, class_of, is_completed, matching, provision, volumes};
@@ -18,53 +17,53 @@ const ATTRIBUTES: &str = "currentVolumeAttributesClassName";
 const OF_VOLUME: [&str; 3] = ["accessModes", "capacity", ATTRIBUTES];
 
 /// Decides the next steps for a claim.
-pub(super) fn decide(all: &Volumes, key: &Key, claim: &Value, now: Timestamp, plan: &mut Plan) {
+pub(super) fn decide(all: &Volumes, key: &Key, claim: &Value, plan: &mut Plan) {
     let wanted = text(claim, "/spec/volumeName");
     if is_completed(claim) {
-        return check(all, claim, now, plan);
+        return check(all, claim, plan);
     }
     if is_deleting(claim) {
         return;
     }
     if wanted.is_empty() {
-        return choose(all, key, claim, now, plan);
+        return choose(all, key, claim, plan);
     }
     let Some(volume) = all.volumes.get(wanted) else { return };
     if volume["spec"]["claimRef"].is_null() {
         match matching::mismatch(volume, claim) {
-            None => bind(volume, claim, now, plan),
+            None => bind(volume, claim, plan),
             Some(why) => {
                 plan.event(true, "VolumeMismatch", format!("Cannot bind to requested volume \"{wanted}\": {why}"));
             }
         }
     } else if matching::is_for(volume, claim, key) {
-        bind(volume, claim, now, plan);
+        bind(volume, claim, plan);
     } else {
         plan.event(true, "FailedBinding", format!("volume \"{wanted}\" already bound to a different claim."));
     }
 }
 
 /// Binds a claim that accepts any volume.
-fn choose(all: &Volumes, key: &Key, claim: &Value, now: Timestamp, plan: &mut Plan) {
+fn choose(all: &Volumes, key: &Key, claim: &Value, plan: &mut Plan) {
     let Some(class) = class_of(claim) else {
         match provision::default_class(all) {
             Some(class) => {
                 let patch = json!({"spec": {"storageClassName": class}});
                 plan.steps.push(Step::change(&Kind::CLAIM, claim, patch));
             }
-            None => choose_of_class(all, key, claim, "", now, plan),
+            None => choose_of_class(all, key, claim, "", plan),
         }
         return;
     };
-    choose_of_class(all, key, claim, class, now, plan);
+    choose_of_class(all, key, claim, class, plan);
 }
 
-fn choose_of_class(all: &Volumes, key: &Key, claim: &Value, class: &str, now: Timestamp, plan: &mut Plan) {
+fn choose_of_class(all: &Volumes, key: &Key, claim: &Value, class: &str, plan: &mut Plan) {
     let mode = all.classes.get(class).map(|class| text(class, "/volumeBindingMode"));
     let is_placed = annotation(claim, SELECTED_NODE).is_some();
     let waits = mode == Some("WaitForFirstConsumer") && !all.is_used(key) && !is_placed;
     if let Some(volume) = matching::best(all.volumes.values().map(|volume| &**volume), claim, key, !waits) {
-        bind(volume, claim, now, plan);
+        bind(volume, claim, plan);
     } else if waits {
         let message = "waiting for first consumer to be created before binding";
         plan.event(false, "WaitForFirstConsumer", message.into());
@@ -86,7 +85,7 @@ fn set(status: &mut Value, field: &str, value: &Value) {
 }
 
 /// Checks a claim that was bound.
-fn check(all: &Volumes, claim: &Value, now: Timestamp, plan: &mut Plan) {
+fn check(all: &Volumes, claim: &Value, plan: &mut Plan) {
     let name = text(claim, "/spec/volumeName");
     let uid = &claim["metadata"]["uid"];
     let (reason, message) = match all.volumes.get(name) {
@@ -95,7 +94,7 @@ fn check(all: &Volumes, claim: &Value, now: Timestamp, plan: &mut Plan) {
         }
         None => ("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"),
         Some(volume) if volume["spec"]["claimRef"].is_null() || volume["spec"]["claimRef"]["uid"] == *uid => {
-            return bind(volume, claim, now, plan);
+            return bind(volume, claim, plan);
         }
         Some(_) => ("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly"),
     };
@@ -111,7 +110,7 @@ fn check(all: &Volumes, claim: &Value, now: Timestamp, plan: &mut Plan) {
 }
 
 /// Binds a volume and a claim to each other, the volume first. What is done already is left out.
-fn bind(volume: &Value, claim: &Value, now: Timestamp, plan: &mut Plan) {
+fn bind(volume: &Value, claim: &Value, plan: &mut Plan) {
     let reference = &volume["spec"]["claimRef"];
     let metadata = &claim["metadata"];
     if reference["uid"] != metadata["uid"] {
@@ -124,7 +123,7 @@ fn bind(volume: &Value, claim: &Value, now: Timestamp, plan: &mut Plan) {
         }
         plan.steps.push(Step::change(&Kind::VOLUME, volume, patch));
     }
-    plan.steps.extend(volumes::phase(volume, "Bound", None, now));
+    plan.steps.extend(volumes::phase(volume, "Bound", None));
     let mut patch = json!({});
     if claim["spec"]["volumeName"] != volume["metadata"]["name"] {
         patch["spec"]["volumeName"] = volume["metadata"]["name"].clone();

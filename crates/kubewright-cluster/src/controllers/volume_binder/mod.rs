@@ -143,16 +143,16 @@ impl Controller for Volumes {
         if Kind::CLAIM.is_of(change) { self.take_claim(key, object, gone) } else { self.take_pod(key, object, gone) }
     }
 
-    fn decide(&self, key: &Key, now: Timestamp) -> Plan {
+    fn decide(&self, key: &Key, _now: Timestamp) -> Plan {
         match (&*key.namespace, self.volumes.get(&key.name), self.claims.get(key)) {
             ("", Some(volume), _) => {
                 let mut plan = Plan::of(&Kind::VOLUME, volume);
-                volumes::decide(self, volume, now, &mut plan);
+                volumes::decide(self, volume, &mut plan);
                 plan
             }
             (_, _, Some(claim)) => {
                 let mut plan = Plan::of(&Kind::CLAIM, claim);
-                claims::decide(self, key, claim, now, &mut plan);
+                claims::decide(self, key, claim, &mut plan);
                 plan
             }
             _ => Plan::default(),

@@ -1,5 +1,7 @@
 //! The columns of services.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::{
@@ -23,14 +25,16 @@ pub(in crate::registry::builtin) fn columns() -> Vec<Column> {
 }
 
 fn external(service: &Value) -> String {
-    let mut addresses: Vec<_> = list(service, "/spec/externalIPs").iter().filter_map(Value::as_str).collect();
+    let own = list(service, "/spec/externalIPs").iter().filter_map(Value::as_str);
+    let addresses: Vec<_> = own.clone().collect();
     match text(service, "/spec/type") {
         "ExternalName" => text(service, "/spec/externalName").into(),
         "LoadBalancer" => {
             let ingress = list(service, "/status/loadBalancer/ingress").iter();
             let given =
                 ingress.map(|one| [text(one, "/ip"), text(one, "/hostname")].into_iter().find(|it| !it.is_empty()));
-            addresses.extend(given.flatten());
+            let given: BTreeSet<_> = given.flatten().collect();
+            let addresses: Vec<_> = given.into_iter().chain(own).collect();
             if addresses.is_empty() { "<pending>".into() } else { addresses.join(",") }
         }
         _ if addresses.is_empty() => NONE.into(),
@@ -67,5 +71,11 @@ mod tests {
         assert_eq!(external(&service), "<none>");
         assert_eq!(external(&json!({"spec": {"type": "LoadBalancer"}})), "<pending>");
         assert_eq!(ports(&json!({})), "<none>");
+        let ingress = json!([{"hostname": "z.example.com"}, {"ip": "5.6.7.8"}, {"ip": "5.6.7.8"}, {"ip": "7.7.7.7", "hostname": "a"}]);
+        let balanced = json!({
+            "spec": {"type": "LoadBalancer", "externalIPs": ["9.9.9.9", "1.1.1.1"]},
+            "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        assert_eq!(external(&balanced), "5.6.7.8,7.7.7.7,z.example.com,9.9.9.9,1.1.1.1");
     }
 }

@@ -59,6 +59,17 @@ impl Strategy for VolumeStrategy {
         set(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
     }
 
+    fn prepare_status(&self, _subresource: &str, old: &Value, new: &mut Value, now: &Value) {
+        let before = old["status"].get("lastPhaseTransitionTime");
+        let sent = new["status"].get("lastPhaseTransitionTime");
+        if sent.is_none() || sent == before {
+            let changes = old["status"]["phase"] != new["status"]["phase"];
+            if let Some(time) = if changes { Some(now) } else { before } {
+                within(new, "status", |status| set(status, "lastPhaseTransitionTime", time.clone()));
+            }
+        }
+    }
+
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| match old {
             None => volume::validate_volume(new, errors),
@@ -249,6 +260,21 @@ mod tests {
         assert_eq!((&volume["spec"], &volume["status"]), (&spec, &json!({"phase": "Pending"})));
         VolumeStrategy.prepare_create(&mut volume);
         assert_eq!(volume["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": "T"}));
+    }
+
+    #[test]
+    fn the_time_of_a_new_phase_is_noted() {
+        let check = |status: Value, expect: &str| {
+            let old = json!({"status": {"phase": "Pending", "lastPhaseTransitionTime": "T"}});
+            let mut new = json!({"status": status});
+            VolumeStrategy.prepare_status("status", &old, &mut new, &json!("now"));
+            assert_eq!(new["status"]["lastPhaseTransitionTime"], expect, "{new}");
+        };
+        check(json!({"phase": "Bound"}), "now");
+        check(json!({"phase": "Bound", "lastPhaseTransitionTime": "T"}), "now");
+        check(json!({"phase": "Bound", "lastPhaseTransitionTime": "own"}), "own");
+        check(json!({"phase": "Pending", "lastPhaseTransitionTime": "T"}), "T");
+        check(json!({"phase": "Pending"}), "T");
     }
 
     #[test]
