@@ -23,13 +23,15 @@ use super::{
     kind::Kind,
     objects::Objects,
     reconcile::{Controller, Key, Plan, Step, StepKind},
-    value::{holds, text},
+    value::{condition, holds, text},
 };
 use crate::node::NODE_NAME;
 
 const LEASE: Kind = Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases" };
 /// The namespace of the leases of nodes.
 const LEASES: &str = "kube-node-lease";
+/// The label of nodes that don't count for a disruption.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 /// The controller of nodes.
 pub(crate) struct NodeLifecycle {
@@ -40,6 +42,8 @@ pub(crate) struct NodeLifecycle {
     heartbeats: BTreeMap<String, Heartbeat>,
     /// The nodes about which no event was recorded yet.
     unannounced: BTreeSet<String>,
+    /// True if no node is ready, which is taken for a fault of the control plane: pods aren't evicted then.
+    disrupted: bool,
     pods: Objects,
 }
 
@@ -52,8 +56,17 @@ impl fmt::Debug for NodeLifecycle {
 impl NodeLifecycle {
     /// Creates the controller. The clock tells when a heartbeat has been seen.
     pub(crate) fn new(clock: SharedClock, pods: Objects) -> Self {
-        let (nodes, leases, heartbeats, unannounced) = Default::default();
-        Self { clock, nodes, leases, heartbeats, unannounced, pods }
+        let (nodes, leases, heartbeats, unannounced, disrupted) = Default::default();
+        Self { clock, nodes, leases, heartbeats, unannounced, disrupted, pods }
+    }
+
+    /// Notes whether all nodes that tell their state aren't ready, and returns whether that has changed.
+    fn observe_disruption(&mut self) -> bool {
+        let told = self.nodes.values().filter(|node| condition(node, "Ready").is_some());
+        let counted = told.filter(|node| node["metadata"]["labels"].get(EXCLUDED).is_none());
+        let mut ready = counted.map(|node| holds(node, "Ready")).peekable();
+        let disrupted = ready.peek().is_some() && !ready.any(|ready| ready);
+        std::mem::replace(&mut self.disrupted, disrupted) != disrupted
     }
 
     /// Notes the heartbeat of a node, if there is another one.
@@ -141,7 +154,11 @@ impl Controller for NodeLifecycle {
             return Vec::new();
         }
         self.observe(name);
-        vec![Key { namespace: String::new(), name: name.into() }]
+        let key = |name: &str| Key { namespace: String::new(), name: name.into() };
+        match self.observe_disruption() {
+            true => self.nodes.keys().map(|name| key(name)).collect(),
+            false => vec![key(name)],
+        }
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
@@ -149,7 +166,7 @@ impl Controller for NodeLifecycle {
         let mut plan = Plan::of(&Kind::NODE, node);
         self.check_heartbeat(&key.name, node, now, &mut plan);
         if plan.steps.is_empty() {
-            let changed = taints::taints(node, now);
+            let changed = taints::taints(node, !self.disrupted, now);
             let step = |taints| Step::change(&Kind::NODE, node, json!({"spec": {"taints": taints}}));
             plan.steps.extend(changed.map(step));
         }
@@ -214,6 +231,25 @@ mod tests {
         });
         assert_eq!(event, Some(("NodeNotReady", "Node far status is now: NodeNotReady")));
         assert_eq!(plan(NODE_NAME, ready(), 500), Plan { requeue_after: None, ..plan(NODE_NAME, ready(), 0) });
+    }
+
+    #[test]
+    fn pods_are_not_evicted_while_no_node_is_ready() {
+        let mut controller = NodeLifecycle::new(SystemClock::shared(), Objects::default());
+        let set = |controller: &mut NodeLifecycle, name: &str, ready: &str| {
+            let conditions = json!([{"type": "Ready", "status": ready}]);
+            let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
+            controller.nodes.insert(name.into(), Arc::new(node));
+            controller.observe_disruption()
+        };
+        let evicts = |controller: &NodeLifecycle| {
+            let plan = controller.decide(&Key { namespace: String::new(), name: "a".into() }, Timestamp::UNIX_EPOCH);
+            format!("{:?}", plan.steps).contains("NoExecute")
+        };
+        assert!(set(&mut controller, "a", "Unknown") && !evicts(&controller));
+        assert!(set(&mut controller, "b", "True") && evicts(&controller));
+        assert!(!set(&mut controller, "c", "False") && evicts(&controller));
+        assert!(set(&mut controller, "b", "False") && !evicts(&controller));
     }
 
     #[test]

@@ -19,9 +19,11 @@ const CONDITIONS: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-/// Returns the taints that a node should have instead of its own. `now` is the time of those that are new.
-pub(super) fn taints(node: &Value, now: Timestamp) -> Option<Vec<Value>> {
-    let wanted = wanted(node);
+/// Returns the taints that a node should have instead of its own. `now` is the time of those that are new. Without
+/// `evicts`, none of them evicts pods.
+pub(super) fn taints(node: &Value, evicts: bool, now: Timestamp) -> Option<Vec<Value>> {
+    let mut wanted = wanted(node);
+    wanted.retain(|(_, effect)| evicts || *effect != "NoExecute");
     let is = |taint: &Value, (key, effect): (&str, &str)| taint["key"] == key && taint["effect"] == effect;
     let is_ours = |taint: &Value| {
         let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
@@ -67,7 +69,7 @@ mod tests {
         let conditions: Vec<_> = conditions.iter().map(|(of, status)| json!({"type": of, "status": status})).collect();
         let node = json!({"spec": {"taints": taints_before, "unschedulable": unschedulable},
             "status": {"conditions": conditions}});
-        let found = taints(&node, Timestamp::UNIX_EPOCH);
+        let found = taints(&node, true, Timestamp::UNIX_EPOCH);
         let shown = found.map(|taints| {
             taints.iter().map(|taint| format!("{}:{}", text(taint, "/key"), text(taint, "/effect"))).collect::<Vec<_>>()
         });
