@@ -151,7 +151,8 @@ async fn containers_of_a_pod_can_share_their_processes() {
     let container =
         |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
     // The first process of the namespace is neither's. Each file system is that of the process in whose directory it is.
-    let server = "trap 'exit 7' USR1; (sleep 0.02 & exit); echo secret >/tmp/kubewright-own; while :; do sleep 0.02; done";
+    let server =
+        "trap 'exit 7' USR1; (sleep 0.02 & exit); echo secret >/tmp/kubewright-own; while :; do sleep 0.02; done";
     let client = "[ $$$$ = 1 ] && exit 1; tr '\\0' ' ' </proc/1/cmdline; \
                   until other=$(grep -l USR1 /proc/[0-9]*/cmdline | grep -v self | cut -d/ -f3 | grep -vx $$$$) && [ -n \"$other\" ]; \
                   do sleep 0.02; done; ls /proc | grep -c '^[0-9]'; \

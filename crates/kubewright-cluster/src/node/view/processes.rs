@@ -12,7 +12,8 @@ use crate::node::{
 
 /// Waits for the end of its input. The first process of a namespace becomes the parent of those that have lost theirs. If it ignores their
 /// ends, the kernel removes them. For that, `env` of GNU is needed, or a shell that isn't `dash`.
-const WAIT: &str = "ignore='env --ignore-signal=CHLD'; $ignore true 2>/dev/null && exec $ignore cat; trap '' CHLD; exec cat";
+const WAIT: &str =
+    "ignore='env --ignore-signal=CHLD'; $ignore true 2>/dev/null && exec $ignore cat; trap '' CHLD; exec cat";
 
 /// The processes that a container sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
