@@ -151,13 +151,11 @@ async fn containers_of_a_pod_can_share_their_processes() {
     let container =
         |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
     // The first process of the namespace is neither's. Each file system is that of the process in whose directory it is.
-    let server =
-        "trap 'exit 7' USR1; (sleep 0.02 & exit); echo secret >/tmp/kubewright-own; while :; do sleep 0.02; done";
-    let client = "[ $$$$ = 1 ] && exit 1; tr '\\0' ' ' </proc/1/cmdline; \
-                  until other=$(grep -l USR1 /proc/[0-9]*/cmdline | grep -v self | cut -d/ -f3 | grep -vx $$$$) && [ -n \"$other\" ]; \
-                  do sleep 0.02; done; ls /proc | grep -c '^[0-9]'; \
-                  while grep -q '^State:.Z' /proc/[0-9]*/status; do sleep 0.02; done; \
-                  until cat $(printf '/proc/%s/root/tmp/kubewright-own\\n' $other) 2>/dev/null; do sleep 0.02; done; kill -s USR1 $other";
+    let server = "trap 'exit 7' USR1; (sleep 0.02 & exit); sleep 1000 & echo secret >/tmp/kubewright-own; wait";
+    let client = "[ $$$$ = 1 ] && exit 1; tr '\\0' ' ' </proc/1/cmdline; echo; ls /proc | grep -c '^[0-9]'; \
+                  while grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.02; done; \
+                  until other=$(grep -ls 'exit [7]' /proc/[0-9]*/cmdline) && own=${other%/cmdline}/root/tmp/kubewright-own && [ -s \"$own\" ]; \
+                  do sleep 0.02; done; cat $own; other=${other%/cmdline}; kill -s USR1 ${other#/proc/}";
     let spec = json!({"shareProcessNamespace": true, "restartPolicy": "Never",
         "containers": [container("server", server), container("client", client)]});
     create(&cluster, &pod("shared", "", spec)).await;
