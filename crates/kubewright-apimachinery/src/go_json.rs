@@ -48,7 +48,7 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.reserve(text.len() + 2);
     out.push(b'"');
-    if has_escapes(text.as_bytes()) {
+    if may_have_escapes(text.as_bytes()) {
         write_escaped(text, out);
     } else {
         out.extend_from_slice(text.as_bytes());
@@ -57,7 +57,7 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Returns whether a string may have escapes.
-fn has_escapes(text: &[u8]) -> bool {
+fn may_have_escapes(text: &[u8]) -> bool {
     // Without an early end, sixteen bytes take a few instructions; most strings are shorter, for which a table is faster.
     let (chunks, rest) = text.as_chunks::<16>();
     chunks.iter().any(|chunk| chunk.iter().fold(false, |any, byte| any | may_be_escaped(*byte)))

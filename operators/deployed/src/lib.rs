@@ -23,8 +23,8 @@ use tokio::{
 
 /// The timeout of every wait.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The time in which an operator uses its permissions. It renews its lease every few seconds.
-const RENEWED: Duration = Duration::from_secs(20);
+/// The time in which an operator uses all of its permissions. It renews its lease every few seconds.
+const USE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The name of the Deployment and its service account in the manifests, after the operator's name.
 const MANAGER: &str = "controller-manager";
 
@@ -222,7 +222,7 @@ impl Deployed {
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        let _elapsed = timeout(RENEWED, uses_all).await;
+        let _elapsed = timeout(USE_TIMEOUT, uses_all).await;
         let rights = rights().await;
         assert!(rights.denied.is_empty(), "the operator was denied {:#?}", rights.denied);
         assert!(!rights.used.is_empty(), "the operator should use its own account");

@@ -290,12 +290,12 @@ impl<'a> Node<'a> {
         self.declared_field(name).or_else(|| self.additional_field())
     }
 
-    /// Returns the schema of a declared property.
+    /// Returns the schema of a declared property; `None` if there is no such property.
     pub fn declared_field(self, name: &str) -> Option<Node<'a>> {
         self.schema.properties.get(name).map(|schema| Self::new(schema, self.definitions))
     }
 
-    /// Returns the schema of a field that isn't declared; `None` if there is none. See [`Node::field`].
+    /// Returns the schema of fields that aren't declared, as in [`Node::field`]; `None` if such fields are unknown.
     pub fn additional_field(self) -> Option<Node<'a>> {
         match &self.schema.additional {
             Additional::Schema(schema) => Some(Self::new(schema, self.definitions)),

@@ -51,7 +51,8 @@ fn go_type(resource: &Resource, kind: &str) -> String {
     format!("*{package}.{kind}")
 }
 
-/// Returns whether a built-in kind has the columns of kinds without their own. Their tables are made differently.
+/// Returns whether a built-in kind has no columns of its own. Kubernetes builds the tables of such kinds by other code, which leaves the
+/// rows of an empty list null.
 fn has_default_columns(resource: &Resource) -> bool {
     !resource.schema.custom && resource.columns.iter().any(|column| column.name == CREATED_AT)
 }
@@ -103,7 +104,7 @@ impl Call {
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": self.accept.meta_version,
                 "metadata": list_metadata,
-                // Unlike in a list of objects, none are null in Go.
+                // Unlike those of a list of objects, they are null in Kubernetes if there are none.
                 "items": (!items.is_empty())
                     .then(|| objects.map(|object| metadata(self.accept.meta_version, &object)).collect::<Vec<_>>()),
             }),

@@ -90,11 +90,13 @@ impl PolicyRule {
     /// resource itself (`pods/log`), and rules match it as they match the two parts.
     fn names_resource(&self, attributes: &Attributes) -> bool {
         let Attributes { resource, subresource, .. } = attributes;
-        self.resources.iter().any(|one| match one.strip_prefix(resource.as_str()) {
-            _ if one == ALL => true,
-            Some("") if subresource.is_empty() => true,
-            Some(rest) if !subresource.is_empty() && rest.strip_prefix('/') == Some(subresource) => true,
-            _ => !subresource.is_empty() && one.strip_prefix("*/") == Some(subresource),
+        self.resources.iter().any(|one| {
+            if subresource.is_empty() {
+                return one == ALL || one == resource;
+            }
+            let of_all = one.strip_prefix("*/");
+            let of_one = one.strip_prefix(resource.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            one == ALL || of_all == Some(subresource) || of_one == Some(subresource)
         })
     }
 

@@ -68,7 +68,7 @@ pub(crate) trait Controller: Send {
     fn take(&mut self, change: &Change) -> Vec<Key>;
     /// Returns the plan for an object.
     fn decide(&self, key: &Key, now: Timestamp) -> Plan;
-    /// Returns the pauses after failed plans.
+    /// Returns the pauses before failed plans are repeated.
     fn backoff(&self) -> Backoff {
         Backoff::default()
     }
@@ -364,7 +364,7 @@ impl Runner {
                 self.subscription.finished(&key, None, answers);
                 self.settle(key, requeue_after, now);
             }
-            Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.outrun(key, now),
+            Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.outdated(key, now),
             Err((sort, error)) => {
                 tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
                 self.subscription.finished(&key, Some((sort, error_message(&error))), Answers::new());
@@ -538,14 +538,7 @@ impl Worker {
     }
 
     fn record(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
-        let regarding = regarding.clone();
-        self.events.record(ObjectEvent {
-            regarding,
-            field_path: String::new(),
-            warning,
-            reason: reason.into(),
-            message,
-        });
+        self.events.record(ObjectEvent::new(regarding.clone(), warning, reason, message));
     }
 }
 

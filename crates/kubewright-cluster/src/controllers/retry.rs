@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
 
-/// The pauses of a controller after failures: the first one, which doubles, and the longest one.
+/// The pauses of a controller after failures. Each is twice the one before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
+    /// The first pause.
     pub(crate) first: Duration,
+    /// The longest pause.
     pub(crate) longest: Duration,
 }
 
@@ -56,8 +58,8 @@ impl<K: Ord + Clone> Retries<K> {
         self.fail(key, now, self.backoff.first);
     }
 
-    /// Records a failure at `now` because an object has changed or is gone, after which the first pause is always short.
-    pub(crate) fn outrun(&mut self, key: K, now: Duration) {
+    /// Records a failure at `now` of a plan that was outdated: an object has changed or is gone. The first pause is short then.
+    pub(crate) fn outdated(&mut self, key: K, now: Duration) {
         self.fail(key, now, FIRST);
     }
 
@@ -138,7 +140,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut retries = Retries::with(Backoff { first: second, longest: 60 * second });
         let mut pauses = Vec::new();
-        retries.outrun("a", Duration::ZERO);
+        retries.outdated("a", Duration::ZERO);
         pauses.extend(retries.next());
         for _ in 0..8 {
             retries.failed("a", Duration::ZERO);

@@ -154,13 +154,7 @@ mod tests {
 
     fn event(object: &str, message: &str) -> ObjectEvent {
         let regarding = ["v1".into(), "Pod".into(), "default".into(), object.into(), "u".into()];
-        ObjectEvent {
-            regarding,
-            field_path: String::new(),
-            warning: false,
-            reason: "Created".into(),
-            message: message.into(),
-        }
+        ObjectEvent::new(regarding, false, "Created", message.into())
     }
 
     fn at(seconds: i64) -> Timestamp {

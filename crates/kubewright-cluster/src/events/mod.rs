@@ -24,7 +24,7 @@ const SCHEDULER: &str = "default-scheduler";
 pub(crate) struct ObjectEvent {
     /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
-    /// The part of the object, such as `spec.containers{main}`, or nothing.
+    /// The part of the object, such as `spec.containers{main}`; empty for the whole.
     pub(crate) field_path: String,
     /// Whether the type is `Warning` instead of `Normal`.
     pub(crate) warning: bool,
@@ -35,13 +35,18 @@ pub(crate) struct ObjectEvent {
 }
 
 impl ObjectEvent {
-    /// Creates an occurrence about a pod.
+    /// Creates an event about an object as a whole.
+    pub(crate) fn new(regarding: [String; 5], warning: bool, reason: &str, message: String) -> Self {
+        Self { regarding, field_path: String::new(), warning, reason: reason.into(), message }
+    }
+
+    /// Creates an event about a pod.
     pub(crate) fn of_pod(pod: &Pod, warning: bool, reason: &str, message: String) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let metadata = &pod.metadata;
         let regarding =
             ["v1".into(), "Pod".into(), text(&metadata.namespace), text(&metadata.name), text(&metadata.uid)];
-        Self { regarding, field_path: String::new(), warning, reason: reason.into(), message }
+        Self::new(regarding, warning, reason, message)
     }
 }
 

@@ -223,16 +223,7 @@ impl PodNetworks {
         argv.extend(sysctl::files(pod).flat_map(|(file, value)| [file, value]));
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
-        let line = CommandLine {
-            argv,
-            privileges: Vec::new(),
-            user: None,
-            environment,
-            directory: "/".into(),
-            view: None,
-            container: None,
-            network: None,
-        };
+        let line = CommandLine::of_node(argv, environment, "/".into());
         let (process, mut streams) =
             self.processes.spawn_with_streams(&line, true, false).map_err(|error| error.to_string())?;
         let mut report = String::new();

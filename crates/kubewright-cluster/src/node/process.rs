@@ -44,6 +44,20 @@ pub(crate) struct CommandLine {
 }
 
 impl CommandLine {
+    /// Creates the command of a program of the node itself, with its namespaces, user and privileges.
+    pub(crate) fn of_node(argv: Vec<String>, environment: Vec<(String, String)>, directory: PathBuf) -> Self {
+        Self {
+            argv,
+            privileges: Vec::new(),
+            user: None,
+            environment,
+            directory,
+            view: None,
+            container: None,
+            network: None,
+        }
+    }
+
     /// Sets the variable that names the kind of terminal, as containerd does.
     pub(crate) fn use_terminal(&mut self) {
         if !self.environment.iter().any(|(name, _)| name == "TERM") {
@@ -442,16 +456,9 @@ mod tests {
     use super::*;
 
     fn line(argv: &[&str]) -> CommandLine {
-        CommandLine {
-            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-            privileges: Vec::new(),
-            user: None,
-            environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
-            directory: env::temp_dir(),
-            view: None,
-            container: None,
-            network: None,
-        }
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        let environment = vec![("PATH".into(), env::var("PATH").unwrap_or_default())];
+        CommandLine::of_node(argv, environment, env::temp_dir())
     }
 
     fn processes() -> Processes {

@@ -59,14 +59,7 @@ impl Disruptions {
                 "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
                 first.name
             );
-            let reason = "MultiplePodDisruptionBudgets".into();
-            let event = ObjectEvent {
-                regarding: regarding(&Kind::POD, pod),
-                field_path: String::new(),
-                warning: true,
-                reason,
-                message,
-            };
+            let event = ObjectEvent::new(regarding(&Kind::POD, pod), true, "MultiplePodDisruptionBudgets", message);
             self.ambiguous.entry(first.clone()).or_default().push(event);
         }
         budgets

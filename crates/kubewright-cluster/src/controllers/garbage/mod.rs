@@ -196,19 +196,14 @@ impl Collector {
                 "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {owner_uid}] does not exist \
                  in namespace {namespace:?}"
             );
-            self.events.record(ObjectEvent {
-                field_path: String::new(),
-                regarding: [
-                    group_version(&object.address),
-                    object.kind.to_string(),
-                    namespace,
-                    object.address.name.clone(),
-                    object.uid.to_string(),
-                ],
-                warning: true,
-                reason: "OwnerRefInvalidNamespace".into(),
-                message,
-            });
+            let regarding = [
+                group_version(&object.address),
+                object.kind.to_string(),
+                namespace,
+                object.address.name.clone(),
+                object.uid.to_string(),
+            ];
+            self.events.record(ObjectEvent::new(regarding, true, "OwnerRefInvalidNamespace", message));
         }
     }
 }

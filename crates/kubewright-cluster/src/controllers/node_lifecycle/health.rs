@@ -59,13 +59,7 @@ pub(super) fn not_ready(pod: &Value, now: Timestamp) -> Vec<Step> {
     ready["lastTransitionTime"] = stamp(now);
     ready["observedGeneration"] = pod["metadata"]["generation"].clone();
     let (regarding, message) = (regarding(&Kind::POD, pod), "Node is not ready".into());
-    let event = Step::EventAbout(ObjectEvent {
-        regarding,
-        field_path: String::new(),
-        warning: true,
-        reason: "NodeNotReady".into(),
-        message,
-    });
+    let event = Step::EventAbout(ObjectEvent::new(regarding, true, "NodeNotReady", message));
     Step::status(&Kind::POD, pod, status).into_iter().chain([event]).collect()
 }
 

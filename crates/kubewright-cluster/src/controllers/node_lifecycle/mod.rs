@@ -60,10 +60,10 @@ impl NodeLifecycle {
         Self { clock, nodes, leases, heartbeats, unannounced, disrupted, pods }
     }
 
-    /// Notes whether all nodes that tell their state aren't ready, and returns whether that has changed.
+    /// Updates whether no node that reports its state is ready, and returns whether that has changed.
     fn observe_disruption(&mut self) -> bool {
-        let told = self.nodes.values().filter(|node| condition(node, "Ready").is_some());
-        let counted = told.filter(|node| node["metadata"]["labels"].get(EXCLUDED).is_none());
+        let reporting = self.nodes.values().filter(|node| condition(node, "Ready").is_some());
+        let counted = reporting.filter(|node| node["metadata"]["labels"].get(EXCLUDED).is_none());
         let mut ready = counted.map(|node| holds(node, "Ready")).peekable();
         let disrupted = ready.peek().is_some() && !ready.any(|ready| ready);
         std::mem::replace(&mut self.disrupted, disrupted) != disrupted
@@ -155,10 +155,10 @@ impl Controller for NodeLifecycle {
         }
         self.observe(name);
         let key = |name: &str| Key { namespace: String::new(), name: name.into() };
-        match self.observe_disruption() {
-            true => self.nodes.keys().map(|name| key(name)).collect(),
-            false => vec![key(name)],
+        if Kind::NODE.is_of(change) && self.observe_disruption() {
+            return self.nodes.keys().map(|name| key(name)).collect();
         }
+        vec![key(name)]
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {

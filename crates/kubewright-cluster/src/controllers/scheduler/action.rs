@@ -139,11 +139,5 @@ fn path(pod: &PodKey) -> ObjectPath {
 
 fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
     let PodKey { namespace, name, uid } = pod.clone();
-    ObjectEvent {
-        field_path: String::new(),
-        regarding: ["v1".into(), "Pod".into(), namespace, name, uid],
-        warning,
-        reason: reason.into(),
-        message,
-    }
+    ObjectEvent::new(["v1".into(), "Pod".into(), namespace, name, uid], warning, reason, message)
 }

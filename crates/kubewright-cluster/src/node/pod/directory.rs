@@ -45,7 +45,7 @@ impl Directory {
         };
         let inside = work.ancestors().take_while(|path| path.starts_with(&home));
         for path in inside.chain([home.as_path()]) {
-            own(path, identity)?;
+            set_owner(path, identity)?;
         }
         Ok(Self { home, work })
     }
@@ -72,12 +72,12 @@ impl Directory {
 /// Creates the working directory in the layer of a container. Returns whether the container finds it at its path.
 fn create_in_layer(view: &View, path: &Path, identity: Option<&Identity>) -> io::Result<bool> {
     let Some(made) = view.create_directory(path)? else { return Ok(false) };
-    own(&made, identity.filter(|_| !path.is_dir()))?;
+    set_owner(&made, identity.filter(|_| !path.is_dir()))?;
     Ok(true)
 }
 
-/// Gives a directory to the user and the group of a container.
-fn own(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
+/// Sets the owner of a directory to the user and the group of a container.
+fn set_owner(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     match identity {
         Some(Identity { user, group, .. }) => chown(path, Some(*user), Some(*group)),
         None => Ok(()),

@@ -94,15 +94,15 @@ pub(super) async fn prepare(
     let mut mounts = volumes.mount(host, &environment, &root)?;
     let (termination, own) = preparation.own_files(&root)?;
     mounts.extend(own);
-    let is_mounted = container.working_dir.as_deref().is_some_and(|path| is_below(&mounts, Path::new(path)));
+    let working_dir = container.working_dir.as_deref().map(Path::new);
+    let is_mounted = working_dir.is_some_and(|path| mounts.iter().any(|mount| path.starts_with(&mount.path)));
     let view = view(host, &pod, container, mounts, &processes).await?;
     if let Some(view) = &view {
         program = program.inside(|path| view.inside(path));
         replace_hidden_paths(view, &preparation.directory, &mut environment);
-        let path = container.working_dir.as_deref().map(Path::new);
         directory
-            .enter(view, path, is_mounted, identity.as_ref())
-            .map_err(|error| failed("write the working directory", error))?;
+            .enter(view, working_dir, is_mounted, identity.as_ref())
+            .map_err(|error| failed("create the working directory", error))?;
     }
     program.extend_search_path(&mut environment);
     Ok(Prepared {
@@ -155,11 +155,6 @@ fn failed(what: &str, error: io::Error) -> StartFailure {
     StartFailure::Config(format!("failed to {what}: {error}"))
 }
 
-/// Returns whether a path is at or below a mount.
-fn is_below(mounts: &[Mount], path: &Path) -> bool {
-    mounts.iter().any(|mount| path.starts_with(&mount.path))
-}
-
 /// What the steps of a preparation read.
 struct Preparation<'a> {
     host: &'a NodeContext,
@@ -188,7 +183,7 @@ impl Preparation<'_> {
         let mut base = self.base([home, root]);
         // These variables come later, since the certificate in the token volume belongs to this address of the server.
         base.extend(account);
-        base.extend(program.environment(&self.references_of_images()));
+        base.extend(program.environment(&self.substitutions()));
         variables(&self.pod, self.container, base, &found, self.host.capacity)
             .map_err(|error| StartFailure::Config(error.to_string()))
     }
@@ -214,8 +209,8 @@ impl Preparation<'_> {
         variables
     }
 
-    /// Returns the names that an image's own arguments and variables may refer to, with their values.
-    fn references_of_images(&self) -> Vec<(String, String)> {
+    /// Returns the values of the names that an image's own arguments and variables may refer to.
+    fn substitutions(&self) -> Vec<(String, String)> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         vec![
             ("POD_IP".into(), self.address.into()),
@@ -253,7 +248,7 @@ impl Preparation<'_> {
         };
         let Container { command, args, volume_mounts, .. } = self.container;
         let paths: Vec<_> = volume_mounts.iter().flatten().map(|mount| &*mount.mount_path).collect();
-        program.argv(&self.references_of_images(), expanded(command), expanded(args), &paths)
+        program.argv(&self.substitutions(), expanded(command), expanded(args), &paths)
     }
 }
 

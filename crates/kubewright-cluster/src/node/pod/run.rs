@@ -105,42 +105,42 @@ pub(crate) async fn run_container(
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
     let id = host.random.uuid().replace('-', "");
     let started = || tell(ContainerEvent::Started(index, id, process.clone(), prober.clone(), identity));
-    let attended = async {
+    let ended = async {
         tokio::select! {
             biased;
-            code = attend(&process, has_pid_namespace, &log, stdout, stderr) => code,
+            code = record_until_end(&process, has_pid_namespace, &log, stdout, stderr) => code,
             never = volumes.follow(&host) => match never {},
         }
     };
-    let greeted = async {
+    let post_start = async {
         let Some(hook) = &hook else { return };
         if let Err(why) = prober.hook(hook).await {
             tell(ContainerEvent::Pod(hook_failed(&prober.container.name, "PostStart", &why)));
             process.kill();
         }
     };
-    let code = after_start(greeted, started, attended).await;
+    let code = await_end(post_start, started, ended).await;
     log.end();
     let message = termination.read(code, &log).await;
     tell(ContainerEvent::Ended(index, code, message));
 }
 
 /// Waits until a container has ended, and returns its exit code. It counts as started once its `postStart` hook has completed, or it has ended.
-async fn after_start(
-    greeted: impl Future<Output = ()>,
+async fn await_end(
+    post_start: impl Future<Output = ()>,
     started: impl FnOnce(),
-    attended: impl Future<Output = i32>,
+    ended: impl Future<Output = i32>,
 ) -> i32 {
-    let mut attended = std::pin::pin!(attended);
+    let mut ended = std::pin::pin!(ended);
     let early = tokio::select! {
         biased;
-        () = greeted => None,
-        code = &mut attended => Some(code),
+        () = post_start => None,
+        code = &mut ended => Some(code),
     };
     started();
     match early {
         Some(code) => code,
-        None => attended.await,
+        None => ended.await,
     }
 }
 
@@ -174,7 +174,13 @@ pub(crate) fn hook_failed(container: &str, which: &str, why: &str) -> Event {
 }
 
 /// Records the output until the process has ended, and returns the exit code.
-async fn attend(process: &Process, has_pid_namespace: bool, log: &Log, stdout: Tee, stderr: Option<Tee>) -> i32 {
+async fn record_until_end(
+    process: &Process,
+    has_pid_namespace: bool,
+    log: &Log,
+    stdout: Tee,
+    stderr: Option<Tee>,
+) -> i32 {
     let record = async {
         let stderr = OptionFuture::from(stderr.map(|stderr| log.record(Stream::Stderr, stderr)));
         let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), stderr);

@@ -183,5 +183,5 @@ fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> Ob
 fn about(service: &Value, warning: bool, reason: &str, message: String) -> ObjectEvent {
     let metadata = |field: &str| text(&service["metadata"], field).to_owned();
     let regarding = ["v1".into(), "Service".into(), metadata("/namespace"), metadata("/name"), metadata("/uid")];
-    ObjectEvent { regarding, field_path: String::new(), warning, reason: reason.into(), message }
+    ObjectEvent::new(regarding, warning, reason, message)
 }

@@ -10,9 +10,9 @@ use crate::node::{
     process_streams::Stdin,
 };
 
-/// Waits for the end of its input. The first process of a namespace becomes the parent of those that have lost theirs. If it ignores their
-/// ends, the kernel removes them. For that, `env` of GNU is needed, or a shell that isn't `dash`.
-const WAIT: &str =
+/// The script of the first process of a namespace, which waits for the end of its input. Orphaned processes become its children; while it
+/// ignores SIGCHLD, the kernel reaps them. In `dash`, `trap` can't ignore SIGCHLD, but GNU's `env` can.
+const FIRST_PROCESS: &str =
     "ignore='env --ignore-signal=CHLD'; $ignore true 2>/dev/null && exec $ignore cat; trap '' CHLD; exec cat";
 
 /// The processes that a container sees.
@@ -65,17 +65,9 @@ impl Holder {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut argv = vec![text(&tools.unshare)];
         argv.extend(["--pid", "--fork", "--kill-child", "--"].map(str::to_owned));
-        argv.extend([text(&tools.shell), "-c".into(), WAIT.into()]);
-        let line = CommandLine {
-            argv,
-            privileges: Vec::new(),
-            user: None,
-            environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            directory: "/".into(),
-            view: None,
-            container: None,
-            network: None,
-        };
+        argv.extend([text(&tools.shell), "-c".into(), FIRST_PROCESS.into()]);
+        let environment = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
+        let line = CommandLine::of_node(argv, environment, "/".into());
         let started = processes.spawn_with_streams(&line, true, false);
         let (process, streams) =
             started.map_err(|error| format!("failed to create the process namespace of the pod: {error}"))?;
