@@ -5,7 +5,8 @@
 //! certificates if they are due; writes the authorities where they are missing; and serves the certificate. The API server
 //! settles conflicts: one replica creates the Secret or updates the version that it read, and the others use the result.
 //! The order matters: configurations are read before the Secret and patched by version, so a replica never replaces newer
-//! authorities by older ones. A certificate is served only after the configurations contain its authority.
+//! authorities by older ones. A certificate is served only after the configurations contain its authority, except for the
+//! first one of a server that installs its configurations with its own URL: the API server calls it from the first write on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -169,9 +170,13 @@ impl CertRotator {
     async fn rotate(&mut self) -> Result<(), RotationError> {
         let configurations = self.read_configurations().await?;
         let material = self.material(&self.configured(&configurations)).await?;
+        // Behind a Service, a replica without a certificate is not ready, and therefore not called.
+        if self.url.is_some() && !self.has_certificate() {
+            self.serve(&material)?;
+        }
         let has_changed = self.update_all(configurations, &material.authorities).await;
         self.known.unwritten = if has_changed.is_ok() { 0 } else { self.known.unwritten.saturating_add(1) };
-        let has_certificate = self.resolver.get().is_some_and(|served| served.is_valid_at(self.clock.now()));
+        let has_certificate = self.has_certificate();
         let is_ready = match has_changed {
             // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
             Ok(has_changed) => !has_changed || !has_certificate,
@@ -184,6 +189,11 @@ impl CertRotator {
         has_changed?;
         self.known.material = Some(material);
         Ok(())
+    }
+
+    /// Returns whether a valid certificate is served.
+    fn has_certificate(&self) -> bool {
+        self.resolver.get().is_some_and(|served| served.is_valid_at(self.clock.now()))
     }
 
     /// Returns the authorities by which the configurations trust us now, in PEM.

@@ -7,12 +7,18 @@ use std::sync::{
 
 use k8s_openapi::{
     ByteString,
-    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
 };
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kubewright_cluster::faults::{Faults, Verb};
+use kubewright_runtime::webhook::WebhookServer;
 use serde_json::json;
 
 use super::scene::{DAY, NAME, SECRET, Scene, until};
+use crate::world::run;
 
 fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
@@ -41,6 +47,24 @@ async fn two_replicas_that_start_at_once_end_with_one_authority() {
         scene.until_asked().await;
         other.stop().await;
     }
+}
+
+/// The API server calls a server at its own URL as soon as the first of its configurations exists.
+#[tokio::test]
+async fn the_first_installed_configuration_leads_to_a_server_with_a_certificate() {
+    let scene = Scene::new();
+    let faults = Faults::new();
+    let gate = faults.on(&[Verb::Patch], "validatingwebhookconfigurations").hold();
+    let manager = run(scene.manager_of(faults.client(&scene.client), WebhookServer::local()));
+    let name = format!("{NAME}-mutating-webhook-configuration");
+    until("the first configuration is installed", async || {
+        scene.all::<MutatingWebhookConfiguration>().get_opt(&name).await.unwrap().is_some()
+    })
+    .await;
+    let made = scene.create("first", json!({})).await.expect("the webhook answers");
+    assert!(made.data.is_some_and(|data| data.contains_key("default")), "the webhook is called");
+    gate.open();
+    manager.stop().await;
 }
 
 /// Three years in which both certificates and authorities are renewed, with requests all the time.

@@ -174,7 +174,8 @@ impl Scene {
         self.manager_of(self.client.clone(), server)
     }
 
-    fn manager_of(&self, client: Client, server: WebhookServer) -> Manager {
+    /// Returns a manager with the webhooks and this client, which is not running yet.
+    pub(super) fn manager_of(&self, client: Client, server: WebhookServer) -> Manager {
         let webhook = Webhook::<ConfigMap>::new().defaulting(Defaults).validating(Rules).deletions();
         let server = server.name(NAME).interval(Duration::from_millis(20));
         Manager::new(client).clock(self.clock.clone()).webhook(webhook).webhook_server(server)
