@@ -14,6 +14,7 @@ mod invariants;
 mod release;
 mod steps;
 mod test;
+mod test_runner;
 mod tools;
 
 use std::{
@@ -26,6 +27,7 @@ use clap::{Parser, Subcommand};
 
 use release::Extent;
 use steps::{Steps, cargo};
+use test_runner::RunTest;
 use tools::CHROMIUM;
 
 /// Chores of the Kubewright project.
@@ -124,6 +126,9 @@ enum Chore {
         #[arg(long)]
         prune: bool,
     },
+    /// Run a test program for Cargo
+    #[command(hide = true)]
+    RunTest(RunTest),
 }
 
 #[derive(Debug, Subcommand)]
@@ -154,7 +159,10 @@ fn root() -> &'static Path {
 }
 
 fn run(chore: Chore) -> Result<()> {
-    std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
+    // Cargo has set the working directory of a test program.
+    if !matches!(chore, Chore::RunTest(_)) {
+        std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
+    }
     let mut steps = Steps::default();
     match chore {
         Chore::Test { all } => return test::run(all),
@@ -194,6 +202,7 @@ fn run(chore: Chore) -> Result<()> {
             steps.run("random input", command);
         }
         Chore::Invariants { prune } => return invariants::rings::print(prune),
+        Chore::RunTest(test) => return test.run(),
     }
     steps.finish()
 }
