@@ -45,6 +45,22 @@ pub enum DecodeError {
     Yaml(String),
 }
 
+/// Rewrites the numbers of a decoded value as Go reads those without a type: integers beyond 64 bits are floats. A float that is an
+/// integer, and exact, becomes one, since Go writes it so and reads it again.
+pub fn untyped_numbers(value: &mut Value) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if !number.is_i64() => match number.as_f64() {
+            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => *value = Value::from(float as i64),
+            Some(float) => *value = Value::from(float),
+            None => {}
+        },
+        Value::Array(items) => items.iter_mut().for_each(untyped_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(untyped_numbers),
+        _ => {}
+    }
+}
+
 /// Decodes JSON.
 pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
     json_with(text, false)
@@ -384,10 +400,6 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        // Go writes a float that is an integer as one, so it is one when it is read again.
-        if value.fract() == 0.0 && value.abs() < 2f64.powi(63) {
-            return Ok(Value::from(value as i64));
-        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that JSON does not have"))
     }
 
@@ -587,6 +599,18 @@ mod tests {
         assert_eq!(strict_errors(decoded.duplicates), [expect]);
         assert_eq!(yaml(b"{\"a\": 1, \"a\": 2}").unwrap().duplicates, [key(1, "a")], "JSON, too");
         assert_eq!(strict_errors(vec!["duplicate field \"a\"".into()]), ["duplicate field \"a\""]);
+    }
+
+    #[test]
+    fn numbers_without_a_type_are_those_of_go() {
+        let read = |text: &str| {
+            let mut value = json(text.as_bytes()).unwrap().value;
+            untyped_numbers(&mut value);
+            value
+        };
+        assert_eq!(read("[1.0, -2e3, 1.5, 9223372036854775807]"), json!([1, -2000, 1.5, i64::MAX]));
+        assert_eq!(read(r#"{"a": [9223372036854775808, 1e18]}"#), json!({"a": [9_223_372_036_854_775_808.0, 1e18]}));
+        assert_eq!(json(b"[1.0]").unwrap().value, json!([1.0]), "structs distinguish them");
     }
 
     #[test]

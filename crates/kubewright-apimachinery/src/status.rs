@@ -8,6 +8,8 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::go_format;
+
 /// An error response. `Display` prints the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -75,7 +77,7 @@ impl Cause {
 
     /// Creates a cause `Invalid value: <value>: <why>`. Strings are quoted, composite values are shown as JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {}: {why}", shown(value)))
     }
 
     /// Creates a cause `Forbidden: <why>`.
@@ -86,12 +88,24 @@ impl Cause {
     /// Creates a cause `Unsupported value: <value>: supported values: …`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
-        Self::new("FieldValueNotSupported", field, format!("Unsupported value: {value}: supported values: {list}"))
+        Self::new(
+            "FieldValueNotSupported",
+            field,
+            format!("Unsupported value: {}: supported values: {list}", shown(value)),
+        )
     }
 
     /// Creates a cause `Duplicate value: <value>`.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
+    }
+}
+
+/// Returns a value as errors show it: strings as Go quotes them, others as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => go_format::quoted(text),
+        other => other.to_string(),
     }
 }
 

@@ -38,16 +38,17 @@ impl Compaction {
         Self { next: AtomicU64::new(milliseconds(now + INTERVAL)), revisions: Mutex::default() }
     }
 
-    /// Compacts if it is time to. Each request calls this with its time before it writes anything.
-    pub(crate) fn advance(&self, now: Duration, revision: impl FnOnce() -> u64) {
+    /// Compacts if it is time to, and returns the oldest revision that can be read then. Each request calls this with its time before it
+    /// writes anything.
+    pub(crate) fn advance(&self, now: Duration, revision: impl FnOnce() -> u64) -> Option<u64> {
         let now = milliseconds(now);
         if now < self.next.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let mut revisions = self.revisions.lock();
         let next = self.next.load(Ordering::Relaxed);
         if now < next {
-            return;
+            return None;
         }
         let interval = milliseconds(INTERVAL);
         let passed = (now - next) / interval + 1;
@@ -55,6 +56,7 @@ impl Compaction {
         revisions.oldest = if passed == 1 { revisions.last } else { revision };
         revisions.last = revision;
         self.next.store(next + passed * interval, Ordering::Relaxed);
+        Some(revisions.oldest)
     }
 
     /// Returns the oldest revision that can be read.

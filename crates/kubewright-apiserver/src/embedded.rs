@@ -14,16 +14,24 @@ use crate::object_type::ObjectType;
 /// The fields that, besides the metadata, identify the type of a resource.
 const TYPE: [&str; 2] = ["apiVersion", "kind"];
 
-/// Rewrites the metadata of an object and of the resources embedded in it. Returns the paths of unknown fields, which were
-/// removed.
+/// The paths of unknown fields, which were removed.
+#[derive(Debug, Default)]
+pub(crate) struct Unknown {
+    /// Those in the metadata of the object.
+    pub(crate) own: Vec<String>,
+    /// Those in the metadata of the resources embedded in it.
+    pub(crate) embedded: Vec<String>,
+}
+
+/// Rewrites the metadata of an object and of the resources embedded in it. Returns the unknown fields.
 ///
 /// # Errors
 /// If a field has a value of a wrong type.
-pub(crate) fn decode(node: Node<'_>, object: &mut Value) -> Result<Vec<String>, String> {
-    let mut unknown = match object.as_object_mut() {
-        Some(fields) => decode_metadata(fields, "")?,
-        None => Vec::new(),
-    };
+pub(crate) fn decode(node: Node<'_>, object: &mut Value) -> Result<Unknown, String> {
+    let mut unknown = Unknown::default();
+    if let Some(fields) = object.as_object_mut() {
+        unknown.own = decode_metadata(fields, "")?;
+    }
     schema::visit_embedded(node, object, &mut |fields, path| {
         let wrong = |field: &str, value: &Value, why: &str| {
             let cause = Cause::invalid(format!("{path}.{field}"), value, why);
@@ -36,7 +44,7 @@ pub(crate) fn decode(node: Node<'_>, object: &mut Value) -> Result<Vec<String>, 
         }
         let sent = fields.get("metadata").cloned().unwrap_or_default();
         let found = decode_metadata(fields, &format!("{path}.")).map_err(|why| wrong("metadata", &sent, &why))?;
-        unknown.extend(found);
+        unknown.embedded.extend(found);
         Ok(())
     })?;
     Ok(unknown)

@@ -87,6 +87,11 @@ impl ObjectType {
         types().complete(self.0, object);
     }
 
+    /// Like [`Self::complete`], for an object that is about to be stored ([`Types::complete_stored`]).
+    pub(crate) fn complete_stored(self, object: &mut Value) {
+        types().complete_stored(self.0, object);
+    }
+
     /// Returns an object without any set field.
     pub(crate) fn blank(self) -> &'static Value {
         static BLANKS: LazyLock<BTreeMap<TypeId, OnceLock<Value>>> =
@@ -274,7 +279,7 @@ mod tests {
             let ty = ObjectType::of(group, "v1", kind).unwrap();
             let mut object = object;
             ty.decode(&mut object).unwrap();
-            ty.complete(&mut object);
+            ty.complete_stored(&mut object);
             String::from_utf8(to_vec(&object)).unwrap()
         };
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});

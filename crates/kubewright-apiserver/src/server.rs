@@ -122,9 +122,10 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the number of changes of each resource that are kept for watches and consistent paging. Defaults to 10,000.
+    /// Sets the number of changes of each resource that are kept for watches and consistent paging. By default, these are 10,000, and up to
+    /// 102,400 of the last five minutes.
     pub fn history(mut self, changes: usize) -> Self {
-        self.limits.events = changes;
+        (self.limits.events, self.limits.recent_events) = (changes, changes);
         self
     }
 

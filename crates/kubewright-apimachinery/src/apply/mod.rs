@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use self::{
     conflict::Conflict,
     managed::{Entry, Managers, Operation},
-    typed::Cursor,
+    typed::{Cursor, SchemaError},
     versions::Comparisons,
 };
 pub use self::{
@@ -43,7 +43,8 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub struct Context<'a> {
     /// The schema of the kind.
     pub node: Node<'a>,
-    /// True if fields may have been recorded by an earlier schema, as of a custom kind.
+    /// True for a custom kind, whose fields may have been recorded by an earlier schema. As in Kubernetes, what a write to it can't change
+    /// is ignored in its own version only, not in the others.
     pub schema_changes: bool,
     /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
@@ -125,22 +126,13 @@ impl Context<'_> {
 /// # Errors
 /// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
 /// 400 if `config` has another type or managed fields, and 500 if it has a field that the schema doesn't declare, a value of
-/// another type, or list items without keys or with equal keys, or if the object doesn't fit a version in which fields are owned.
+/// another type, or list items without keys or with equal keys, or if the live object doesn't fit the schema or a version in which
+/// fields are owned.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
     let root = Cursor::root(ctx.node);
-    let mut fields = root.claimed(config).map_err(|error| {
-        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let version = text("/apiVersion");
-        Status::unknown(format!(
-            "failed to create typed patch object ({}/{}; {}{version}, Kind={}): {error}",
-            text("/metadata/namespace"),
-            text("/metadata/name"),
-            if version.contains('/') { "" } else { "/" },
-            text("/kind")
-        ))
-    })?;
+    let mut fields = root.claimed(config).map_err(|why| untyped("patch", config, &why))?;
     ctx.writable.restrict(&mut fields);
     let entry = ctx.entry(Operation::Apply, ctx.manager, fields);
     let Some(live) = live else {
@@ -148,9 +140,25 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
         set_managed(&mut object, Managers(vec![entry]).encode());
         return Ok(object);
     };
+    if ctx.schema_changes {
+        root.check(live).map_err(|why| untyped("live", live, &why))?;
+    }
     let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
     let managers = ctx.reconciled(Some(live), managers).map_err(Status::unknown)?;
     apply_to_live(root, live, config, entry, managers, ctx)
+}
+
+/// Returns the error about an object that doesn't fit the schema.
+fn untyped(what: &str, object: &Value, why: &SchemaError) -> Status {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let version = text("/apiVersion");
+    Status::unknown(format!(
+        "failed to create typed {what} object ({}/{}; {}{version}, Kind={}): {why}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        if version.contains('/') { "" } else { "/" },
+        text("/kind")
+    ))
 }
 
 fn check_config(config: &Map<String, Value>, ctx: &Context<'_>) -> Result<(), Status> {
@@ -175,7 +183,7 @@ fn apply_to_live(
     ctx: &Context<'_>,
 ) -> Result<Value, Status> {
     if managers.0.is_empty() {
-        let fields = Comparisons::creation(live, ctx).own.changed;
+        let fields = Comparisons::creation(live, &managers, ctx).own.changed;
         managers.0.push(ctx.entry(Operation::Update, BEFORE_FIRST_APPLY, fields));
     }
     let last = managers.take(&entry);
@@ -246,7 +254,7 @@ fn refuse_conflicts(
 ///
 /// The manager then owns the fields that `new` changes, and all other managers lose them. An object without recorded
 /// ownership remains without it. The current ownership is taken from `managedFields` in `new` or, if they are absent or
-/// invalid or the write is to a subresource, from the live object. `[]` or `[{}]` resets it.
+/// invalid or the write is to a subresource, from the live object. `[]`, `[{}]` and entries without fields reset it.
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
     let sent = take_managed(&mut new);
     let managed = current_ownership(sent, live.and_then(managed_fields), ctx.subresource);
@@ -282,9 +290,14 @@ fn compare_versions(
     ctx: &Context<'_>,
 ) -> Result<(Managers, Comparisons), String> {
     let managers = ctx.reconciled(live, managers)?;
+    if ctx.schema_changes {
+        // Objects of built-in kinds fit their types.
+        let root = Cursor::root(ctx.node);
+        live.into_iter().chain([new]).try_for_each(|object| root.check(object)).map_err(|why| why.to_string())?;
+    }
     let changes = match live {
         Some(live) => Comparisons::of(live, new, &managers, ctx)?,
-        None => Comparisons::creation(new, ctx),
+        None => Comparisons::creation(new, &managers, ctx),
     };
     Ok((managers, changes))
 }
@@ -295,8 +308,7 @@ pub fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresourc
         Some(sent) if Some(&sent) == stored => Some(sent),
         Some(sent) if subresource.is_none() && managed::is_reset(&sent) => None,
         Some(sent) if subresource.is_none() => {
-            let read = Managers::decode(Some(&sent)).ok().and_then(Managers::encode);
-            read.or_else(|| stored.cloned())
+            Managers::decode(Some(&sent)).map_or_else(|_| stored.cloned(), Managers::encode)
         }
         _ => stored.cloned(),
     }

@@ -19,6 +19,8 @@ pub(crate) struct Cursor<'a> {
     /// True if a schema around this position preserves unknown fields. As in Kubernetes, an apply may then contain them here,
     /// too, even if they are pruned afterwards.
     preserves: bool,
+    /// True if lists may have several items with equal keys. An applied configuration may not.
+    duplicates: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +80,12 @@ impl SchemaError {
 impl<'a> Cursor<'a> {
     /// Returns the root of an object.
     pub(crate) fn root(node: Node<'a>) -> Self {
-        Self { node, place: Place::Root, preserves: false }
+        Self { node, place: Place::Root, preserves: false, duplicates: false }
     }
 
     fn inside(self, node: Node<'a>) -> Self {
-        Self { node, place: Place::Inside, preserves: self.preserves || self.node.schema().preserve_unknown }
+        let preserves = self.preserves || self.node.schema().preserve_unknown;
+        Self { node, place: Place::Inside, preserves, ..self }
     }
 
     fn anything(self) -> Self {
@@ -206,7 +209,7 @@ impl<'a> Cursor<'a> {
     /// If it has a field that the schema doesn't declare, a value of another type, an item without its keys, or two items with
     /// equal keys.
     pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, SchemaError> {
-        if let Some(why) = wrong_type(self.node.schema(), config).filter(|_| self.place == Place::Inside) {
+        if let Some(why) = wrong_type(self.node.schema(), config).filter(|_| self.place != Place::Root) {
             return Err(SchemaError::new(why));
         }
         match (self.shape(config), config) {
@@ -218,6 +221,14 @@ impl<'a> Cursor<'a> {
             _ => {}
         }
         Ok(if self.place == Place::Inside { FieldSet::leaf() } else { FieldSet::default() })
+    }
+
+    /// Checks that an object fits the schema. Its lists may have items with equal keys.
+    ///
+    /// # Errors
+    /// The way in which it doesn't.
+    pub(crate) fn check(self, object: &Value) -> Result<(), SchemaError> {
+        Self { duplicates: true, ..self }.claimed(object).map(drop)
     }
 
     fn check_items(self, items: &[Value]) -> Result<(), SchemaError> {
@@ -330,7 +341,12 @@ fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::String, Value::String(_)) => None,
         // Times and quantities are of a type of their own in Go.
-        (Kind::String, _) if schema.quantity || schema.format.as_deref().is_some_and(|format| format != "byte") => None,
+        (Kind::String, other) if is_any_scalar(schema) => match other {
+            Value::Array(_) | Value::Object(_) => {
+                Some(format!("expected any scalar, got &{{{}}}", go_format::plain(other)))
+            }
+            _ => None,
+        },
         (Kind::Object, other) => Some(format!("expected map, got &{{{}}}", go_format::plain(other))),
         (Kind::Array, other) => Some(format!("expected list, got &{{{}}}", go_format::plain(other))),
         (Kind::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", go_format::plain(other))),
@@ -343,14 +359,18 @@ fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
     }
 }
 
+/// Returns whether a schema of strings allows any scalar, as far as the type is concerned.
+fn is_any_scalar(schema: &Schema) -> bool {
+    schema.quantity || schema.format.as_deref().is_some_and(|format| format != "byte")
+}
+
 /// Returns the error about CEL's null, which is a number in Go, in a field with a type.
 fn wrong_null(schema: &Schema) -> Option<String> {
-    let scalar = schema.quantity || schema.format.as_deref().is_some_and(|format| format != "byte");
     let (expected, shown) = match schema.kind? {
         Kind::Object => ("map", "&{NULL_VALUE}"),
         Kind::Array => ("list", "&{NULL_VALUE}"),
         Kind::Boolean => ("boolean", "&{NULL_VALUE}"),
-        Kind::String if scalar => ("any scalar", "&{NULL_VALUE}"),
+        Kind::String if is_any_scalar(schema) => ("any scalar", "&{NULL_VALUE}"),
         Kind::String => ("string", "&value.valueUnstructured{Value:0}"),
         Kind::Integer | Kind::Number => ("numeric (int or float)", "structpb.NullValue"),
     };
@@ -408,7 +428,7 @@ impl<'a> Items<'a> {
                 break;
             }
             let element = self.element(item);
-            if !seen.insert(element.clone()) {
+            if !seen.insert(element.clone()) && !self.item.duplicates {
                 errors.extend(SchemaError::new(format!("duplicate entries for key {element}")).errors);
             }
             match self.item.claimed(item) {

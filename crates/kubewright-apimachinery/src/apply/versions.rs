@@ -47,11 +47,13 @@ impl Comparisons {
     /// # Errors
     /// If the new state doesn't fit a version in which fields are owned.
     pub(super) fn of(live: &Value, object: &Value, managers: &Managers, ctx: &Context<'_>) -> Result<Self, String> {
-        let own = compared(Cursor::root(ctx.node), live, object, ctx);
+        let own = Comparison::of(Cursor::root(ctx.node), live, object);
+        let is_same = own.is_empty();
+        let own = restricted(own, ctx);
         let mut others = BTreeMap::new();
         let Some(versions) = ctx.versions else { return Ok(Self { own, others }) };
         for version in managers.other_versions(ctx.group_version) {
-            if own.is_empty() {
+            if is_same {
                 others.insert(version.to_owned(), versions.has(version).then(Comparison::default));
                 continue;
             }
@@ -59,7 +61,8 @@ impl Comparisons {
             let states = (live?, object.map_err(|why| format!("failed to convert new object: {why}"))?);
             let comparison = match states {
                 (Converted::Known(live, node), Converted::Known(object, _)) => {
-                    Some(compared(Cursor::root(node), &live, &object, ctx))
+                    let comparison = Comparison::of(Cursor::root(node), &live, &object);
+                    Some(if ctx.schema_changes { comparison } else { restricted(comparison, ctx) })
                 }
                 (Converted::NoVersion, _) | (_, Converted::NoVersion) => None,
                 _ => continue,
@@ -69,15 +72,17 @@ impl Comparisons {
         Ok(Self { own, others })
     }
 
-    /// Returns the difference that a creation makes.
-    pub(super) fn creation(new: &Value, ctx: &Context<'_>) -> Self {
+    /// Returns the difference that a creation makes. Versions that don't exist, in which it says that fields are owned, have none.
+    pub(super) fn creation(new: &Value, managers: &Managers, ctx: &Context<'_>) -> Self {
         let root = Cursor::root(ctx.node);
         let own = match ctx.blank {
             Some(blank) => Comparison { removed: FieldSet::default(), ..Comparison::of(root, blank, new) },
             None => Comparison::creation(root, new),
         };
         let own = restricted(own, ctx);
-        Self { own, others: BTreeMap::new() }
+        let unknown = |version: &&str| ctx.versions.is_some_and(|versions| !versions.has(version));
+        let unknown = managers.other_versions(ctx.group_version).into_iter().filter(unknown);
+        Self { own, others: unknown.map(|version| (version.to_owned(), None)).collect() }
     }
 
     /// Removes the changed and removed fields from all managers. Returns whether any manager lost a field.
@@ -102,10 +107,6 @@ impl Comparisons {
     }
 }
 
-fn compared(root: Cursor<'_>, live: &Value, object: &Value, ctx: &Context<'_>) -> Comparison {
-    restricted(Comparison::of(root, live, object), ctx)
-}
-
 fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
     ctx.writable.restrict(&mut comparison.changed);
     ctx.writable.restrict(&mut comparison.removed);
@@ -120,7 +121,7 @@ fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
 pub(super) fn fitting<'a>(object: &Value, version: &str, versions: &'a dyn Versions) -> Result<Converted<'a>, String> {
     let converted = versions.convert(object, version);
     if let Converted::Known(object, node) = &converted {
-        Cursor::root(*node).claimed(object).map_err(|error| error.to_string())?;
+        Cursor::root(*node).check(object).map_err(|error| error.to_string())?;
     }
     Ok(converted)
 }

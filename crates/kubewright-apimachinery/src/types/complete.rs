@@ -2,46 +2,61 @@
 
 use serde_json::{Map, Value};
 
-use super::{Field, Shape, Type, TypeId, Types, parse::default};
+use super::{Field, Shape, Type, TypeId, Types, decode::is_empty_collection, parse::default};
 
 impl Types {
     /// Adds the declared defaults, and the fields that Go writes even if they have the zero value: structs that aren't
     /// pointers, and fields without `omitempty`. Other values, and values of wrong types, are unchanged.
     pub fn complete(&self, ty: TypeId, value: &mut Value) {
-        self.complete_as(self.get(ty), value);
+        self.complete_as(self.get(ty), false, value);
     }
 
-    fn complete_as(&self, ty: &Type, value: &mut Value) {
+    /// Like [`Self::complete`], for an object that is about to be stored: an empty list or map that Go always writes becomes null, since
+    /// it is read as such from the store.
+    pub fn complete_stored(&self, ty: TypeId, value: &mut Value) {
+        self.complete_as(self.get(ty), true, value);
+    }
+
+    fn complete_as(&self, ty: &Type, stored: bool, value: &mut Value) {
         if !ty.grows {
             return;
         }
         match (&ty.shape, value) {
             (Shape::Struct(all), Value::Object(fields)) => {
                 for field in all.always() {
-                    if !fields.contains_key(field.name) {
-                        fields.insert(field.name.to_owned(), self.absent(field));
+                    match fields.get_mut(field.name) {
+                        None => drop(fields.insert(field.name.to_owned(), self.absent(field))),
+                        Some(value) if stored && self.is_forgotten(field, value) => *value = Value::Null,
+                        Some(_) => {}
                     }
                 }
                 for (name, value) in fields.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
                     if let Some(field) = all.field(name) {
-                        self.complete_as(self.get(field.ty), value);
+                        self.complete_as(self.get(field.ty), stored, value);
                     }
                 }
             }
             (Shape::List(of) | Shape::SchemaOrArray(of), Value::Array(items)) => {
                 let of = self.get(*of);
-                items.iter_mut().for_each(|item| self.complete_as(of, item));
+                items.iter_mut().for_each(|item| self.complete_as(of, stored, item));
             }
             (Shape::Map(of), Value::Object(entries)) => {
                 let of = self.get(*of);
-                entries.values_mut().for_each(|entry| self.complete_as(of, entry));
+                entries.values_mut().for_each(|entry| self.complete_as(of, stored, entry));
             }
             (
                 Shape::SchemaOrArray(schema) | Shape::SchemaOrBool(schema) | Shape::SchemaOrStrings(schema),
                 schemas @ Value::Object(_),
-            ) => self.complete_as(self.get(*schema), schemas),
+            ) => self.complete_as(self.get(*schema), stored, schemas),
             _ => {}
         }
+    }
+
+    /// Returns whether the value of a field is an empty list or map that isn't stored.
+    fn is_forgotten(&self, field: &Field, value: &Value) -> bool {
+        !field.pointer
+            && is_empty_collection(self.get(field.ty), value)
+            && !field.marks().is_some_and(|marks| marks.empty)
     }
 
     /// Returns the value that Go writes for a field that was not set.

@@ -8,7 +8,7 @@ use super::{
     Field, Numbered, Omit, Shape, Struct, Type, TypeId, Types, base64, quantity,
     time::{self, Precision},
 };
-use crate::document_order;
+use crate::{decode::untyped_numbers, document_order};
 
 /// The maximum number of unknown fields that are reported.
 const UNKNOWN_LIMIT: usize = 100;
@@ -21,6 +21,9 @@ const WRONG_LIMIT: usize = 100;
 pub struct Decoded {
     /// The paths of the removed fields, which the type doesn't declare: `spec.foo`, `spec.containers[0].foo`.
     pub unknown: Vec<String>,
+    /// Whether there was an empty list or map outside of the metadata, which Go distinguishes from an absent one until the object is
+    /// stored.
+    pub has_empty: bool,
 }
 
 /// The error that values of an object have wrong types, in the words of Go's decoder, such as `json: cannot unmarshal string
@@ -71,6 +74,7 @@ impl Types {
     /// * Times, quantities, base64 and numbers get their canonical form.
     /// * A field that is null, or empty and not required, is removed: Go doesn't distinguish it from an absent one, unless
     ///   it is a pointer or marked as `empty`. A null in a list or map becomes the zero value.
+    /// * An empty list or map that Go writes even if it is empty is kept, until the object is [stored](Types::complete_stored).
     ///
     /// Fields that Go writes although they were not sent are not added. [`Types::complete`] does this.
     ///
@@ -164,6 +168,15 @@ impl Place<'_> {
         }
     }
 
+    /// Returns whether the position is in the metadata of the object.
+    fn is_in_metadata(&self) -> bool {
+        match self {
+            Self::Root => false,
+            Self::Field(Self::Root, _, name) => *name == "metadata",
+            Self::Field(parent, ..) | Self::Item(parent, _) | Self::Key(parent, _) => parent.is_in_metadata(),
+        }
+    }
+
     /// Returns the struct of the last field on the path.
     fn owner(&self) -> Option<&Type> {
         match self {
@@ -211,7 +224,11 @@ impl Decoder<'_> {
     /// Decodes a value that is no struct, map or list, or isn't decoded as such.
     fn leaf(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
         match (&ty.shape, &mut *value) {
-            (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) | (Shape::Any, _) => Ok(()),
+            (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => Ok(()),
+            (Shape::Any, _) => {
+                untyped_numbers(value);
+                Ok(())
+            }
             (Shape::Int32 | Shape::Int64, Value::Number(number)) if fits(&ty.shape, number) => Ok(()),
             (Shape::Float64, Value::Number(number)) => {
                 shorten(number);
@@ -250,6 +267,7 @@ impl Decoder<'_> {
             }
             let of = self.types.get(field.ty);
             self.value(of, value, &place);
+            self.decoded.has_empty |= is_empty_collection(of, value) && !place.is_in_metadata();
             !self.is_left_out(field, of, value)
         });
     }
@@ -260,9 +278,13 @@ impl Decoder<'_> {
             _ if field.pointer => false,
             // Such as the zero time.
             Value::Null => true,
-            // Empty lists and maps aren't stored.
-            Value::Array(items) => items.is_empty() && !field.marks().is_some_and(|marks| marks.empty),
-            Value::Object(entries) if matches!(ty.shape, Shape::Map(_)) => entries.is_empty(),
+            // Empty lists and maps aren't stored, but until then those that Go always writes differ from null.
+            Value::Array(items) => {
+                items.is_empty() && field.omit != Omit::Never && !field.marks().is_some_and(|marks| marks.empty)
+            }
+            Value::Object(entries) if matches!(ty.shape, Shape::Map(_)) => {
+                entries.is_empty() && field.omit != Omit::Never
+            }
             _ => (field.omit != Omit::Never || !field.required) && self.types.is_zero(ty, value),
         }
     }
@@ -352,6 +374,15 @@ impl Decoder<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// Returns whether a value is an empty list or map.
+pub(super) fn is_empty_collection(ty: &Type, value: &Value) -> bool {
+    match (&ty.shape, value) {
+        (Shape::List(_), Value::Array(items)) => items.is_empty(),
+        (Shape::Map(_), Value::Object(entries)) => entries.is_empty(),
+        _ => false,
     }
 }
 

@@ -77,7 +77,7 @@ fn table() -> (Types, TypeId) {
 #[track_caller]
 fn decoded(mut object: Value) -> Value {
     let (types, pod) = table();
-    assert_eq!(types.decode(pod, &mut object), Ok(Decoded::default()));
+    assert_eq!(types.decode(pod, &mut object).map(|decoded| decoded.unknown), Ok(Vec::new()));
     object
 }
 
@@ -198,6 +198,23 @@ fn unknown_fields_are_removed_and_reported() {
     assert_eq!(object, expect);
     let many: serde_json::Map<_, _> = (0..1000).map(|number| (format!("x{number}"), json!(1))).collect();
     assert_eq!(types.decode(pod, &mut Value::Object(many)).unwrap().unknown.len(), 100);
+}
+
+#[test]
+fn empty_lists_that_go_always_writes_are_kept_until_the_object_is_stored() {
+    let (types, pod) = table();
+    let decode = |object: Value| {
+        let mut object = object;
+        let decoded = types.decode(pod, &mut object).unwrap();
+        (object, decoded.has_empty)
+    };
+    let (mut object, has_empty) = decode(json!({"spec": {"containers": [], "nodeSelector": {}}}));
+    assert_eq!((&object, has_empty), (&json!({"spec": {"containers": []}}), true));
+    types.complete(pod, &mut object);
+    assert_eq!(object["spec"]["containers"], json!([]));
+    types.complete_stored(pod, &mut object);
+    assert_eq!(object["spec"]["containers"], json!(null));
+    assert!(!decode(json!({"metadata": {"labels": {}}, "spec": {"containers": null}})).1);
 }
 
 #[test]
@@ -360,7 +377,7 @@ proptest::proptest! {
         *object.pointer_mut(&all[place % all.len()]).unwrap() = value;
         if types.decode(pod, &mut object).is_ok() {
             let first = object.clone();
-            proptest::prop_assert_eq!(types.decode(pod, &mut object), Ok(Decoded::default()));
+            proptest::prop_assert_eq!(types.decode(pod, &mut object).map(|decoded| decoded.unknown), Ok(Vec::new()));
             proptest::prop_assert_eq!(&object, &first);
             // What Go writes is read as the same object.
             let mut written = first.clone();
@@ -369,7 +386,7 @@ proptest::proptest! {
             types.write(pod, &written, &mut text);
             proptest::prop_assert_eq!(&serde_json::from_slice::<Value>(&text).unwrap(), &written);
             let mut read = written.clone();
-            proptest::prop_assert_eq!(types.decode(pod, &mut read), Ok(Decoded::default()));
+            proptest::prop_assert_eq!(types.decode(pod, &mut read).map(|decoded| decoded.unknown), Ok(Vec::new()));
             types.complete(pod, &mut read);
             proptest::prop_assert_eq!(read, written);
         }

@@ -104,6 +104,7 @@ fn texts(objects: &[Value]) -> Vec<String> {
 /// Parses the objects of the response to the review with this UID.
 fn read(body: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let mut review = decode::json(body).map_err(|error| error.to_string())?.value;
+    decode::untyped_numbers(&mut review);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let strict = version.ends_with("/v1");
     let (kind, got) = (text(&review["kind"]), text(&review["apiVersion"]));

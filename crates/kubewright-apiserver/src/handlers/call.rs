@@ -1,6 +1,6 @@
 //! A request for a resource, as passed to the handlers.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
 use http::{Method, StatusCode, header, request::Parts};
@@ -45,6 +45,8 @@ pub(super) struct Call {
     /// Warnings about the valid object of the request.
     pub(super) advice: Warnings,
     pub(super) audit: AuditContext,
+    /// Whether the object of the request has an empty list or map outside of its metadata.
+    pub(super) has_empty: AtomicBool,
     /// The object in the versions in which other managers own fields of it.
     pub(super) conversions: Conversions,
 }

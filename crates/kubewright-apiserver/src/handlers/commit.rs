@@ -35,7 +35,7 @@ fn completed(
 ) -> impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status> {
     move |present| match decide(present)? {
         Mutation::Put(mut object) => {
-            decoding::complete(resource, &mut object);
+            decoding::complete_stored(resource, &mut object);
             object_size::limit(object).map(Mutation::Put)
         }
         other => Ok(other),

@@ -49,7 +49,9 @@ pub(super) struct Exchange<'s> {
 impl<'s> Exchange<'s> {
     pub(super) fn begin(state: &'s State, parts: &Parts) -> Self {
         let started = state.clock.monotonic();
-        state.compaction.advance(started, || state.store.revision());
+        if let Some(oldest) = state.compaction.advance(started, || state.store.revision()) {
+            state.store.give_up(oldest);
+        }
         let sent = parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty());
         let random = || HeaderValue::try_from(state.random.uuid()).unwrap_or(HeaderValue::from_static(""));
         Self {

@@ -2,6 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>).
 
 use kubewright_apimachinery::{decode, document_order};
+use serde_json::Value;
 
 use super::query::FieldValidation;
 
@@ -35,6 +36,20 @@ pub(super) fn validate(
         return Err(format!("strict decoding error: {}", problems.join(", ")));
     }
     Ok(problems)
+}
+
+/// Returns the messages about the unknown and duplicate fields of the operations of a JSON patch. `text` is the patch.
+pub(super) fn of_operations(operations: &Value, duplicates: Vec<String>, text: &[u8]) -> Vec<String> {
+    const KNOWN: [&str; 4] = ["op", "path", "from", "value"];
+    let operations = operations.as_array().into_iter().flatten().enumerate();
+    let fields = operations.flat_map(|(index, operation)| {
+        let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+        fields.filter(|field| !KNOWN.contains(&field.as_str())).map(move |field| format!("[{index}].{field}"))
+    });
+    let unknown: Vec<_> = fields.take(LIMIT).collect();
+    let messages = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    let messages = in_document(messages, duplicates, &unknown, text);
+    messages.into_iter().map(|message| format!("json patch {message}")).collect()
 }
 
 /// Returns the messages in the order of the document.

@@ -3,7 +3,10 @@
 //! A body is processed in these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets;
 //! validation; field ownership. The kind-specific rules come from the registry entry.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use http::Method;
 use kubewright_apimachinery::{
@@ -25,7 +28,7 @@ use crate::{
     managed_fields::Manager,
     meta, object_meta,
     object_type::ObjectType,
-    registry::{PART_METADATA, Resource},
+    registry::{PART_METADATA, Resource, builtin::old_versions},
     schema_rules,
     storage::{Key, Store},
     strconv,
@@ -66,8 +69,9 @@ impl Call {
     pub(super) fn read(&self, decoded: Decoded) -> Result<ReadBody, Status> {
         let Decoded { value: mut object, duplicates } = decoded;
         self.check_kind(&mut object)?;
-        let unknown = decoding::decode(&self.resource, &mut object, self.json_text())?;
-        Ok(ReadBody { object, unknown, duplicates })
+        let decoded = decoding::decode(&self.resource, &mut object, self.json_text())?;
+        self.has_empty.store(decoded.has_empty, Ordering::Relaxed);
+        Ok(ReadBody { object, unknown: decoded.unknown, duplicates })
     }
 
     /// Checks the name and namespace of a body, and its fields as the client asks for.
@@ -127,9 +131,7 @@ impl Call {
         }
         if version != expected {
             if self.parts.method != Method::PATCH {
-                return Err(Status::bad_request(format!(
-                    "the API version in the data ({version}) does not match the expected API version ({expected})"
-                )));
+                return Err(other_version(version, expected));
             }
             if version.is_empty() {
                 return Err(Status::internal("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
@@ -158,7 +160,11 @@ impl Call {
         if custom && self.parts.method != Method::PATCH {
             return Status::bad_request(schema_rules::unregistered_type(version, kind));
         }
-        let why = if custom || ObjectType::of(sent_group, number, sent_kind).is_none() {
+        let is_old = old_versions::exists(sent_kind, sent_version);
+        if is_old && sent_kind == kind && !custom && self.parts.method != Method::PATCH {
+            return other_version(sent_version, &expected);
+        }
+        let why = if custom || !is_old && ObjectType::of(sent_group, number, sent_kind).is_none() {
             schema_rules::unregistered(&json!(sent_kind), sent_version)
         } else {
             // The packages of Go's types are named after the groups.
@@ -294,7 +300,7 @@ impl Call {
         let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
         resource.strategy.prepare_create(&mut object);
-        decoding::complete(resource, &mut object);
+        decoding::complete_stored(resource, &mut object);
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
         self.advise(early, None, &object);
@@ -397,7 +403,7 @@ impl Call {
             let now = meta::time(self.state.clock.now());
             resource.strategy.prepare_status(part.subresource(), old, &mut object, &now);
         }
-        decoding::complete(resource, &mut object);
+        decoding::complete_stored(resource, &mut object);
         causes.extend(match part {
             Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
             Part::Status => resource.strategy.validate_status(old, &object),
@@ -425,7 +431,8 @@ impl Call {
         }
         let warnings = self.check_pod_security(part, Some(old), &object)?;
         self.advice.lock().extend(warnings);
-        set_generation(resource, old, &mut object);
+        let has_empty = self.has_empty.load(Ordering::Relaxed) && part == Part::Main;
+        set_generation(resource, old, &mut object, has_empty);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
@@ -513,6 +520,13 @@ impl Call {
     }
 }
 
+/// Returns 400: the body is of another version of the kind.
+fn other_version(version: &str, expected: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({version}) does not match the expected API version ({expected})"
+    ))
+}
+
 /// Removes errors about missing fields for which a later error exists. The rules of a kind are more precise than those
 /// of its type.
 fn without_repetitions(causes: Vec<Cause>) -> Vec<Cause> {
@@ -550,7 +564,9 @@ fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
 /// Returns the old object with the sent status and managed fields.
 fn only_status(old: &Value, mut sent: Value) -> Value {
     let mut object = old.clone();
-    let status = sent.get_mut("status").map(Value::take).filter(|status| !status.is_null());
+    // As in Kubernetes, a null that an apply has left in place of a status is refused.
+    let has_status = old.get("status").is_some();
+    let status = sent.get_mut("status").map(Value::take).filter(|status| has_status || !status.is_null());
     let managed = sent["metadata"].get_mut("managedFields").map(Value::take);
     if let Some(fields) = object.as_object_mut() {
         match status {
@@ -574,13 +590,14 @@ fn keep_content(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     sent
 }
 
-/// Increments the generation if anything but metadata and status has changed.
-fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
+/// Increments the generation if anything but metadata and status has changed. `has_empty` tells whether an empty list or map was sent.
+fn set_generation(resource: &Resource, old: &Value, object: &mut Value, has_empty: bool) {
     if !resource.strategy.has_generation() {
         return;
     }
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let changed = !same_content(old, object, |field| field != "status" || !resource.status);
+    let changed = has_empty && resource.strategy.counts_empty()
+        || !same_content(old, object, |field| field != "status" || !resource.status);
     let changed = resource.strategy.increments_generation(old, object, changed);
     let generation = generation + i64::from(changed);
     meta::set(object, "generation", (generation != 0).then(|| generation.into()));

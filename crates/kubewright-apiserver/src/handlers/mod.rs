@@ -35,7 +35,11 @@ mod touched;
 mod update;
 mod watch;
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
+use std::{
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -187,6 +191,7 @@ where
         problems: problems.clone(),
         warnings: warnings.clone(),
         advice: advice.clone(),
+        has_empty: AtomicBool::new(false),
         audit: exchange.audit().context(),
         conversions: Conversions::default(),
     };

@@ -1,5 +1,7 @@
 //! PATCH: JSON patch, merge patch, strategic merge patch, apply.
 
+use std::mem;
+
 use http::StatusCode;
 use kubewright_apimachinery::{
     decode as machinery, go_format,
@@ -14,6 +16,7 @@ use super::{
     create,
     decode::{self, Decoded},
     edit::{Edited, PartEdit},
+    field_validation,
     lifecycle::DecodedBody,
     part::Part,
     query::{FieldValidation, WriteOptions},
@@ -54,7 +57,10 @@ impl PatchType {
             Self::Strategic => ("", machinery::json(body)),
             Self::Apply => ("error decoding YAML: ", machinery::yaml(body)),
         };
-        let decoded = decoded.map_err(|why| Status::bad_request(format!("{begin}{why}")))?;
+        let mut decoded = decoded.map_err(|why| Status::bad_request(format!("{begin}{why}")))?;
+        if self == Self::Strategic {
+            machinery::untyped_numbers(&mut decoded.value);
+        }
         let (is_expected, expected) = match self {
             Self::Json => (decoded.value.is_array(), "[]handlers.jsonPatchOp"),
             _ => (decoded.value.is_object(), "map[string]interface {}"),
@@ -145,7 +151,8 @@ impl Patch {
         }
         let mut decoded = kind.decode(&call.body)?;
         if kind == PatchType::Json {
-            decoded.duplicates.iter_mut().for_each(|duplicate| duplicate.insert_str(0, "json patch "));
+            let duplicates = mem::take(&mut decoded.duplicates);
+            decoded.duplicates = field_validation::of_operations(&decoded.value, duplicates, &call.body);
         }
         let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })

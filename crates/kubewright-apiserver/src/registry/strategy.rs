@@ -192,6 +192,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         true
     }
 
+    /// Returns whether an update with an empty list or map increments the generation, since Kubernetes compares it with an absent one.
+    fn counts_empty(&self) -> bool {
+        false
+    }
+
     /// Returns whether an update increments the generation, given whether it changes anything but metadata and status.
     fn increments_generation(&self, _old: &Value, _new: &Value, changed: bool) -> bool {
         changed

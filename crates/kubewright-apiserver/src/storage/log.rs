@@ -34,8 +34,10 @@ impl Event {
 /// The limits of the history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The maximum number of events of a [`Log`].
+    /// The maximum number of events of a [`Log`] that lists no longer need.
     pub(crate) events: usize,
+    /// The maximum number of events of a [`Log`], that of kube-apiserver's watch cache.
+    pub(crate) recent_events: usize,
     /// The maximum estimated memory of a [`Log`] in bytes.
     pub(crate) bytes: usize,
     /// The maximum estimated memory of the parsed values of a resource in bytes.
@@ -44,7 +46,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, bytes: 20 << 20, parsed: 6 << 20 }
+        Self { events: 10_000, recent_events: 100 << 10, bytes: 20 << 20, parsed: 6 << 20 }
     }
 }
 
@@ -71,18 +73,27 @@ impl Log {
         Self { events: VecDeque::new(), floor, bytes: 0, limits }
     }
 
-    /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock.
-    pub(crate) fn push(&mut self, event: Arc<Event>) -> Vec<Arc<Event>> {
+    /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock. Lists read the revisions from
+    /// `needed` on.
+    pub(crate) fn push(&mut self, event: Arc<Event>, needed: u64) -> Vec<Arc<Event>> {
         self.bytes += event.memory();
         self.events.push_back(event);
         let mut dropped = Vec::new();
-        while self.events.len() > self.limits.events || (self.bytes > self.limits.bytes && self.events.len() > 1) {
+        while self.is_excessive(needed) {
             let Some(event) = self.events.pop_front() else { break };
             self.bytes -= event.memory();
             self.floor = event.object.revision();
             dropped.push(event);
         }
         dropped
+    }
+
+    /// Returns whether the first event is beyond the limits.
+    fn is_excessive(&self, needed: u64) -> bool {
+        let Limits { events, recent_events, bytes, .. } = self.limits;
+        let is_needed = self.events.front().is_some_and(|first| first.object.revision() > needed);
+        let most = if is_needed { recent_events } else { events };
+        self.events.len() > most || (self.bytes > bytes && self.events.len() > 1)
     }
 
     /// Returns the revision after which the log contains all events.
@@ -129,7 +140,7 @@ mod tests {
             for revision in &revisions {
                 let object = Arc::new(Stored::new(ChangeKind::Added, *revision, json!({})));
                 let key = Key::new("", "a");
-                log.push(Arc::new(Event { storage: "a".into(), key, object, previous: None }));
+                log.push(Arc::new(Event { storage: "a".into(), key, object, previous: None }), 0);
             }
             assert!(log.after(4).is_err());
             for revision in 5..80 {

@@ -122,6 +122,8 @@ struct State {
     log: Log,
     /// The revision at which the history begins.
     floor: u64,
+    /// The oldest revision that lists read.
+    needed: u64,
 }
 
 /// The store.
@@ -182,7 +184,8 @@ impl Store {
         Ok(Self::with(state, limits, Writer::Disk(Box::new(log))))
     }
 
-    fn with(state: State, limits: Limits, writer: Writer) -> Self {
+    fn with(mut state: State, limits: Limits, writer: Writer) -> Self {
+        state.needed = state.revision;
         let sync = match &writer {
             Writer::Disk(log) => Some(log.sync()),
             Writer::Memory | Writer::Closed => None,
@@ -225,6 +228,11 @@ impl Store {
     /// Returns the current revision.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
+    }
+
+    /// Sets the oldest revision that lists read, so that the history before it may be shorter.
+    pub(crate) fn give_up(&self, oldest: u64) {
+        self.state.write().needed = oldest;
     }
 
     /// Forgets all changes up to now, so that older revisions can't be read.
@@ -482,7 +490,13 @@ impl Written {
 
 impl State {
     fn new(limits: Limits) -> Self {
-        Self { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits, 0), floor: 0 }
+        Self {
+            revision: FIRST_REVISION,
+            collections: BTreeMap::new(),
+            log: Log::new(limits, 0),
+            floor: 0,
+            needed: u64::MAX,
+        }
     }
 
     /// Sets the revision, and forgets all changes up to it.
@@ -517,15 +531,16 @@ impl State {
     ) -> Written {
         self.revision = object.revision();
         let event = Arc::new(Event { storage: storage.clone(), key: key.clone(), object: object.clone(), previous });
+        let needed = self.needed;
         let collection = self.collection(storage, limits);
         match object.change() {
             ChangeKind::Deleted => drop(collection.objects.remove(key)),
             ChangeKind::Added | ChangeKind::Modified => collection.objects.insert(key.clone(), object.clone()),
         }
         let changed = collection.changed.clone();
-        let dropped = collection.log.push(event.clone());
+        let dropped = collection.log.push(event.clone(), needed);
         let outdated = collection.parsed.push(object.clone());
-        Written { object, changed, outdated, _dropped: [dropped, self.log.push(event)] }
+        Written { object, changed, outdated, _dropped: [dropped, self.log.push(event, needed)] }
     }
 }
 

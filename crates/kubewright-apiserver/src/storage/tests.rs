@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX, parsed: 2_000 };
+const LIMITS: Limits = Limits { events: 4, recent_events: 4, bytes: usize::MAX, parsed: 2_000 };
 
 fn put(store: &Store, name: &str, value: Value) -> u64 {
     let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
@@ -51,8 +51,25 @@ fn dropped_changes_cannot_be_read() {
 }
 
 #[test]
+fn changes_that_lists_need_are_kept_longer() {
+    let store = Store::new(Limits { recent_events: 8, bytes: usize::MAX, ..LIMITS });
+    let first = put(&store, "a", json!(0));
+    for number in 0..8 {
+        put(&store, "a", json!(number));
+    }
+    assert!(store.snapshot_at("/pods", first).is_ok());
+    put(&store, "a", json!("beyond the limit"));
+    assert!(store.snapshot_at("/pods", first).is_err());
+    let needed = store.revision() - 2;
+    store.give_up(needed);
+    let last = put(&store, "a", json!("given up"));
+    assert!(store.snapshot_at("/pods", needed - 2).is_err());
+    assert!(store.snapshot_at("/pods", last - 4).is_ok());
+}
+
+#[test]
 fn the_log_is_bounded_by_memory() {
-    let store = Store::new(Limits { events: usize::MAX, bytes: 4000, parsed: 2_000 });
+    let store = Store::new(Limits { events: usize::MAX, bytes: 4000, ..LIMITS });
     let first = put(&store, "a", json!("x".repeat(1000)));
     put(&store, "a", json!("x".repeat(1000)));
     assert!(store.snapshot_at("/pods", first).is_ok());
@@ -242,7 +259,7 @@ fn objects_are_held_as_text_alone() {
 
 #[test]
 fn removed_objects_are_held_within_the_limits() {
-    let limits = Limits { events: 10_000, bytes: 1 << 20, parsed: 256 << 10 };
+    let limits = Limits { bytes: 1 << 20, parsed: 256 << 10, ..Limits::default() };
     let store = Store::new(limits);
     for number in 0..600 {
         let name = format!("pod-{number}");

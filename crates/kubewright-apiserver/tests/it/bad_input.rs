@@ -99,6 +99,33 @@ async fn wrong_kinds_names_and_namespaces_are_refused() {
 }
 
 #[tokio::test]
+async fn other_versions_of_a_kind_are_refused_in_words_of_their_own() {
+    let (api, _) = start();
+    let refuse = async |path: &str, version: &str, kind: &str, expect: &str| {
+        let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}}).to_string();
+        let refused = send(&api, &format!("POST {path}"), &[], body).await.expect_code(400).json();
+        assert_eq!(refused["message"], expect);
+    };
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let other = |sent: &str, expected: &str| {
+        format!("the API version in the data ({sent}) does not match the expected API version ({expected})")
+    };
+    for version in ["apps/v1beta1", "extensions/v1beta1"] {
+        refuse(deployments, version, "Deployment", &other(version, "apps/v1")).await;
+    }
+    let scalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    refuse(scalers, "autoscaling/v1", "HorizontalPodAutoscaler", &other("autoscaling/v1", "autoscaling/v2")).await;
+    refuse("/api/v1/namespaces/default/events", "events.k8s.io/v1", "Event", &other("events.k8s.io/v1", "v1")).await;
+    let cannot =
+        |version: &str, kind: &str| format!("{kind} in version {version:?} cannot be handled as a Deployment: ");
+    let unknown =
+        "no kind \"Deployment\" is registered for version \"apps/v2\" in scheme \"pkg/runtime/scheme.go:111\"";
+    refuse(deployments, "apps/v2", "Deployment", &(cannot("v2", "Deployment") + unknown)).await;
+    let converting = "converting (v1beta1.StatefulSet) to (apps.Deployment): unknown conversion";
+    refuse(deployments, "apps/v1beta1", "StatefulSet", &(cannot("v1beta1", "StatefulSet") + converting)).await;
+}
+
+#[tokio::test]
 async fn unknown_and_duplicate_fields_are_refused_in_strict_validation() {
     let (api, _) = start();
     let mut unknown = config("a");
@@ -153,10 +180,20 @@ async fn invalid_names_and_labels_are_refused() {
 }
 
 #[tokio::test]
+async fn some_groups_require_no_domain_in_the_names_of_finalizers() {
+    let (api, _) = start();
+    let metadata = json!({"name": "a", "finalizers": ["unqualified"]});
+    let class = json!({"metadata": metadata, "handler": "h"}).to_string();
+    send(&api, "POST /apis/node.k8s.io/v1/runtimeclasses", &[], class).await.expect_code(201);
+    let config = json!({"metadata": metadata}).to_string();
+    send(&api, "POST /api/v1/namespaces/default/configmaps", &[], config).await.expect_code(422);
+}
+
+#[tokio::test]
 async fn numbers_of_wrong_types_are_refused() {
     let (api, _) = start();
     let path = "POST /apis/apps/v1/namespaces/default/deployments";
-    for replicas in ["99999999999999999999999", "1.5", "\"3\"", "2147483648", "-99999999999", "true"] {
+    for replicas in ["99999999999999999999999", "1.5", "1.0", "1e1", "\"3\"", "2147483648", "-99999999999", "true"] {
         let body = format!(
             r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"d"}},"spec":{{"replicas":{replicas},
             "selector":{{"matchLabels":{{"a":"b"}}}},"template":{{"metadata":{{"labels":{{"a":"b"}}}},

@@ -69,6 +69,12 @@ async fn an_applied_null_is_validated() {
     let status = json!({"apiVersion": "example.com/v1", "kind": "Gate", "metadata": {"name": "a"}, "status": null});
     let path = format!("PATCH {GATES}/a/status?fieldManager=a");
     send(&api, &path, &[APPLY], status.to_string()).await.expect_code(200);
+    let mut filled = status.clone();
+    filled["status"] = json!({"replicas": 1});
+    send(&api, &path, &[APPLY], filled.to_string()).await.expect_code(200);
+    let refused = send(&api, &path, &[APPLY], status.to_string()).await.expect_code(422).json();
+    let expect = r#"status: Invalid value: "null":  in body must be of type object: "null""#;
+    assert!(refused["message"].as_str().unwrap().contains(expect), "{refused}");
     // The metadata has a type of its own, and other writes drop nulls.
     let mut labelled = gate("b", &json!({"name": null}));
     labelled["metadata"]["labels"] = json!({"x": null});

@@ -192,3 +192,47 @@ async fn the_first_value_of_a_wrong_type_in_the_document_is_reported() {
         "{refused}"
     );
 }
+
+#[tokio::test]
+async fn fields_of_operations_of_json_patches_are_reported() {
+    const JSON_PATCH: &str = "Content-Type: application/json-patch+json";
+    let api = start().await;
+    let patch = r#"[{"op": "add", "path": "/metadata/labels", "zz": 1, "value": {"a": "b"}, "aa": 1, "aa": 2, "op": "add"},
+        {"op": "test", "path": "/metadata/name", "value": "p", "extra": {"b": 1, "b": 2}}]"#;
+    let paths = [
+        "unknown field \"[0].zz\"",
+        "unknown field \"[0].aa\"",
+        "duplicate field \"[0].op\"",
+        "unknown field \"[1].extra\"",
+    ];
+    let paths = paths.map(|path| format!("json patch {path}"));
+    let line = |validation: &str| format!("PATCH {CORE}/pods/p?fieldValidation={validation}");
+    let warned = send(&api, &line("Warn"), &[JSON_PATCH], patch).await.expect_code(200);
+    assert_eq!(warnings(&warned), paths.clone().map(|path| format!("\"{}\"", path.replace('"', "'"))));
+    let ignored = send(&api, &line("Ignore"), &[JSON_PATCH], patch).await.expect_code(200);
+    assert_eq!(warnings(&ignored), [""; 0]);
+    let refused = send(&api, &line("Strict"), &[JSON_PATCH], patch).await.expect_code(422).json();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.ends_with(&format!("strict decoding error: {}", paths.join(", "))), "{message}");
+}
+
+#[tokio::test]
+async fn unknown_fields_in_the_metadata_of_embedded_resources_are_named_last() {
+    let api = start().await;
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}},
+    }}}});
+    let definition = json!({"metadata": {"name": "boxes.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "boxes", "kind": "Box"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+    }});
+    let line = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(&api, line, &[], definition.to_string()).await.expect_code(201);
+    let template = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "zz": 1}, "unknown": 1});
+    let body = json!({
+        "apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "a", "q": 1},
+        "spec": {"template": template, "unknown": 1}, "zz": 1,
+    });
+    let paths = ["metadata.q", "spec.template.unknown", "spec.unknown", "zz", "spec.template.metadata.zz"];
+    check_unknown(&api, "POST /apis/example.com/v1/namespaces/default/boxes", "Box", body, &paths).await;
+}

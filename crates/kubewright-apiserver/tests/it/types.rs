@@ -281,3 +281,52 @@ async fn a_status_that_nobody_set_stays_as_it_is() {
     let condition = json!({"type": "A", "status": "True", "lastUpdateTime": null, "lastTransitionTime": null});
     assert_eq!(patched["status"], json!({"conditions": [condition]}));
 }
+
+#[tokio::test]
+async fn an_empty_list_is_a_change_for_kinds_that_compare_it_with_an_absent_one() {
+    const MERGE: &str = "Content-Type: application/merge-patch+json";
+    let (api, _) = start();
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let webhook = |more: Value| {
+        let mut webhook = json!({
+            "name": "a.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        });
+        webhook.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        json!({"webhooks": [webhook]})
+    };
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    for (path, mut object, patches) in [
+        (
+            policies,
+            json!({"spec": {"podSelector": {}}}),
+            vec![
+                (json!({"spec": {"ingress": []}}), 2),
+                (json!({"spec": {"ingress": []}}), 3),
+                (json!({"spec": {"ingress": null}, "metadata": {"labels": {}}}), 3),
+                (json!({"spec": {"podSelector": {"matchLabels": {}}}}), 4),
+            ],
+        ),
+        (
+            webhooks,
+            webhook(json!({})),
+            vec![
+                (webhook(json!({"matchConditions": []})), 2),
+                (webhook(json!({"namespaceSelector": {}})), 2),
+                (json!({"webhooks": []}), 3),
+                (json!({"webhooks": []}), 4),
+            ],
+        ),
+        (ingresses, json!({"spec": {"defaultBackend": backend}}), vec![(json!({"spec": {"tls": []}}), 1)]),
+    ] {
+        object["metadata"] = json!({"name": "a"});
+        send(&api, &format!("POST {path}"), &[], object.to_string()).await.expect_code(201);
+        for (patch, generation) in patches {
+            let line = format!("PATCH {path}/a");
+            let patched = send(&api, &line, &[MERGE], patch.to_string()).await.expect_code(200).json();
+            assert_eq!(patched["metadata"]["generation"], generation, "{patch}");
+        }
+    }
+}

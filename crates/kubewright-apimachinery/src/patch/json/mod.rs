@@ -11,7 +11,7 @@ use std::{borrow::Cow, num::IntErrorKind};
 use serde_json::Value;
 
 use super::PatchError;
-use crate::{depth, types::json_type};
+use crate::{depth, go_json, types::json_type};
 
 /// The maximum number of operations in one patch, as in Kubernetes.
 pub const OPERATIONS_LIMIT: usize = 10_000;
@@ -413,7 +413,8 @@ fn place(token: &str, length: usize) -> Result<usize, String> {
 /// Compares values as JSON does: `1` and `1.0` are the same number.
 fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
-        (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),
+        // Kubernetes' library compares the texts. That of the object is as Go writes it, without a fraction of zero.
+        (Value::Number(_), Value::Number(_)) => left == right || written(left) == right.to_string().into_bytes(),
         (Value::Array(left), Value::Array(right)) => {
             left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_equal(left, right))
         }
@@ -423,6 +424,13 @@ fn is_equal(left: &Value, right: &Value) -> bool {
         }
         _ => left == right,
     }
+}
+
+/// Returns a value as Go writes it.
+fn written(value: &Value) -> Vec<u8> {
+    let mut text = Vec::new();
+    go_json::write(value, &mut text);
+    text
 }
 
 #[cfg(test)]

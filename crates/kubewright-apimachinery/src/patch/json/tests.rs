@@ -51,6 +51,10 @@ fn edge_cases() {
     check(json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/a"}]), json!({"a": 1}));
     check(json!({"a": 1.0}), json!([{"op": "test", "path": "/a", "value": 1}]), json!({"a": 1.0}));
     check(json!({}), json!([{"op": "test", "path": "/a", "value": null}]), json!({}));
+    let failed = "testing value /a failed: test failed";
+    for (found, sent) in [(json!(1), json!(1.0)), (json!([1]), json!([1.0])), (json!({"b": 1}), json!({"b": 1.0}))] {
+        check_error(json!({"a": found}), json!([{"op": "test", "path": "/a", "value": sent}]), 422, failed);
+    }
     check(json!({"a": 1}), json!([]), json!({"a": 1}));
 }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The greatest integer up to which a float represents all integers.
-const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+pub(super) const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
 pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let limits = &schema.limits;
@@ -161,8 +161,8 @@ fn in_range(number: &Number, min: i128, max: i128) -> bool {
     let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     match exact {
         Some(number) => (min..=max).contains(&number),
-        None => {
-            number.as_f64().is_some_and(|number| number.fract() == 0.0 && number >= min as f64 && number <= max as f64)
-        }
+        None => number
+            .as_f64()
+            .is_some_and(|number| number.fract() == 0.0 && number >= min as f64 && number < (max + 1) as f64),
     }
 }

@@ -213,7 +213,7 @@ fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str
     }
     // If the schema has a format, values other than strings and lists are compared by format.
     Some(match (&schema.format, value) {
-        (Some(format), Value::Number(number)) if number.is_f64() => (format.clone(), "float64"),
+        (Some(format), Value::Number(number)) if !number.is_i64() => (format.clone(), "float64"),
         (Some(format), Value::Number(_)) => (format.clone(), "int64"),
         (Some(format), Value::Bool(_) | Value::Object(_)) => (format.clone(), ""),
         _ => (kind.as_str().into(), type_name(value)),
@@ -222,7 +222,11 @@ fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str
 
 fn is_integer(value: &Value) -> bool {
     match value {
-        Value::Number(number) => !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0),
+        // Go reads other numbers as floats, which count as integers only if all of that size are exact.
+        Value::Number(number) => {
+            number.is_i64()
+                || number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= limit::MAX_EXACT)
+        }
         _ => false,
     }
 }

@@ -75,6 +75,17 @@ fn numbers_that_are_no_integers() {
 }
 
 #[test]
+fn floats_beyond_the_exact_range_are_no_integers() {
+    let wrong = r#"spec.x: Invalid value: "number": spec.x in body must be of type integer: "number""#;
+    let range = r#"<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.x"#;
+    let integer = || spec(json!({"type": "integer"}));
+    check(integer(), of(json!(9_007_199_254_740_991.0)), &[]);
+    check(integer(), of(json!(1e18)), &[wrong]);
+    check(integer(), of(json!(9_223_372_036_854_775_808.0)), &[wrong, range]);
+    check(integer(), of(json!(i64::MAX)), &[]);
+}
+
+#[test]
 fn fitting_types() {
     for (schema, value) in [
         (json!({"type": "integer"}), json!(1.0)),
@@ -109,7 +120,8 @@ fn numbers() {
         |format: &str| format!("<nil>: Invalid value: \"\": Checked value must be of type integer {format} in spec.x");
     let int32 = json!({"type": "integer", "format": "int32"});
     super::tests::check(spec(int32), of(json!(3_000_000_000_u64)), &[&range("with format int32")]);
-    super::tests::check(spec(json!({"type": "integer"})), of(json!(u64::MAX)), &[&range("(default format)")]);
+    let wrong = r#"spec.x: Invalid value: "number": spec.x in body must be of type integer: "number""#;
+    super::tests::check(spec(json!({"type": "integer"})), of(json!(u64::MAX)), &[wrong, &range("(default format)")]);
 }
 
 #[test]

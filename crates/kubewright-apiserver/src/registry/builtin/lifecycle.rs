@@ -110,8 +110,14 @@ const REGISTRY_PATHS: &[(Kind, &str)] = &[
 ];
 
 /// The groups whose kinds Kubernetes doesn't validate by the rules of the core group, which requires a domain in the names of finalizers.
-const UNQUALIFIED_FINALIZERS: [&str; 5] =
-    ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "coordination.k8s.io", "policy"];
+const UNQUALIFIED_FINALIZERS: [&str; 6] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "policy",
+];
 
 /// The kinds that Kubernetes doesn't cache.
 const UNCACHED: &[Kind] = &[("", "events"), ("events.k8s.io", "events")];

@@ -26,6 +26,7 @@ mod kinds;
 mod lifecycle;
 mod limit_ranges;
 mod networking;
+pub(crate) mod old_versions;
 mod other;
 mod pem_sections;
 mod pod;

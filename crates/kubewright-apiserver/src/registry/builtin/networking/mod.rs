@@ -94,6 +94,10 @@ impl Strategy for NetworkPolicyStrategy {
     fn warnings(&self, _old: Option<&Value>, new: &Value) -> Vec<String> {
         network_policy_warnings(new)
     }
+
+    fn counts_empty(&self) -> bool {
+        true
+    }
 }
 
 /// The strategy of endpoints.

@@ -59,6 +59,10 @@ impl Strategy for WebhookStrategy {
         true
     }
 
+    fn counts_empty(&self) -> bool {
+        true
+    }
+
     fn is_admitted(&self) -> bool {
         false
     }
