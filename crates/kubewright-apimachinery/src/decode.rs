@@ -138,9 +138,10 @@ fn quoted(byte: u8) -> String {
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     // Duplicate fields are reported as those of YAML.
     if text.trim_ascii_start().starts_with(b"{")
-        && let Ok(decoded) = unicode_json(text, false)
+        && let Ok(mut decoded) = unicode_json(text, false)
         && decoded.duplicates.is_empty()
     {
+        untyped_numbers(&mut decoded.value);
         return Ok(decoded);
     }
     let failed = |why: &dyn fmt::Display| DecodeError::Yaml(why.to_string());
@@ -570,6 +571,7 @@ mod tests {
         check_yaml("{\"a\": \"\\u00e4\"}", json!({"a": "ä"}));
         check_yaml("{a: 1}", json!({"a": 1}));
         check_yaml("a: 1.0\nb: -2e3\nc: 1.5\n", json!({"a": 1, "b": -2000, "c": 1.5}));
+        check_yaml("{\"a\": 1.0, \"b\": -2e3, \"c\": 1.5}", json!({"a": 1, "b": -2000, "c": 1.5}));
         check_yaml("# first\n---\na: 1\n--- # second\na: 2\n", json!({"a": 1}));
         check_yaml("a: |\n  --- b\n...\nc: 2\n", json!({"a": "--- b\n"}));
         check_yaml("---a: 1\n", json!({"---a": 1}));
