@@ -17,6 +17,9 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectType(TypeId);
 
+/// The group of the kinds that belong to all groups.
+const META: &str = "meta.k8s.io";
+
 /// Returns the table of all built-in types.
 pub(crate) fn types() -> &'static Types {
     // A test checks that the embedded file can be parsed.
@@ -37,19 +40,41 @@ impl ObjectType {
         types().kind(group, version, kind).map(Self)
     }
 
+    /// Returns the type of what a body may name, also where no such kind is served: some belong to every version, known or
+    /// not, and options of requests to every known one.
+    pub(crate) fn registered(group: &str, version: &str, kind: &str) -> Option<Self> {
+        const OF_ANY_VERSION: &[&str] = &["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+        const OF_KNOWN_VERSIONS: &[&str] = &[
+            "CreateOptions",
+            "DeleteOptions",
+            "GetOptions",
+            "ListOptions",
+            "PatchOptions",
+            "UpdateOptions",
+            "WatchEvent",
+        ];
+        let shared = || Self::of(META, "v1", kind);
+        match kind {
+            _ if OF_ANY_VERSION.contains(&kind) => shared(),
+            _ if group == META => None,
+            _ if OF_KNOWN_VERSIONS.contains(&kind) => shared().filter(|_| types().has_version(group, version)),
+            _ => Self::of(group, version, kind),
+        }
+    }
+
     /// Returns the type of an object by its `apiVersion` and `kind`, if it is a built-in one.
     pub(crate) fn of_object(object: &Value) -> Option<Self> {
         let (version, kind) = (object.get("apiVersion")?.as_str()?, object.get("kind")?.as_str()?);
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         // Objects that belong to no group, such as a `Status`, are in version `v1` of the core group.
-        Self::of(group, version, kind).or_else(|| Self::of("meta.k8s.io", version, kind).filter(|_| group.is_empty()))
+        Self::of(group, version, kind).or_else(|| Self::of(META, version, kind).filter(|_| group.is_empty()))
     }
 
     /// Returns the type of an object, or of a document that names no version: those of the core group in discovery are older
     /// than the field.
     pub(crate) fn of_document(document: &Value) -> Option<Self> {
         Self::of_object(document).or_else(|| match document.get("apiVersion") {
-            None => Self::of("meta.k8s.io", "v1", document.get("kind")?.as_str()?),
+            None => Self::of(META, "v1", document.get("kind")?.as_str()?),
             Some(_) => None,
         })
     }

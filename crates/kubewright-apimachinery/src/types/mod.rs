@@ -197,6 +197,11 @@ impl Types {
         found.map(|(_, _, id)| *id)
     }
 
+    /// Returns whether a version of a group has kinds.
+    pub fn has_version(&self, group: &str, version: &str) -> bool {
+        self.kinds.values().flatten().any(|(of, in_version, _)| (&**of, &**in_version) == (group, version))
+    }
+
     /// Returns the group, version and kind of a type of objects. The group of those that belong to all groups, such as
     /// `DeleteOptions`, is `meta.k8s.io`.
     pub fn group_version_kind(&self, id: TypeId) -> Option<(&'static str, &'static str, &'static str)> {

@@ -164,7 +164,7 @@ impl Call {
         if is_old && sent_kind == kind && !custom && self.parts.method != Method::PATCH {
             return other_version(sent_version, &expected);
         }
-        let why = if custom || !is_old && ObjectType::of(sent_group, number, sent_kind).is_none() {
+        let why = if custom || !is_old && ObjectType::registered(sent_group, number, sent_kind).is_none() {
             schema_rules::unregistered(&json!(sent_kind), sent_version)
         } else {
             // The packages of Go's types are named after the groups.

@@ -155,6 +155,15 @@ fn options_are_the_same_in_all_groups() {
 }
 
 #[test]
+fn statuses_are_the_same_in_all_groups() {
+    let parts = [message(1, &[]), bytes(2, "Failure"), bytes(3, "why"), bytes(4, "NotFound"), number(6, 404)];
+    let expect = json!({"metadata": {}, "status": "Failure", "message": "why", "reason": "NotFound", "code": 404});
+    for version in ["v1", "apps/v1", "example.com/v1"] {
+        check(version, "Status", &parts, expect.clone());
+    }
+}
+
+#[test]
 fn malformed_messages_are_refused() {
     refuse(b"{}", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]");
     refuse(b"k8s\0", "Object 'Kind' is missing");

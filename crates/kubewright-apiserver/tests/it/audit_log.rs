@@ -128,6 +128,24 @@ async fn an_event_says_who_asked_from_where_and_when() {
 }
 
 #[tokio::test]
+async fn errors_are_recorded_in_each_format() {
+    let (api, lines) = start(json!({"rules": [{"level": "Metadata"}], "omitStages": ["RequestReceived"]}));
+    for media_type in ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"] {
+        let accept = format!("Accept: {media_type}");
+        send(&api, "GET /api/v1/namespaces/default/configmaps/m", &[&accept], "").await.expect_code(404);
+        let event = lines.take().remove(0);
+        let status = &event["responseStatus"];
+        let expect =
+            (json!("configmaps \"m\" not found"), json!("NotFound"), json!({"name": "m", "kind": "configmaps"}));
+        assert_eq!(
+            (&status["message"], &status["reason"], &status["details"]),
+            (&expect.0, &expect.1, &expect.2),
+            "{event}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn objects_are_recorded_as_the_level_asks_for() {
     let rules = json!([
         {"level": "None", "verbs": ["get"]},

@@ -81,6 +81,23 @@ async fn wrong_kinds_names_and_namespaces_are_refused() {
     check(&api, JSON, with(&|o| o["kind"] = json!("ConfigMapList")), 400, list).await;
     check(&api, JSON, with(&|o| o["kind"] = json!("Nope")), 400, "no kind \"Nope\" is registered for version \"v1\"")
         .await;
+    for (version, kind, is_known) in [
+        ("v1", "Status", true),
+        ("example.com/v1", "Status", true),
+        ("apps/v1", "APIGroup", true),
+        ("apps/v1", "ListOptions", true),
+        ("example.com/v1", "ListOptions", false),
+        ("meta.k8s.io/v1", "ListOptions", false),
+        ("meta.k8s.io/v1", "Table", false),
+    ] {
+        let why = match is_known {
+            true => format!("converting (v1.{kind}) to (core.ConfigMap): unknown conversion"),
+            false => format!("no kind \"{kind}\" is registered for version \"{version}\""),
+        };
+        let body = with(&|o| (o["apiVersion"], o["kind"]) = (json!(version), json!(kind)));
+        let expect = format!("{kind} in version \"v1\" cannot be handled as a ConfigMap: {why}");
+        check(&api, JSON, body, 400, &expect).await;
+    }
     check(
         &api,
         JSON,
