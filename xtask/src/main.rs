@@ -14,7 +14,6 @@ mod invariants;
 mod release;
 mod steps;
 mod test;
-mod test_runner;
 mod tools;
 
 use std::{
@@ -27,7 +26,6 @@ use clap::{Parser, Subcommand};
 
 use release::Extent;
 use steps::{Steps, cargo};
-use test_runner::RunTest;
 use tools::CHROMIUM;
 
 /// Chores of the Kubewright project.
@@ -126,9 +124,6 @@ enum Chore {
         #[arg(long)]
         prune: bool,
     },
-    /// Run a test program for Cargo
-    #[command(hide = true)]
-    RunTest(RunTest),
 }
 
 #[derive(Debug, Subcommand)]
@@ -159,10 +154,7 @@ fn root() -> &'static Path {
 }
 
 fn run(chore: Chore) -> Result<()> {
-    // Cargo has set the working directory of a test program.
-    if !matches!(chore, Chore::RunTest(_)) {
-        std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
-    }
+    std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
     let mut steps = Steps::default();
     match chore {
         Chore::Test { all } => return test::run(all),
@@ -202,7 +194,6 @@ fn run(chore: Chore) -> Result<()> {
             steps.run("random input", command);
         }
         Chore::Invariants { prune } => return invariants::rings::print(prune),
-        Chore::RunTest(test) => return test.run(),
     }
     steps.finish()
 }

@@ -113,7 +113,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs test programs, whose output is copied. The error contains the output of the tests that failed.
-pub(crate) fn run_tests(mut command: Command, output: &mut impl Write) -> Result<()> {
+fn run_tests(mut command: Command, output: &mut impl Write) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
     let mut failures = Failures::default();
     if let Some(mut stdout) = child.stdout.take() {

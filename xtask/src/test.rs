@@ -7,7 +7,6 @@ use anyhow::Result;
 use crate::{
     book, clients, generate, release,
     steps::{Steps, cargo},
-    test_runner,
     tools::{CHROMIUM, IP, KUBECTL, NFT, is_root},
 };
 
@@ -58,8 +57,8 @@ impl Selection {
     }
 
     /// Returns the same command, with the options of the test programs.
-    fn run(&self, options: &[&str]) -> Command {
-        let mut command = self.cargo_test(&[options, &["--no-fail-fast", "--quiet", "--"]].concat());
+    fn run(&self) -> Command {
+        let mut command = self.cargo_test(&["--no-fail-fast", "--quiet", "--"]);
         if self.all {
             command.env(EXHAUSTIVE, "1");
         }
@@ -89,7 +88,7 @@ pub(crate) fn run(all: bool) -> Result<()> {
     let build_failed = "the tests could not be built";
     if built {
         let name = if all { "all tests" } else { "tests" };
-        steps.check(name, || test_runner::run(|options| selection.run(options)));
+        steps.run_tests(name, selection.run());
     } else {
         steps.skip("tests", build_failed);
     }
