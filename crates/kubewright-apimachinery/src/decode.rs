@@ -12,7 +12,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value, map::Entry};
 use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
-use crate::{depth, field_path::FieldPath, go_format, unicode_repair};
+use crate::{depth, field_path::FieldPath, go_format, go_json::MAX_EXACT, unicode_repair};
 
 /// The maximum number of duplicate fields that are reported.
 const DUPLICATES_LIMIT: usize = 100;
@@ -48,10 +48,9 @@ pub enum DecodeError {
 /// Rewrites the numbers of a decoded value as Go reads those without a type: integers beyond 64 bits are floats. A float that is an
 /// integer, and exact, becomes one, since Go writes it so and reads it again.
 pub fn untyped_numbers(value: &mut Value) {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) if !number.is_i64() => match number.as_f64() {
-            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => *value = Value::from(float as i64),
+            Some(float) if float.fract() == 0.0 && float.abs() <= MAX_EXACT => *value = Value::from(float as i64),
             Some(float) => *value = Value::from(float),
             None => {}
         },

@@ -4,6 +4,9 @@ use std::io::Write;
 
 use serde_json::{Number, Value};
 
+/// The greatest integer up to which a float represents all integers.
+pub(crate) const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
 /// Writes a value, the entries of objects in their order.
 ///
 /// ```

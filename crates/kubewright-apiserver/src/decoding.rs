@@ -36,7 +36,7 @@ pub(crate) fn complete(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Like [`complete`], for an object that is about to be stored, which removes the empty lists and maps in it.
+/// Like [`complete`], for an object that is about to be stored, in which empty lists and maps become null.
 pub(crate) fn complete_stored(resource: &Resource, object: &mut Value) {
     if let Some(ty) = resource.schema.stored {
         ty.complete_stored(object);

@@ -132,7 +132,7 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
     let root = Cursor::root(ctx.node);
-    let mut fields = root.claimed(config).map_err(|why| untyped("patch", config, &why))?;
+    let mut fields = root.claimed(config).map_err(|why| schema_mismatch("patch", config, &why))?;
     ctx.writable.restrict(&mut fields);
     let entry = ctx.entry(Operation::Apply, ctx.manager, fields);
     let Some(live) = live else {
@@ -141,7 +141,7 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
         return Ok(object);
     };
     if ctx.schema_changes {
-        root.check(live).map_err(|why| untyped("live", live, &why))?;
+        root.check(live).map_err(|why| schema_mismatch("live", live, &why))?;
     }
     let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
     let managers = ctx.reconciled(Some(live), managers).map_err(Status::unknown)?;
@@ -149,7 +149,7 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
 }
 
 /// Returns the error about an object that doesn't fit the schema.
-fn untyped(what: &str, object: &Value, why: &SchemaError) -> Status {
+fn schema_mismatch(what: &str, object: &Value, why: &SchemaError) -> Status {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     Status::unknown(format!(

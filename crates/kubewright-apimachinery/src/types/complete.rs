@@ -26,7 +26,7 @@ impl Types {
                 for field in all.always() {
                     match fields.get_mut(field.name) {
                         None => drop(fields.insert(field.name.to_owned(), self.absent(field))),
-                        Some(value) if stored && self.is_forgotten(field, value) => *value = Value::Null,
+                        Some(value) if stored && self.is_stored_as_null(field, value) => *value = Value::Null,
                         Some(_) => {}
                     }
                 }
@@ -52,8 +52,8 @@ impl Types {
         }
     }
 
-    /// Returns whether the value of a field is an empty list or map that isn't stored.
-    fn is_forgotten(&self, field: &Field, value: &Value) -> bool {
+    /// Returns whether the value of a field is an empty list or map that is null when it is read from the store.
+    fn is_stored_as_null(&self, field: &Field, value: &Value) -> bool {
         !field.pointer
             && is_empty_collection(self.get(field.ty), value)
             && !field.marks().is_some_and(|marks| marks.empty)

@@ -28,7 +28,7 @@ use crate::{
     managed_fields::Manager,
     meta, object_meta,
     object_type::ObjectType,
-    registry::{PART_METADATA, Resource, builtin::old_versions},
+    registry::{PART_METADATA, Resource, builtin::other_versions},
     schema_rules,
     storage::{Key, Store},
     strconv,
@@ -160,11 +160,11 @@ impl Call {
         if custom && self.parts.method != Method::PATCH {
             return Status::bad_request(schema_rules::unregistered_type(version, kind));
         }
-        let is_old = old_versions::exists(sent_kind, sent_version);
-        if is_old && sent_kind == kind && !custom && self.parts.method != Method::PATCH {
+        let is_decoded = other_versions::is_decoded(sent_kind, sent_version);
+        if is_decoded && sent_kind == kind && !custom && self.parts.method != Method::PATCH {
             return other_version(sent_version, &expected);
         }
-        let why = if custom || !is_old && ObjectType::registered(sent_group, number, sent_kind).is_none() {
+        let why = if custom || !is_decoded && ObjectType::registered(sent_group, number, sent_kind).is_none() {
             schema_rules::unregistered(&json!(sent_kind), sent_version)
         } else {
             // The packages of Go's types are named after the groups.
@@ -596,7 +596,7 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value, has_empt
         return;
     }
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let changed = has_empty && resource.strategy.counts_empty()
+    let changed = has_empty && resource.strategy.counts_empty_as_change()
         || !same_content(old, object, |field| field != "status" || !resource.status);
     let changed = resource.strategy.increments_generation(old, object, changed);
     let generation = generation + i64::from(changed);

@@ -104,7 +104,7 @@ impl Call {
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": self.accept.meta_version,
                 "metadata": list_metadata,
-                // Unlike those of a list of objects, they are null in Kubernetes if there are none.
+                // In place of an empty list, Kubernetes writes null here, unlike in a list of objects.
                 "items": (!items.is_empty())
                     .then(|| objects.map(|object| metadata(self.accept.meta_version, &object)).collect::<Vec<_>>()),
             }),

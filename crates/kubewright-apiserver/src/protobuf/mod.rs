@@ -106,10 +106,10 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
 /// Returns the type of a kind: that of its group, or one that all groups have.
 fn find(types: &'static Types, version: &str, kind: &str) -> Option<&'static Struct> {
     let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
-    let shared = || ObjectType::registered(group, version, kind).map(ObjectType::id);
+    let registered = || ObjectType::registered(group, version, kind).map(ObjectType::id);
     // Custom kinds, whose versions the table doesn't have, are deleted with options, too.
     let options = || types.kind("meta.k8s.io", "v1", kind).filter(|_| kind == "DeleteOptions");
-    let ty = types.kind(group, version, kind).or_else(shared).or_else(options)?;
+    let ty = types.kind(group, version, kind).or_else(registered).or_else(options)?;
     types.get(ty).as_struct()
 }
 

@@ -193,7 +193,7 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     }
 
     /// Returns whether an update with an empty list or map increments the generation, since Kubernetes compares it with an absent one.
-    fn counts_empty(&self) -> bool {
+    fn counts_empty_as_change(&self) -> bool {
         false
     }
 

@@ -230,8 +230,8 @@ impl Store {
         self.state.read().revision
     }
 
-    /// Sets the oldest revision that lists read, so that the history before it may be shorter.
-    pub(crate) fn give_up(&self, oldest: u64) {
+    /// Sets the oldest revision that lists read. The history before it may be shorter.
+    pub(crate) fn set_needed(&self, oldest: u64) {
         self.state.write().needed = oldest;
     }
 

@@ -61,7 +61,7 @@ fn changes_that_lists_need_are_kept_longer() {
     put(&store, "a", json!("beyond the limit"));
     assert!(store.snapshot_at("/pods", first).is_err());
     let needed = store.revision() - 2;
-    store.give_up(needed);
+    store.set_needed(needed);
     let last = put(&store, "a", json!("given up"));
     assert!(store.snapshot_at("/pods", needed - 2).is_err());
     assert!(store.snapshot_at("/pods", last - 4).is_ok());

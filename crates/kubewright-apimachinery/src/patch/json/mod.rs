@@ -410,7 +410,8 @@ fn place(token: &str, length: usize) -> Result<usize, String> {
     existing(token, length.saturating_add(1))
 }
 
-/// Compares values as JSON does: `1` and `1.0` are the same number.
+/// Compares a value of the object with one of the patch, as Kubernetes does: `1.0` in the object is `1` in the patch, but not the other
+/// way about.
 fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         // Kubernetes' library compares the texts. That of the object is as Go writes it, without a fraction of zero.

@@ -5,13 +5,11 @@ use serde_json::{Number, Value};
 use super::{NO_FIELD, format, invalid};
 use crate::{
     field_path::FieldPath,
+    go_json::MAX_EXACT,
     pattern,
     schema::{Kind, Limits, Schema},
     status::Cause,
 };
-
-/// The greatest integer up to which a float represents all integers.
-pub(super) const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
 pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let limits = &schema.limits;

@@ -10,7 +10,7 @@ mod list;
 use serde_json::{Map, Value};
 
 use super::{Additional, Kind, Node, Schema, correlation::OldItems};
-use crate::{field_path::FieldPath, status::Cause};
+use crate::{field_path::FieldPath, go_json::MAX_EXACT, status::Cause};
 
 /// Returns the violations of the schema, in the field order of `value`. In Kubernetes, their order is that of a Go map.
 ///
@@ -224,8 +224,7 @@ fn is_integer(value: &Value) -> bool {
     match value {
         // Go reads other numbers as floats, which count as integers only if all of that size are exact.
         Value::Number(number) => {
-            number.is_i64()
-                || number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= limit::MAX_EXACT)
+            number.is_i64() || number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= MAX_EXACT)
         }
         _ => false,
     }

@@ -95,7 +95,7 @@ impl Strategy for NetworkPolicyStrategy {
         network_policy_warnings(new)
     }
 
-    fn counts_empty(&self) -> bool {
+    fn counts_empty_as_change(&self) -> bool {
         true
     }
 }

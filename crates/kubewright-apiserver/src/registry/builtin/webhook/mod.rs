@@ -59,7 +59,7 @@ impl Strategy for WebhookStrategy {
         true
     }
 
-    fn counts_empty(&self) -> bool {
+    fn counts_empty_as_change(&self) -> bool {
         true
     }
 

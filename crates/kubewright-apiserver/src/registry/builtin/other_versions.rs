@@ -1,5 +1,5 @@
-//! Other versions of the kinds, which Kubernetes still decodes, though it serves most of them no longer. Objects in them are refused with
-//! another error than those of unknown versions.
+//! The versions of kinds that Kubernetes decodes besides the one that a path serves; most of them it serves no longer. An object in one of
+//! them is refused with another error than one in an unknown version.
 
 /// The versions, each with the kinds that have it.
 const VERSIONS: &[(&str, &[&str])] = &[
@@ -62,7 +62,7 @@ const VERSIONS: &[(&str, &[&str])] = &[
     ("v1", &["Event"]),
 ];
 
-/// Returns whether a kind has a version besides the one that it is expected in.
-pub(crate) fn exists(kind: &str, api_version: &str) -> bool {
+/// Returns whether Kubernetes decodes a kind in a version that isn't that of the path.
+pub(crate) fn is_decoded(kind: &str, api_version: &str) -> bool {
     VERSIONS.iter().any(|(version, kinds)| *version == api_version && kinds.contains(&kind))
 }
