@@ -129,9 +129,12 @@ fn cronjobs_are_watched_logged_described_and_rejected() {
     watch.wait().unwrap();
     cluster.kubectl(&["patch", "tcj", "cronjob-sample", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#]);
 
-    let jobs = cluster.kubectl_until(&["get", "jobs", "-o", "name"], |names| !names.is_empty());
-    let logs =
-        cluster.kubectl(&["logs", "-f", &format!("job/{}", jobs.lines().next().unwrap().rsplit('/').next().unwrap())]);
+    // The history's limit, three by default, deletes the earlier ones. A Job whose pod is still starting has no logs.
+    let jobs = r#"jsonpath={range .items[*]}{.metadata.name} {.status.completionTime}{"\n"}{end}"#;
+    let jobs = cluster.kubectl_until(&["get", "jobs", "-o", jobs], |jobs| {
+        (1..=3).contains(&jobs.lines().count()) && jobs.lines().all(|job| job.split_whitespace().count() == 2)
+    });
+    let logs = cluster.kubectl(&["logs", "-f", &format!("job/{}", first_word(&jobs))]);
     assert!(logs.ends_with("Hello from the Kubernetes cluster\n"), "{logs}");
     let description = cluster.kubectl_until(&["describe", "tcj", "cronjob-sample"], |text| text.contains("Started"));
     for word in ["cronjob-controller", "Concurrency Policy:", "Last Schedule Time:", "created job"] {
