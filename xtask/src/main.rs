@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `conformance`, `bench`, `builds`,
-//! `release`, `corpus`, `fuzz`, `invariants`.
+//! `order`, `release`, `corpus`, `fuzz`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -11,6 +11,7 @@ mod clients;
 mod conformance;
 mod generate;
 mod invariants;
+mod order;
 mod release;
 mod steps;
 mod test;
@@ -93,6 +94,8 @@ enum Chore {
         /// Measure only the builds whose name contains this; the results file is then left alone
         filter: Option<String>,
     },
+    /// Observe which functions `kubewright cluster` calls at its start and at rest, and rewrite the linker script that places them together
+    Order,
     /// Package the published crates from a clean clone, check them, test a project made of them, and publish
     Release {
         /// Do all of it but publish
@@ -177,6 +180,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Conformance { focus, skip } => conformance::build_and_run(&mut steps, &focus, &skip),
         Chore::Bench { filter, baseline } => bench(&mut steps, filter, baseline),
         Chore::Builds { filter } => return builds::run(filter.as_deref()),
+        Chore::Order => order::record(&mut steps),
         Chore::Release { no_verify: true, .. } => release::run(&mut steps, Extent::Project),
         Chore::Release { dry_run: true, .. } => release::run(&mut steps, Extent::DryRun),
         Chore::Release { .. } => release::run(&mut steps, Extent::Publish),

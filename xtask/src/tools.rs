@@ -76,6 +76,18 @@ pub(crate) const CHROMIUM: Tool = Tool {
     oldest: 0,
 };
 
+/// The program that observes which instructions another one executes.
+pub(crate) const VALGRIND: Tool = Tool {
+    name: "valgrind",
+    programs: &["valgrind"],
+    variable: None,
+    version: &["--version"],
+    package: "valgrind",
+    newer: None,
+    home: "https://valgrind.org",
+    oldest: 0,
+};
+
 /// The timeouts of apt-get: minutes for the lock of another one, and half a minute for a server, three times.
 const PATIENCE: [&str; 6] =
     ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=3"];
