@@ -22,6 +22,7 @@ use super::{
 use crate::node::{
     NodeContext,
     dns::resolv_conf,
+    env_file,
     environment::{Reference, expand, references, variables},
     hosts,
     identity::{self, Accounts, Identity, VolumeOwner},
@@ -184,8 +185,17 @@ impl Preparation<'_> {
         // These variables come later, since the certificate in the token volume belongs to this address of the server.
         base.extend(account);
         base.extend(program.environment(&self.substitutions()));
-        variables(&self.pod, self.container, base, &found, self.host.capacity)
+        let files = env_file::read(self.container, |name| self.directory_of(name));
+        variables(&self.pod, self.container, base, &found, &files, self.host.capacity)
             .map_err(|error| StartFailure::Config(error.to_string()))
+    }
+
+    /// Returns the directory of an `emptyDir` of the pod.
+    fn directory_of(&self, name: &str) -> Option<PathBuf> {
+        let volume = self.pod.spec.as_ref()?.volumes.iter().flatten().find(|volume| volume.name == name)?;
+        let in_memory = volume.empty_dir.as_ref()?.medium.as_deref() == Some("Memory");
+        let memory = self.host.memory_directory(self.pod.metadata.uid.as_deref().unwrap_or_default());
+        Some(volume::directory(&self.directory, memory.as_deref(), name, in_memory))
     }
 
     /// Returns the variables that every container has. The variables of its image override them.
