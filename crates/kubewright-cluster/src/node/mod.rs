@@ -104,6 +104,8 @@ use crate::{
 
 /// The name of the only node.
 pub(crate) const NODE_NAME: &str = "kubewright";
+/// The port of the node's kubelet.
+pub(crate) const KUBELET_PORT: u16 = 10250;
 
 /// The number of pods that write their status concurrently. Unlike for the kubelet, a write costs CPU time on this
 /// machine, so that unlimited writes would starve everything else if hundreds of pods end at once. The kubelet has a
