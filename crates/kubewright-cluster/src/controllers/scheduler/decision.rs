@@ -87,11 +87,16 @@ impl Scheduler {
             self.wait(&pod, object, stored);
             return vec![pod];
         }
-        let was_nominated = self.waiting.remove(&pod).is_some_and(|waiting| waiting.is_nominated);
-        self.relational.remove(&pod);
         let runs = !gone && !text(object, "/spec/nodeName").is_empty() && !has_ended(object);
-        let effect = self.account(&pod, runs.then(|| Occupant::by(object, stored.clone())));
-        match effect {
+        self.end_waiting(&pod, runs.then(|| Occupant::by(object, stored.clone())))
+    }
+
+    /// Removes a pod that doesn't wait any more, and records what it takes. Returns the affected pods.
+    fn end_waiting(&mut self, pod: &PodKey, taken: Option<Occupant>) -> Vec<PodKey> {
+        let was_nominated = self.waiting.remove(pod).is_some_and(|waiting| waiting.is_nominated);
+        self.relational.remove(pod);
+        let runs = taken.is_some();
+        match self.account(pod, taken) {
             Effect::Freed => self.all(),
             // What was kept free for a pod that is gone is free.
             _ if was_nominated && !runs => self.all(),
@@ -199,6 +204,11 @@ impl Scheduler {
         let mut pods: Vec<_> = pods.map(|pod| (place(pod), pod)).collect();
         pods.sort_unstable_by_key(|(place, _)| *place);
         pods.into_iter().map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// Removes a pod that an action hasn't found. Its change arrives later. Returns the affected pods.
+    pub(super) fn lose(&mut self, pod: &PodKey) -> Vec<PodKey> {
+        self.end_waiting(pod, None)
     }
 
     /// Ends an action for a pod. Returns the pods to decide about.

@@ -137,6 +137,7 @@ impl Scheduling {
 
     fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
         let is_done = result.is_ok();
+        let is_gone = result.as_ref().is_err_and(is_gone);
         match result {
             Ok(found) => {
                 self.retries.forget(&pod);
@@ -145,7 +146,7 @@ impl Scheduling {
                 }
             }
             // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
-            Err(error) if is_gone(&error) => self.retries.forget(&pod),
+            Err(_) if is_gone => self.retries.forget(&pod),
             Err(error) if is_conflict(&error) && action != PodAction::Bind => self.retries.forget(&pod),
             // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be newer than that, and then
             // nothing else would lead to another attempt.
@@ -154,7 +155,9 @@ impl Scheduling {
                 self.retries.failed(pod.clone(), now);
             }
         }
-        let mut affected = self.scheduler.end(&pod, &action, is_done);
+        // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers that, what each of them
+        // gives back could lead to actions for the others without an end.
+        let mut affected = if is_gone { self.scheduler.lose(&pod) } else { self.scheduler.end(&pod, &action, is_done) };
         if !is_done {
             affected.retain(|other| !self.retries.is_waiting(other));
         }
