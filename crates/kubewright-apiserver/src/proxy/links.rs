@@ -50,7 +50,13 @@ const TEXTS: [&str; 10] =
 pub(super) struct Links {
     page: Page,
     /// How the page is compressed; `None` if it isn't.
-    coding: Option<(GzDecoder<Vec<u8>>, GzEncoder<Vec<u8>>)>,
+    coding: Option<Gzip>,
+}
+
+/// Expands what arrives, and compresses what is passed on.
+struct Gzip {
+    decoder: GzDecoder<Vec<u8>>,
+    encoder: GzEncoder<Vec<u8>>,
 }
 
 impl Links {
@@ -60,7 +66,10 @@ impl Links {
         let media_type = text(header::CONTENT_TYPE)?.split(';').next()?.trim();
         let coding = match text(header::CONTENT_ENCODING) {
             None | Some("") => None,
-            Some("gzip") => Some((GzDecoder::new(Vec::new()), GzEncoder::new(Vec::new(), Compression::fast()))),
+            Some("gzip") => Some(Gzip {
+                decoder: GzDecoder::new(Vec::new()),
+                encoder: GzEncoder::new(Vec::new(), Compression::fast()),
+            }),
             Some(_) => return None,
         };
         if media_type != "text/html" || prefix.is_empty() {
@@ -73,7 +82,7 @@ impl Links {
 
     /// Returns the next part of the page, after one has arrived.
     pub(super) fn push(&mut self, part: &[u8]) -> io::Result<Vec<u8>> {
-        let Some((decoder, encoder)) = &mut self.coding else { return Ok(self.page.push(part, false)) };
+        let Some(Gzip { decoder, encoder }) = &mut self.coding else { return Ok(self.page.push(part, false)) };
         for part in part.chunks(PART) {
             decoder.write_all(part)?;
             let plain = std::mem::take(decoder.get_mut());
@@ -84,7 +93,7 @@ impl Links {
 
     /// Returns the rest of the page, once all has arrived.
     pub(super) fn finish(mut self) -> io::Result<Vec<u8>> {
-        let Some((mut decoder, mut encoder)) = self.coding else { return Ok(self.page.push(&[], true)) };
+        let Some(Gzip { mut decoder, mut encoder }) = self.coding else { return Ok(self.page.push(&[], true)) };
         decoder.try_finish()?;
         encoder.write_all(&self.page.push(decoder.get_ref(), true))?;
         encoder.finish()
