@@ -9,10 +9,8 @@ use kubewright_apimachinery::status::Status;
 use crate::{
     auth::{Attributes, UserInfo, authenticator::unauthorized, user::ANONYMOUS},
     rbac::Decision,
+    registry::builtin::kubelet_subresources,
 };
-
-/// The subresource whose permission allows requests for all other paths.
-const PROXY: &str = "proxy";
 
 /// Marks a request to the port of a kubelet, with the path there.
 #[derive(Clone, Debug)]
@@ -43,17 +41,8 @@ impl KubeletPath {
     /// Returns the attributes of which one must be allowed.
     fn attributes(&self, of_proxy: &Attributes) -> Vec<Attributes> {
         let first = self.0.trim_start_matches('/').split('/').next().unwrap_or_default();
-        let subresources: &[&str] = match first {
-            "stats" => &["stats"],
-            "metrics" => &["metrics"],
-            "logs" => &["log"],
-            "healthz" => &["healthz", PROXY],
-            "configz" => &["configz", PROXY],
-            "pods" | "runningpods" => &["pods", PROXY],
-            _ => &[PROXY],
-        };
         let with = |name: &&str| Attributes { subresource: (*name).to_owned(), ..of_proxy.clone() };
-        subresources.iter().map(with).collect()
+        kubelet_subresources(first).iter().map(with).collect()
     }
 
     /// Refuses requests without credentials.

@@ -122,6 +122,7 @@ async fn many_pods_that_are_gone_keep_no_other_from_being_bound() {
     }
     create_pod(&client, "present").await;
     tokio::select! {
+        biased;
         () = scheduling.run() => {}
         () = bound(&client, "present") => {}
     }
