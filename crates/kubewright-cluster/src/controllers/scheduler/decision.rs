@@ -38,6 +38,17 @@ struct Waiting {
     nominated: Option<String>,
     /// Whether others are being evicted in its favour.
     is_preempting: bool,
+    report: Progress,
+}
+
+/// The progress of a report about a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    None,
+    Sending,
+    /// The report is being sent, and the pod is to be decided about afterwards.
+    Outdated,
 }
 
 /// The scheduler's state.
@@ -102,6 +113,7 @@ impl Scheduler {
     fn wait(&mut self, pod: &PodKey, object: &Arc<Value>, stored: &StoredObject) {
         let before = self.waiting.get(pod);
         let is_preempting = before.is_some_and(|before| before.is_preempting);
+        let report = before.map_or_else(Progress::default, |before| before.report);
         let arrival = before.map_or(self.arrivals, |before| before.arrival);
         self.arrivals += u64::from(before.is_none());
         let is_relational = spread::constraints(object).next().is_some()
@@ -115,7 +127,8 @@ impl Scheduler {
             None => Some(text(object, "/status/nominatedNodeName").to_owned()).filter(|name| !name.is_empty()),
         };
         let (object, stored, priority) = (object.clone(), stored.clone(), priority(object));
-        self.waiting.insert(pod.clone(), Waiting { object, stored, priority, arrival, nominated, is_preempting });
+        let waiting = Waiting { object, stored, priority, arrival, nominated, is_preempting, report };
+        self.waiting.insert(pod.clone(), waiting);
     }
 
     /// Records what a pod takes, if it takes anything.
@@ -216,7 +229,12 @@ impl Scheduler {
                 // Victims may be gone already.
                 vec![pod.clone()]
             }
-            _ => Vec::new(),
+            PodAction::Report(..) => {
+                let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
+                let report = std::mem::take(&mut waiting.report);
+                (report == Progress::Outdated).then(|| pod.clone()).into_iter().collect()
+            }
+            PodAction::Bind(_) => Vec::new(),
         }
     }
 
@@ -230,6 +248,20 @@ impl Scheduler {
 
     /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
+        let waiting = self.waiting.get_mut(pod)?;
+        if waiting.report != Progress::None {
+            // Another report would conflict with this one.
+            waiting.report = Progress::Outdated;
+            return None;
+        }
+        let action = self.action(pod);
+        if let Some(PodAction::Report(..)) = &action {
+            self.waiting.get_mut(pod)?.report = Progress::Sending;
+        }
+        action
+    }
+
+    fn action(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
         if waiting.is_preempting || self.state.has(pod) {
             // It is being bound, or its victims are being deleted; the end of either action leads to another decision.

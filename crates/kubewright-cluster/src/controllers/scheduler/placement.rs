@@ -77,7 +77,8 @@ pub(super) fn find(
             break;
         }
     }
-    *start = (first + feasible.len() + obstacles.len()).checked_rem(count).unwrap_or_default();
+    // After a search of all nodes, another one is first among equals.
+    *start = (first + feasible.len() + obstacles.len() + 1).checked_rem(count).unwrap_or_default();
     match score::best(pod, &feasible, |name| state.requested(name)) {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::Nodes(obstacles)),

@@ -47,7 +47,10 @@ fn bound(mut pod: Value) -> Value {
 #[track_caller]
 fn refused(scheduler: &mut Scheduler, pod: &PodKey) -> String {
     match scheduler.decide(pod) {
-        Some(PodAction::Report(why, _)) => why,
+        Some(PodAction::Report(why, object)) => {
+            scheduler.end(pod, &PodAction::Report(why.clone(), object), true);
+            why
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -40,6 +40,21 @@ fn a_pod_that_never_preempts_says_so() {
     assert_eq!(refused(&mut scheduler, &key), never);
 }
 
+#[test]
+fn reports_about_a_pod_are_sent_one_after_another() {
+    let mut scheduler = scheduler(json!({}));
+    let taken = bound(with_port("taken"));
+    put(&mut scheduler, &taken);
+    let key = put(&mut scheduler, &with_port("waits"));
+    let Some(report @ PodAction::Report(..)) = scheduler.decide(&key) else { panic!("the port is taken") };
+    assert_eq!(scheduler.end(&key, &report, true), [], "nothing has changed meanwhile");
+    let Some(report @ PodAction::Report(..)) = scheduler.decide(&key) else { panic!("the port is taken") };
+    assert_eq!(change(&mut scheduler, &taken, true), std::slice::from_ref(&key));
+    assert_eq!(scheduler.decide(&key), None, "the report is being sent");
+    assert_eq!(scheduler.end(&key, &report, false), std::slice::from_ref(&key));
+    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind(NODE_NAME.into())));
+}
+
 /// Processes a change of a pod that isn't the first version, and returns the affected pods.
 fn change(scheduler: &mut Scheduler, pod: &Value, gone: bool) -> Vec<PodKey> {
     scheduler.take_pod(&pod.clone().into(), &StoredObject::from(pod.clone()), gone)
