@@ -78,6 +78,9 @@ pub struct ListenOptions {
     /// the user, and the organizations are the groups. Empty by default. Certificates of the server's own authority are
     /// always valid, among them that of [`Listener::kubeconfig`].
     pub client_authorities: String,
+    /// A path below which those of all requests are, such as that of a node's `proxy`: the listener is the port of the node's kubelet then.
+    /// Empty by default.
+    pub prefix: String,
 }
 
 impl Default for ListenOptions {
@@ -89,6 +92,7 @@ impl Default for ListenOptions {
             idle_timeout: IDLE_TIMEOUT,
             certificate: None,
             client_authorities: String::new(),
+            prefix: String::new(),
         }
     }
 }
@@ -144,8 +148,15 @@ struct Shutdown {
 
 impl Listener {
     pub(crate) async fn start(state: Arc<State>, options: ListenOptions) -> Result<Self, ListenError> {
-        let ListenOptions { address, allow_remote, max_connections, idle_timeout, certificate, client_authorities } =
-            options;
+        let ListenOptions {
+            address,
+            allow_remote,
+            max_connections,
+            idle_timeout,
+            certificate,
+            client_authorities,
+            prefix,
+        } = options;
         if !address.ip().is_loopback() && !allow_remote {
             return Err(ListenError::NotLoopback(address));
         }
@@ -182,6 +193,7 @@ impl Listener {
             tasks: listener.tasks.clone(),
             connections: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
             idle_timeout,
+            prefix,
         });
         listener.tasks.spawn(shared.accept(socket));
         Ok(listener)
@@ -247,6 +259,7 @@ struct Shared {
     /// Limits the number of connections: one permit for each further connection.
     connections: Arc<Semaphore>,
     idle_timeout: Duration,
+    prefix: String,
 }
 
 impl Shared {
@@ -376,6 +389,9 @@ impl Shared {
     ) -> impl Future<Output = Response> + use<> {
         let state = self.state.clone();
         request.extensions_mut().insert(tasks.clone());
+        if !self.prefix.is_empty() {
+            handlers::lead(&mut request, &self.prefix);
+        }
         match identity {
             Identity::User(user) => {
                 request.extensions_mut().insert(user.clone());

@@ -83,6 +83,15 @@ impl ApiEndpoints {
         Ok(endpoint)
     }
 
+    /// Opens the port of a node's kubelet, whose paths are those below `prefix` of the API server.
+    pub(crate) async fn open_kubelet(&self, address: SocketAddr, prefix: String) -> Result<(), ListenError> {
+        let mut options = ListenOptions::from(address);
+        options.prefix = prefix;
+        let listener = self.api.listen(options).await?;
+        self.listeners.lock().push(listener);
+        Ok(())
+    }
+
     /// Opens the listener for pods, if they need one and don't have it yet, and sets their address. `other` is that of another listener.
     async fn open_for_pods(&self, other: SocketAddr) -> Result<SocketAddr, ListenError> {
         let present = *self.address.borrow();

@@ -38,7 +38,7 @@ use crate::{
     },
     events::Recorder,
     node::{
-        self, ImageTable, NODE_NAME, NodeContext, PodNetwork, WRITES,
+        self, ImageTable, KUBELET_PORT, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::HOST_ADDRESS,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
@@ -366,6 +366,7 @@ impl ClusterBuilder {
                 let network = network.map_err(StartError::PodNetwork)?;
                 if network.pods.is_some() {
                     cluster.endpoints.serve_pods_at(network.address());
+                    cluster.open_kubelet(network.address()).await;
                 }
                 cluster.register(&clock, capacity, network.address()).await?;
                 cluster.create_directory()?;
@@ -664,6 +665,15 @@ impl Cluster {
         DirBuilder::new().recursive(true).mode(0o700).create(&folders).map_err(StartError::Directory)?;
         (self.directory, self.volumes) = (Some(directory), Some(folders));
         Ok(())
+    }
+
+    /// Opens the port of the node's kubelet, which only a node with an address of its own has.
+    async fn open_kubelet(&self, address: Ipv4Addr) {
+        let address = SocketAddr::from((address, KUBELET_PORT));
+        let prefix = format!("/api/v1/nodes/{NODE_NAME}/proxy");
+        if let Err(error) = self.endpoints.open_kubelet(address, prefix).await {
+            tracing::warn!(%error, "clients of the node's kubelet can't reach it");
+        }
     }
 
     /// Finds out whether containers can be isolated.

@@ -17,7 +17,7 @@
 //!
 //! * [`Cluster`] starts the other parts, owns every task, and leaves nothing behind.
 //! * `controllers` has the built-in controllers that operators rely on: those that [`Controllers::NAMES`] lists, the
-//!   deletion of custom kinds, and a scheduler for the one node.
+//!   deletion of custom kinds, and a scheduler.
 //! * `node` runs pods as processes of the host, by the [`ImageTable`], or simulates them ([`Pods`]).
 //! * [`testing`] applies manifests and waits for conditions. [`faults`] injects faults between a client and the server.
 //!

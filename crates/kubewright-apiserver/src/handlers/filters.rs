@@ -7,6 +7,7 @@ use kubewright_apimachinery::{selector::FieldSelector, status::Status};
 
 use super::{
     exchange::Exchange,
+    kubelet_port::KubeletPath,
     query::Query,
     route::{Route, Target},
 };
@@ -42,6 +43,8 @@ pub(super) fn filter(
         }
         None => user,
     };
+    let kubelet = parts.extensions.get::<KubeletPath>();
+    kubelet.map_or(Ok(()), |path| path.check_user(&user))?;
     // Most requests come from the cluster itself or its administrator, and don't require attributes.
     if user.is_unrestricted() {
         exchange.classify(route, state.flow_control.classify(&user, None));
@@ -49,7 +52,8 @@ pub(super) fn filter(
     } else {
         let attributes = attributes();
         exchange.classify(route, state.flow_control.classify(&user, Some(&attributes)));
-        let decision = state.authorization.decide(&user, &attributes);
+        let decide = |one: &Attributes| state.authorization.decide(&user, one);
+        let decision = kubelet.map_or_else(|| decide(&attributes), |path| path.decide(&attributes, decide));
         exchange.audit().decide(decision.allowed, &decision.reason);
         if !decision.allowed {
             return Err(attributes.forbidden(&user, &decision.reason));

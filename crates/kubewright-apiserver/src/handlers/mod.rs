@@ -13,6 +13,7 @@ mod field_validation;
 mod filters;
 mod health;
 mod info;
+mod kubelet_port;
 mod lifecycle;
 mod list;
 mod pages;
@@ -58,6 +59,7 @@ use self::{
 };
 pub(crate) use self::{
     health::HealthCounts,
+    kubelet_port::lead,
     settle::{settle, settled},
 };
 use crate::{

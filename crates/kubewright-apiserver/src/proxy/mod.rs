@@ -3,6 +3,8 @@
 //! Responses are streamed. Nothing is spawned for a request that isn't upgraded: its connection is driven while its
 //! response is read.
 
+mod links;
+
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -14,8 +16,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{
-    FutureExt, Stream,
+    FutureExt, Stream, StreamExt,
     future::{BoxFuture, OptionFuture},
+    stream,
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header,
@@ -35,6 +38,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use self::links::Links;
 use crate::{
     body::{Body, BoxError},
     peer::unverified_client_config,
@@ -166,7 +170,12 @@ pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> 
     clean(&mut parts.headers);
     rewrite_location(&mut parts.headers, &prefix, host.as_ref());
     let body = Driven { connection: (!ended).then_some(connection), incoming };
-    Ok(http::Response::from_parts(parts, Body::stream(body)))
+    let host = host.as_ref().and_then(|host| host.to_str().ok());
+    let body = match Links::of(&mut parts.headers, &prefix, host) {
+        Some(links) if !body.incoming.is_end_stream() => Body::stream(rewritten(body, links)),
+        _ => Body::stream(body),
+    };
+    Ok(http::Response::from_parts(parts, body))
 }
 
 /// A connection to a backend.
@@ -333,6 +342,22 @@ impl Stream for Driven {
             };
         }
     }
+}
+
+/// Rewrites the links of a page while it arrives.
+fn rewritten(page: Driven, links: Links) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+    let ends = page.map(Some).chain(stream::iter([None]));
+    stream::unfold((ends, Some(links)), |(mut ends, mut links)| async move {
+        let part = match (ends.next().await?, links.as_mut()) {
+            (Some(Ok(part)), Some(links)) => links.push(&part).map_err(BoxError::from),
+            (Some(Err(error)), _) => Err(error),
+            (None, _) | (_, None) => links.take()?.finish().map_err(BoxError::from),
+        };
+        if part.is_err() {
+            links = None;
+        }
+        Some((part.map(Bytes::from), (ends, links)))
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! * [`api_services`]: the availability of aggregated API servers, and the APIServices of custom kinds
 //! * [`signing`]: the certificates of signing requests, and the removal of old requests
 //! * [`event_ttl`]: the expiry of events
-//! * [`scheduler`]: the binding of pods to the one node
+//! * [`scheduler`]: the binding of pods to nodes
 //! * [`deployment`], [`replicaset`], [`stateful_set`], [`daemon_set`], [`job`],
 //!   [`cron_job`]: the workloads
 //! * [`autoscaler`]: horizontal pod autoscalers

@@ -214,7 +214,8 @@ mod tests {
     fn labels_ports_and_taints() {
         let taints = json!([{"key": "soft", "effect": "NoSchedule"}, {"key": "hard", "effect": "NoExecute"}]);
         let tolerations = || json!([{"key": "hard", "operator": "Exists"}]);
-        let mut node = admission(json!({"metadata": {"labels": {"disk": "ssd"}}, "spec": {"taints": taints}}));
+        let (labels, status) = (json!({"disk": "ssd"}), json!({"allocatable": {"pods": "3"}}));
+        let mut node = admission(json!({"metadata": {"labels": labels}, "spec": {"taints": taints}, "status": status}));
         let tolerating = |mut more: Value| {
             more["tolerations"] = tolerations();
             pod(json!({}), more)

@@ -7,9 +7,13 @@ use std::{
     fmt,
 };
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod};
 
-use super::{object::Capacity, resource};
+use super::{
+    env_file::{self, EnvFiles, Malformed},
+    object::Capacity,
+    resource,
+};
 
 /// An object of the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +40,10 @@ pub(crate) enum ConfigError {
     FieldPath(String),
     #[error("unsupported container resource: {0}")]
     Resource(String),
+    #[error("couldn't parse env file")]
+    EnvFile,
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    NoVariable { key: String, path: String },
     #[error("unsupported source of the variable {0}")]
     Source(String),
 }
@@ -84,6 +92,7 @@ pub(crate) fn variables(
     container: &Container,
     base: Vec<(String, String)>,
     found: &ReferencedData,
+    files: &EnvFiles,
     node: Capacity,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let mut variables = Variables::default();
@@ -108,7 +117,12 @@ pub(crate) fn variables(
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value(pod, container, variable, &variables, found, node)? {
+        let key = variable.value_from.as_ref().and_then(|source| source.file_key_ref.as_ref());
+        let value = match key {
+            Some(key) => in_file(key, files)?,
+            None => value(pod, container, variable, &variables, found, node)?,
+        };
+        if let Some(value) = value {
             variables.set(variable.name.clone(), value);
         }
     }
@@ -176,6 +190,21 @@ fn by_key(
             name: reference.name().into(),
             key: key.into(),
         }),
+    }
+}
+
+/// Returns the value that a file has for a variable, which isn't empty; `None` if it is missing and optional.
+fn in_file(key: &FileKeySelector, files: &EnvFiles) -> Result<Option<String>, ConfigError> {
+    let is_optional = key.optional == Some(true);
+    let text = files.get(&env_file::name(key)).cloned().unwrap_or(Ok(None));
+    let value = match text.map_err(|Malformed| ConfigError::EnvFile)? {
+        Some(text) => env_file::value(&text, &key.key).map_err(|Malformed| ConfigError::EnvFile)?.map(str::to_owned),
+        None if is_optional => None,
+        None => return Err(ConfigError::EnvFile),
+    };
+    match value.filter(|value| !value.is_empty()) {
+        None if !is_optional => Err(ConfigError::NoVariable { key: key.key.clone(), path: key.path.clone() }),
+        value => Ok(value),
     }
 }
 
@@ -294,8 +323,14 @@ mod tests {
         ]);
         let wanted = references(&container);
         let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
-        let variables =
-            variables(&pod(), &container, vec![("HOME".into(), "/".into())], &found, Capacity::simulated())?;
+        let name = |path: &str| ("files".to_owned(), path.to_owned());
+        let files = EnvFiles::from([
+            (name("a.env"), Ok(Some("A='a'\nEMPTY=''".into()))),
+            (name("bad.env"), Ok(Some("A=a".into()))),
+            (name("link"), Err(Malformed)),
+        ]);
+        let base = vec![("HOME".into(), "/".into())];
+        let variables = variables(&pod(), &container, base, &found, &files, Capacity::simulated())?;
         Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
@@ -343,6 +378,23 @@ mod tests {
                    "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "no", "optional": true}}}]}),
             &["HOME=/"],
         );
+    }
+
+    #[test]
+    fn variables_come_from_files() {
+        let of = |path: &str, key: &str, optional: bool| {
+            let key = json!({"volumeName": "files", "path": path, "key": key, "optional": optional});
+            build(json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef": key}}]})).map_err(|error| error.to_string())
+        };
+        let list = |expect: &[&str]| Ok(expect.iter().map(|one| (*one).to_owned()).collect());
+        let (both, home) = (list(&["HOME=/", "X=a"]), list(&["HOME=/"]));
+        assert_eq!((of("a.env", "A", false), of("a.env", "A", true)), (both.clone(), both));
+        assert_eq!((of("a.env", "B", true), of("gone.env", "A", true)), (home.clone(), home));
+        let missing = |key: &str| Err(format!("environment variable key {key:?} not found in file \"a.env\""));
+        assert_eq!((of("a.env", "B", false), of("a.env", "EMPTY", false)), (missing("B"), missing("EMPTY")));
+        for path in ["bad.env", "link", "gone.env"] {
+            assert_eq!(of(path, "A", false), Err("couldn't parse env file".into()), "{path}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! * [`image`]: the programs that run in place of images
 //! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
-//! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
+//! * [`environment`], [`env_file`], [`resource`] and [`volume`]: variables, files of variables, resource fields and volumes of containers
 //! * [`host_path`]: directories and files of the host as volumes
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
@@ -27,6 +27,7 @@ mod admission;
 mod backoff;
 pub(crate) mod dns;
 mod egress;
+mod env_file;
 mod environment;
 pub(crate) mod exec;
 mod host_path;
@@ -103,6 +104,8 @@ use crate::{
 
 /// The name of the only node.
 pub(crate) const NODE_NAME: &str = "kubewright";
+/// The port of the node's kubelet.
+pub(crate) const KUBELET_PORT: u16 = 10250;
 
 /// The number of pods that write their status concurrently. Unlike for the kubelet, a write costs CPU time on this
 /// machine, so that unlimited writes would starve everything else if hundreds of pods end at once. The kubelet has a

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 
-use super::NODE_NAME;
+use super::{KUBELET_PORT, NODE_NAME};
 use crate::{
     events::written,
     object_client::{ObjectClient, ObjectPath, is_conflict, is_gone},
@@ -211,6 +211,7 @@ fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) 
             condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
             condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
         "nodeInfo": {
             "architecture": machine, "operatingSystem": system, "osImage": "Kubewright",
             "containerRuntimeVersion": concat!("kubewright://", env!("CARGO_PKG_VERSION")),

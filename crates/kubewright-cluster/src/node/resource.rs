@@ -7,7 +7,7 @@ use super::object::Capacity;
 use crate::quantity::{PARTS, quantity};
 
 /// Returns the value of a resource field of a container; `None` for an unknown field. If the field names no container,
-/// `own` is used. Without a limit, a container may use the whole node.
+/// `own` is used. Without a limit of its own, a container may use what the pod may, or else the whole node.
 pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, node: Capacity) -> Option<String> {
     let container = match field.container_name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => {
@@ -19,8 +19,9 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
     let (sort, resource) = field.resource.split_once('.')?;
     let resources = container.resources.as_ref();
     let limit = resources.and_then(|all| all.limits.as_ref()?.get(resource));
+    let limit_of_pod = || pod.spec.as_ref()?.resources.as_ref()?.limits.as_ref()?.get(resource);
     let amount = match sort {
-        "limits" => match (limit, resource) {
+        "limits" => match (limit.or_else(limit_of_pod), resource) {
             (Some(limit), _) => quantity(&limit.0)?,
             (None, "cpu") => i128::try_from(node.processors()).ok()? * PARTS,
             (None, "memory") => i128::from(node.memory_kib()) * 1024 * PARTS,
@@ -69,5 +70,20 @@ mod tests {
         check(json!({"resource": "limits.ephemeral-storage", "divisor": "1Gi"}), Some("1048576"));
         check(json!({"resource": "limits.gold"}), None);
         check(json!({"resource": "cpu"}), None);
+    }
+
+    #[test]
+    fn limits_of_the_pod_are_those_of_containers_without_their_own() {
+        let bare = json!({"name": "bare"});
+        let pod = json!({"spec": {"containers": [bare], "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "1"}}}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let field = |resource: &str| {
+            let selector =
+                serde_json::from_value(json!({"resource": resource, "containerName": "bare"})).expect("a selector");
+            value(&pod, &Container::default(), &selector, Capacity::simulated())
+        };
+        assert_eq!(field("limits.memory").as_deref(), Some("67108864"));
+        assert_eq!(field("limits.cpu").as_deref(), Some("1000"));
+        assert_eq!(field("requests.cpu").as_deref(), Some("0"));
     }
 }

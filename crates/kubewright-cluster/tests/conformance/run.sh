@@ -57,13 +57,24 @@ cat >/pause <<'END'
 #!/bin/sh
 exec /agnhost pause
 END
-chmod 755 /agnhost-image /web-server /shell /pause
+# A program with a set-user-ID bit, as in the image that shows whether it takes effect.
+cp "$(command -v id)" /effective-id
+chmod 4755 /effective-id
+cat >/effective-user <<'END'
+#!/bin/sh
+echo "Effective uid: $(/effective-id -u)"
+END
+chmod 755 /agnhost-image /web-server /shell /pause /effective-user
+# The user of agnhost's image that is in a group. It comes before one of this machine with the same number.
+sed -i '1i user-defined-in-image:x:1000:1000::/:/bin/sh' /etc/passwd
+echo group-defined-in-image:x:50000:user-defined-in-image >>/etc/group
 cat >/images <<'END'
 registry.k8s.io/e2e-test-images/agnhost=/agnhost-image
 registry.k8s.io/e2e-test-images/glibc-dns-testing=/agnhost-image
 registry.k8s.io/e2e-test-images/busybox=/shell
 registry.k8s.io/e2e-test-images/httpd=/web-server
 registry.k8s.io/e2e-test-images/nginx=/web-server
+registry.k8s.io/e2e-test-images/nonewprivs=/effective-user
 registry.k8s.io/e2e-test-images/perl=/shell
 registry.k8s.io/pause=/pause
 END

@@ -107,6 +107,14 @@ async fn a_working_directory_is_created() {
 }
 
 #[tokio::test]
+async fn the_directory_of_temporary_files_is_the_usual_one() {
+    let Some(cluster) = cluster().await else { return };
+    let text = log_of(&cluster, "temporary", "echo ${TMPDIR-none}; dirname $(mktemp)", json!({})).await;
+    assert_eq!(text, "none\n/tmp\n");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn volumes_are_shared_and_a_root_can_be_read_only() {
     let Some(cluster) = cluster().await else { return };
     let folder = tempfile::tempdir().expect("a folder");

@@ -7,7 +7,10 @@ use kubewright_apiserver::UserInfo;
 use kubewright_cluster::{Cluster, Pods, ResourceUsage};
 use serde_json::{Value, json};
 
-use crate::{create, eventually, is_running, pod, running, until};
+use crate::{
+    create, eventually, is_running, pod, pod_network, running, until,
+    wire::{listen, request_to},
+};
 
 async fn get_of(client: Client, node: &str, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(format!("/api/v1/nodes/{node}/proxy{path}")).header("accept", "text/plain");
@@ -100,26 +103,71 @@ async fn the_node_answers_what_a_kubelet_does() {
 #[tokio::test]
 async fn the_proxy_needs_its_own_permission() {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
-    let role = |resource: &str| {
-        let rules = json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]);
-        json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}, "rules": rules})
-    };
-    let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    let send = async |method: &str, path: String, body: Value| {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = request.body(body.to_string().into_bytes()).expect("a request");
-        cluster.client().request::<Value>(request).await.expect("accepted")
-    };
-    send("POST", format!("{rbac}/clusterroles"), role("nodes")).await;
-    let binding = json!({
-        "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
-        "subjects": [{"kind": "User", "name": "scraper", "apiGroup": "rbac.authorization.k8s.io"}],
-    });
-    send("POST", format!("{rbac}/clusterrolebindings"), binding).await;
+    may_read(&cluster, "nodes", json!({"kind": "User", "name": "scraper", "apiGroup": "rbac.authorization.k8s.io"}))
+        .await;
     let scraper = || cluster.api().client_of(UserInfo::new("scraper", ["system:authenticated"]));
     assert_eq!(code(get_of(scraper(), "kubewright", "/metrics/resource").await), 403);
-    send("PUT", format!("{rbac}/clusterroles/reader"), role("nodes/proxy")).await;
+    may_read_instead(&cluster, "nodes/proxy").await;
     get_of(scraper(), "kubewright", "/metrics/resource").await.expect("allowed");
+    cluster.shutdown().await;
+}
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn send(cluster: &Cluster, method: &str, path: String, body: Value) -> Value {
+    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into_bytes()).expect("a request");
+    cluster.client().request(request).await.expect("accepted")
+}
+
+fn role(resource: &str) -> Value {
+    let rules = json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]);
+    json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reader"}, "rules": rules})
+}
+
+/// Lets a user get a resource.
+async fn may_read(cluster: &Cluster, resource: &str, user: Value) {
+    send(cluster, "POST", format!("{RBAC}/clusterroles"), role(resource)).await;
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"});
+    let binding = json!({"metadata": {"name": "reader"}, "roleRef": role, "subjects": [user]});
+    send(cluster, "POST", format!("{RBAC}/clusterrolebindings"), binding).await;
+}
+
+async fn may_read_instead(cluster: &Cluster, resource: &str) {
+    send(cluster, "PUT", format!("{RBAC}/clusterroles/reader"), role(resource)).await;
+}
+
+#[tokio::test]
+async fn the_port_of_the_kubelet_has_permissions_for_its_paths() {
+    let Some(cluster) = pod_network::cluster().await else { return };
+    let endpoint = listen(&cluster).await;
+    let node = Api::<Node>::all(cluster.client()).get("kubewright").await.expect("a node").status.expect("a status");
+    let port = node.daemon_endpoints.and_then(|endpoints| endpoints.kubelet_endpoint).map(|endpoint| endpoint.port);
+    assert_eq!(port, Some(10250));
+    let address = format!("{}:10250", node.addresses.expect("addresses")[0].address).parse().expect("an address");
+    let get = async |path: &str, headers: &[&str]| {
+        let (_, head) = request_to(address, endpoint.authority(), &format!("GET {path}"), headers).await;
+        head.split(' ').nth(1).expect("a code").to_owned()
+    };
+    assert_eq!(get("/healthz", &[]).await, "401");
+    assert_eq!(get("/healthz", &["Authorization: Bearer nobody"]).await, "401");
+    may_read(&cluster, "nodes/healthz", json!({"kind": "ServiceAccount", "name": "default", "namespace": "default"}))
+        .await;
+    let request = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}});
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let answer = eventually("the account is there", async || {
+        let request =
+            Request::post(path).header("content-type", "application/json").body(request.to_string().into_bytes());
+        cluster.client().request::<Value>(request.expect("a request")).await.ok()
+    });
+    let token = format!("Authorization: Bearer {}", answer.await["status"]["token"].as_str().expect("a token"));
+    let codes = async || {
+        [get("/healthz", &[&token]).await, get("/metrics/resource", &[&token]).await, get("/nothing", &[&token]).await]
+    };
+    assert_eq!(codes().await, ["200", "403", "403"]);
+    may_read_instead(&cluster, "nodes/metrics").await;
+    assert_eq!(codes().await, ["403", "200", "403"]);
+    may_read_instead(&cluster, "nodes/proxy").await;
+    assert_eq!(codes().await, ["200", "403", "404"]);
     cluster.shutdown().await;
 }

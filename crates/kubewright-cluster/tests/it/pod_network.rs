@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// A cluster with network namespaces; `None` on a host that can't make them, which the cluster says.
-async fn cluster() -> Option<Cluster> {
+pub(crate) async fn cluster() -> Option<Cluster> {
     let builder = Cluster::builder().pods(Pods::Run).images(images()).pod_network(PodNetwork::Namespaces);
     match builder.start().await {
         Ok(cluster) => Some(cluster),

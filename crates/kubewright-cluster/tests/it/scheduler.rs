@@ -50,6 +50,29 @@ async fn a_cordoned_node_takes_no_pods_until_it_is_uncordoned() {
 }
 
 #[tokio::test]
+async fn pods_are_bound_to_another_node_once_it_is_ready() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let other = |ready: &str| {
+        let allocatable = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        json!({"metadata": {"name": "other", "labels": {"type": "other"}}, "status": {"allocatable": allocatable, "conditions": conditions}})
+    };
+    let created = serde_json::from_value(other("False")).expect("a node");
+    nodes.create(&PostParams::default(), &created).await.expect("created");
+    create(&cluster, &pod("web", "true", json!({"nodeSelector": {"type": "other"}}))).await;
+    let waiting = until(&cluster, "web", |pod| unscheduled(pod).is_some()).await;
+    let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint \
+               {node.kubernetes.io/not-ready: }. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    assert_eq!(unscheduled(&waiting).as_deref(), Some(why));
+    let ready = Patch::Merge(other("True"));
+    nodes.patch_status("other", &PatchParams::default(), &ready).await.expect("a status");
+    let bound = until(&cluster, "web", |pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).await;
+    assert_eq!(bound.spec.and_then(|spec| spec.node_name).as_deref(), Some("other"));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn labels_and_taints_decide_which_pods_are_bound() {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
     create(&cluster, &pod("picky", "true", json!({"nodeSelector": {"disk": "ssd"}}))).await;

@@ -1,6 +1,6 @@
 //! The content and paths of a container's volumes.
 
-use std::os::unix::fs::symlink;
+use std::{os::unix::fs::symlink, path::Path};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service};
 use kube::{
@@ -313,6 +313,24 @@ async fn a_volume_at_the_directory_for_temporary_files_does_not_hide_the_pods_ow
     if has_mount_namespaces(&cluster).await {
         assert_eq!(pods(&cluster).logs("hidden", &LogParams::default()).await.expect("a log"), "own\ny\n");
     }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_volume_below_the_directory_for_temporary_files_is_found_there() {
+    let cluster = running().await;
+    config_map(&cluster, "settings").await;
+    // Programs in Go look for the certificates of their webhooks below the directory of temporary files.
+    let command = "cat ${TMPDIR:-/tmp}/server/certificates/COLOR && touch ${TMPDIR:-/tmp}/kubewright-temporary";
+    let mounts = json!([{"name": "v", "mountPath": "/tmp/server/certificates"}]);
+    let mut spec = json!({"containers": [container("main", command, mounts)]});
+    spec["restartPolicy"] = json!("Never");
+    spec["volumes"] = json!([{"name": "v", "configMap": {"name": "settings"}}]);
+    create(&cluster, &pod("found", "", spec)).await;
+    let ended = until(&cluster, "found", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    assert_eq!(pods(&cluster).logs("found", &LogParams::default()).await.expect("a log"), "red");
+    assert_eq!(phase(&ended), "Succeeded");
+    assert!(!Path::new("/tmp/kubewright-temporary").exists(), "what the program creates stays with the pod");
     cluster.shutdown().await;
 }
 

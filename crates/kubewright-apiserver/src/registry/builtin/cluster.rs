@@ -1,6 +1,6 @@
 //! Namespaces and nodes, and the columns of service accounts.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kubewright_apimachinery::{cidr::Cidr, decode, name, status::Cause};
 use serde_json::{Value, json};
@@ -400,14 +400,14 @@ fn node_state(node: &Value) -> String {
 }
 
 fn roles(node: &Value) -> String {
-    let roles: Vec<_> = entries(&node["metadata"], "labels")
+    let roles: BTreeSet<_> = entries(&node["metadata"], "labels")
         .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
             Some(role) => Some(role),
             None => value.as_str().filter(|_| key == "kubernetes.io/role"),
         })
         .filter(|role| !role.is_empty())
         .collect();
-    if roles.is_empty() { NONE.into() } else { roles.join(",") }
+    if roles.is_empty() { NONE.into() } else { Vec::from_iter(roles).join(",") }
 }
 
 fn node_address(node: &Value, kind: &str) -> Value {
@@ -500,6 +500,8 @@ mod tests {
         });
         assert_eq!(node_state(&node), "Ready,SchedulingDisabled");
         assert_eq!(roles(&node), "agent,worker");
+        let twice = json!({"node-role.kubernetes.io/agent": "", "kubernetes.io/role": "agent"});
+        assert_eq!(roles(&json!({"metadata": {"labels": twice}})), "agent");
         assert_eq!(node_address(&node, "InternalIP"), "127.0.0.1");
         assert_eq!(node_state(&json!({})), "Unknown");
     }

@@ -60,7 +60,7 @@ pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
     columns::CREATED_AT,
     entry::Indexes,
-    proxy::proxy_backend,
+    proxy::{kubelet_subresources, proxy_backend},
     roles::add_roles,
     schemas::{published, reference},
     service::service_endpoints,

@@ -1,4 +1,4 @@
-//! The addresses that requests to `pods/proxy` and `services/proxy` are sent to.
+//! The addresses that requests to `pods/proxy` and `services/proxy` are sent to, and the subresources of nodes that stand for their kubelets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,6 +30,20 @@ pub(crate) fn proxy_backend(
         _ => service(store, &key, port, identifier),
     };
     Ok(Backend { addresses: addresses?, tls })
+}
+
+/// Returns the subresources of a node of which one must be allowed for a request to its kubelet, by the beginning of the path
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
+pub(crate) fn kubelet_subresources(beginning: &str) -> &'static [&'static str] {
+    match beginning {
+        "stats" => &["stats"],
+        "metrics" => &["metrics"],
+        "logs" => &["log"],
+        "healthz" => &["healthz", "proxy"],
+        "configz" => &["configz", "proxy"],
+        "pods" | "runningpods" => &["pods", "proxy"],
+        _ => &["proxy"],
+    }
 }
 
 fn pod(store: &Store, key: &Key, port: &str, default_port: u16) -> Result<SocketAddr, Status> {

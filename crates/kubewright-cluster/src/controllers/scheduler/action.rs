@@ -9,7 +9,6 @@ use super::candidate::{PREEMPTED, PodKey};
 use crate::{
     controllers::value::{condition, is_deleting, list, stamp, text},
     events::ObjectEvent,
-    node::NODE_NAME,
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
@@ -21,13 +20,15 @@ const TARGET: &str = "DisruptionTarget";
 /// An action for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PodAction {
-    Bind,
+    /// Bind a pod to the node of this name.
+    Bind(String),
     /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
     /// Nominate a node for a pod, and evict pods from it.
     Preempt {
         why: String,
         pod: Arc<Value>,
+        node: String,
         victims: Vec<PodKey>,
         /// Pods of lower priority that were nominated for the node, and aren't any more.
         superseded: Vec<PodKey>,
@@ -42,25 +43,25 @@ pub(super) async fn perform(
     now: Timestamp,
 ) -> Result<Vec<ObjectEvent>, kube::Error> {
     match action {
-        PodAction::Bind => {
+        PodAction::Bind(node) => {
             let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
-            let target = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME});
+            let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
             client.create(&path(pod), "/binding", &binding).await?;
-            let message = format!("Successfully assigned {}/{} to {NODE_NAME}", pod.namespace, pod.name);
+            let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
             Ok(vec![event(pod, false, "Scheduled", message)])
         }
         PodAction::Report(why, object) => {
             report(client, pod, object, why, Value::Null, now).await?;
             Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
         }
-        PodAction::Preempt { why, pod: object, victims, superseded } => {
-            report(client, pod, object, why, NODE_NAME.into(), now).await?;
+        PodAction::Preempt { why, pod: object, node, victims, superseded } => {
+            report(client, pod, object, why, node.as_str().into(), now).await?;
             let mut events = vec![event(pod, true, "FailedScheduling", why.clone())];
             let scheduler = text(object, "/spec/schedulerName");
             for victim in victims {
                 if evict(client, victim, scheduler, now).await? {
-                    let message = format!("Preempted by pod {} on node {NODE_NAME}", pod.uid);
+                    let message = format!("Preempted by pod {} on node {node}", pod.uid);
                     events.push(event(victim, false, "Preempted", message));
                 }
             }

@@ -12,18 +12,15 @@ use serde_json::Value;
 use super::{
     action::PodAction,
     candidate::{Candidate, Occupant, PodKey, priority},
-    preemption::{self, UNHELPFUL},
+    placement::{self, Nominated, Refusal},
     spread,
-    state::{ClusterState, Obstacle},
+    state::ClusterState,
     terms,
 };
-use crate::{
-    controllers::{
-        pod::{claims_of, has_ended},
-        reconcile::Key,
-        value::{condition, is_deleting, text},
-    },
-    node::NODE_NAME,
+use crate::controllers::{
+    pod::{claims_of, has_ended},
+    reconcile::Key,
+    value::{condition, is_deleting, text},
 };
 
 /// The default scheduler name.
@@ -37,10 +34,21 @@ struct Waiting {
     priority: i64,
     /// The number of pods that came before.
     arrival: u64,
-    /// Whether the node is kept free for it.
-    is_nominated: bool,
+    /// The node that is kept free for it.
+    nominated: Option<String>,
     /// Whether others are being evicted in its favour.
     is_preempting: bool,
+    report: Progress,
+}
+
+/// The progress of a report about a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    None,
+    Sending,
+    /// The report is being sent, and the pod is to be decided about afterwards.
+    Outdated,
 }
 
 /// The scheduler's state.
@@ -51,9 +59,11 @@ pub(super) struct Scheduler {
     /// Those pods that other pods may be in the way of or wanted by.
     relational: BTreeSet<PodKey>,
     arrivals: u64,
+    /// Where the search for a node begins.
+    start: usize,
 }
 
-/// What a change of a pod on the node means for those that wait.
+/// What a change of a pod on a node means for those that wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     None,
@@ -87,11 +97,16 @@ impl Scheduler {
             self.wait(&pod, object, stored);
             return vec![pod];
         }
-        let was_nominated = self.waiting.remove(&pod).is_some_and(|waiting| waiting.is_nominated);
-        self.relational.remove(&pod);
         let runs = !gone && !text(object, "/spec/nodeName").is_empty() && !has_ended(object);
-        let effect = self.account(&pod, runs.then(|| Occupant::by(object, stored.clone())));
-        match effect {
+        self.end_waiting(&pod, runs.then(|| Occupant::by(object, stored.clone())))
+    }
+
+    /// Removes a pod that doesn't wait any more, and records what it takes. Returns the affected pods.
+    fn end_waiting(&mut self, pod: &PodKey, taken: Option<Occupant>) -> Vec<PodKey> {
+        let was_nominated = self.waiting.remove(pod).is_some_and(|waiting| waiting.nominated.is_some());
+        self.relational.remove(pod);
+        let runs = taken.is_some();
+        match self.account(pod, taken) {
             Effect::Freed => self.all(),
             // What was kept free for a pod that is gone is free.
             _ if was_nominated && !runs => self.all(),
@@ -103,6 +118,7 @@ impl Scheduler {
     fn wait(&mut self, pod: &PodKey, object: &Arc<Value>, stored: &StoredObject) {
         let before = self.waiting.get(pod);
         let is_preempting = before.is_some_and(|before| before.is_preempting);
+        let report = before.map_or_else(Progress::default, |before| before.report);
         let arrival = before.map_or(self.arrivals, |before| before.arrival);
         self.arrivals += u64::from(before.is_none());
         let is_relational = spread::constraints(object).next().is_some()
@@ -111,9 +127,13 @@ impl Scheduler {
         if is_relational {
             self.relational.insert(pod.clone());
         }
-        let is_nominated = is_preempting || text(object, "/status/nominatedNodeName") == NODE_NAME;
+        let nominated = match before.filter(|_| is_preempting) {
+            Some(before) => before.nominated.clone(),
+            None => Some(text(object, "/status/nominatedNodeName").to_owned()).filter(|name| !name.is_empty()),
+        };
         let (object, stored, priority) = (object.clone(), stored.clone(), priority(object));
-        self.waiting.insert(pod.clone(), Waiting { object, stored, priority, arrival, is_nominated, is_preempting });
+        let waiting = Waiting { object, stored, priority, arrival, nominated, is_preempting, report };
+        self.waiting.insert(pod.clone(), waiting);
     }
 
     /// Records what a pod takes, if it takes anything.
@@ -136,12 +156,14 @@ impl Scheduler {
 
     fn take_node(&mut self, node: &Arc<Value>, gone: bool) -> Vec<PodKey> {
         let name = text(node, "/metadata/name");
-        if gone {
-            self.state.nodes.remove(name);
-        } else {
-            self.state.nodes.insert(name.to_owned(), node.clone());
-        }
-        if name == NODE_NAME { self.all() } else { self.in_order(self.relational.iter()) }
+        let before =
+            if gone { self.state.nodes.remove(name) } else { self.state.nodes.insert(name.to_owned(), node.clone()) };
+        let is_alike = |before: &Value| {
+            ["/metadata/labels", "/spec", "/status/allocatable"]
+                .iter()
+                .all(|field| before.pointer(field) == node.pointer(field))
+        };
+        if before.is_some_and(|before| !gone && is_alike(&before)) { Vec::new() } else { self.all() }
     }
 
     fn take_namespace(&mut self, namespace: &Value, gone: bool) -> Vec<PodKey> {
@@ -201,18 +223,28 @@ impl Scheduler {
         pods.into_iter().map(|(_, pod)| pod.clone()).collect()
     }
 
+    /// Removes a pod that an action hasn't found. Its change arrives later. Returns the affected pods.
+    pub(super) fn lose(&mut self, pod: &PodKey) -> Vec<PodKey> {
+        self.end_waiting(pod, None)
+    }
+
     /// Ends an action for a pod. Returns the pods to decide about.
     pub(super) fn end(&mut self, pod: &PodKey, action: &PodAction, done: bool) -> Vec<PodKey> {
         match action {
-            PodAction::Bind if !done => self.withdraw(pod),
-            PodAction::Preempt { .. } => {
+            PodAction::Bind(_) if !done => self.withdraw(pod),
+            PodAction::Preempt { node, .. } => {
                 let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
                 waiting.is_preempting = false;
-                waiting.is_nominated = done;
+                waiting.nominated = done.then(|| node.clone());
                 // Victims may be gone already.
                 vec![pod.clone()]
             }
-            _ => Vec::new(),
+            PodAction::Report(..) => {
+                let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
+                let report = std::mem::take(&mut waiting.report);
+                (report == Progress::Outdated).then(|| pod.clone()).into_iter().collect()
+            }
+            PodAction::Bind(_) => Vec::new(),
         }
     }
 
@@ -226,73 +258,87 @@ impl Scheduler {
 
     /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
+        let waiting = self.waiting.get_mut(pod)?;
+        if waiting.report != Progress::None {
+            // Another report would conflict with this one.
+            waiting.report = Progress::Outdated;
+            return None;
+        }
+        let action = self.action(pod);
+        if let Some(PodAction::Report(..)) = &action {
+            self.waiting.get_mut(pod)?.report = Progress::Sending;
+        }
+        action
+    }
+
+    fn action(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
         if waiting.is_preempting || self.state.has(pod) {
             // It is being bound, or its victims are being deleted; the end of either action leads to another decision.
             return None;
         }
         let object = waiting.object.clone();
-        let Some(node) = self.state.node().cloned() else {
+        if self.state.nodes.is_empty() {
             return report(waiting, "no nodes available to schedule pods".into());
-        };
+        }
         let mut candidate = Candidate::new(pod, &object, waiting.stored.clone());
-        let obstacle = self.state.claim_obstacle(&candidate);
-        let obstacle = obstacle.or_else(|| self.state.trial(self.nominated(&candidate)).obstacle(&candidate, &node));
-        let Some(obstacle) = obstacle else {
-            candidate.taken.node = NODE_NAME.to_owned();
-            candidate.taken.is_assumed = true;
-            let taken = candidate.taken;
-            self.account(pod, Some(taken));
-            return Some(PodAction::Bind);
-        };
-        self.preempt(&candidate, &node, &obstacle)
+        let nominated = self.nominated(&candidate);
+        let preferred = waiting.nominated.as_deref();
+        match placement::find(&candidate, preferred, &self.state, &nominated, &mut self.start) {
+            Ok(node) => {
+                candidate.taken.node.clone_from(&node);
+                candidate.taken.is_assumed = true;
+                let taken = candidate.taken;
+                self.account(pod, Some(taken));
+                Some(PodAction::Bind(node))
+            }
+            Err(refusal) => self.preempt(&candidate, &refusal, &nominated),
+        }
     }
 
-    /// Returns the pods of at least the same priority that the node is kept free for.
-    fn nominated<'a>(&'a self, pod: &Candidate<'_>) -> Vec<(&'a str, Occupant)> {
+    /// Returns the pods of at least the same priority that nodes are kept free for, as if they were there.
+    fn nominated(&self, pod: &Candidate<'_>) -> Vec<(String, Occupant)> {
         let counts = |(key, waiting): &(&PodKey, &Waiting)| {
-            waiting.is_nominated && waiting.priority >= pod.taken.priority && *key != pod.key && !self.state.has(key)
+            waiting.priority >= pod.taken.priority && *key != pod.key && !self.state.has(key)
         };
-        let occupant = |(key, waiting): (&'a PodKey, &Waiting)| {
+        let occupant = |(key, waiting): (&PodKey, &Waiting)| {
+            let node = waiting.nominated.clone()?;
             let mut occupant = Occupant::by(&waiting.object, waiting.stored.clone());
-            occupant.node = NODE_NAME.to_owned();
-            (&*key.namespace, occupant)
+            occupant.node = node;
+            Some((key.namespace.clone(), occupant))
         };
-        self.waiting.iter().filter(counts).map(occupant).collect()
+        self.waiting.iter().filter(counts).filter_map(occupant).collect()
     }
 
     /// Returns the action for a pod that doesn't fit.
-    fn preempt(&mut self, pod: &Candidate<'_>, node: &Value, obstacle: &Obstacle) -> Option<PodAction> {
+    fn preempt(&mut self, pod: &Candidate<'_>, refusal: &Refusal, nominated: &Nominated) -> Option<PodAction> {
         let waiting = self.waiting.get(pod.key)?;
-        let why = format!("0/1 nodes are available: {}.", obstacle.reasons);
+        let none = format!("0/{} nodes are available", self.state.nodes.len());
+        let why = format!("{none}: {}.", refusal.reasons());
         if text(pod.object, "/spec/preemptionPolicy") == "Never" {
             return report(waiting, format!("{why} preemption: not eligible due to preemptionPolicy=Never."));
         }
         let is_going = |(_, other): (&PodKey, &Occupant)| other.is_preempted && other.priority < pod.taken.priority;
-        if waiting.is_nominated && !obstacle.is_final && self.state.on_node().any(is_going) {
+        let keeps = |node: &String| refusal.is_removable(node) && self.state.on_node(node).any(is_going);
+        if waiting.nominated.as_ref().is_some_and(keeps) {
             // Its victims are terminating.
             return None;
         }
-        let found = if obstacle.is_final {
-            Err(UNHELPFUL.to_owned())
-        } else {
-            preemption::victims(pod, node, &self.state, self.state.trial(self.nominated(pod)))
-        };
-        let victims: Vec<PodKey> = match found {
-            Ok(victims) => victims.into_iter().cloned().collect(),
-            Err(reasons) => return report(waiting, format!("{why} preemption: 0/1 nodes are available: {reasons}.")),
+        let (node, victims): (String, Vec<_>) = match placement::victims(pod, refusal, &self.state, nominated) {
+            Ok((node, victims)) => (node.to_owned(), victims.pods.into_iter().cloned().collect()),
+            Err(reasons) => return report(waiting, format!("{why} preemption: {none}: {reasons}.")),
         };
         let mut superseded = Vec::new();
         for (key, other) in &mut self.waiting {
-            if other.is_nominated && other.priority < pod.taken.priority {
-                other.is_nominated = false;
+            if other.nominated.as_ref() == Some(&node) && other.priority < pod.taken.priority {
+                other.nominated = None;
                 superseded.push(key.clone());
             }
         }
         let waiting = self.waiting.get_mut(pod.key)?;
-        waiting.is_nominated = true;
+        waiting.nominated = Some(node.clone());
         waiting.is_preempting = true;
-        Some(PodAction::Preempt { why, pod: waiting.object.clone(), victims, superseded })
+        Some(PodAction::Preempt { why, pod: waiting.object.clone(), node, victims, superseded })
     }
 }
 

@@ -67,17 +67,22 @@ pub(crate) fn is_selected(pod: &Value, node: &Value) -> bool {
 
 /// Returns whether a node satisfies a `NodeSelector`; null requires nothing.
 pub(crate) fn satisfies(node: &Value, required: &Value) -> bool {
-    let labels = &node["metadata"]["labels"];
-    let matches = |term: &Value| {
-        let (expressions, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
-        let label = |key: &str| labels[key].as_str();
-        let field = |key: &str| if key == "metadata.name" { node["metadata"]["name"].as_str() } else { None };
-        // An empty term selects nothing.
-        !(expressions.is_empty() && fields.is_empty())
-            && expressions.iter().all(|one| holds(one, label(text(one, "/key"))))
-            && fields.iter().all(|one| holds(one, field(text(one, "/key"))))
-    };
+    // An empty term selects nothing.
+    let matches = |term: &Value| !is_empty(term) && meets(node, term);
     required.is_null() || list(required, "/nodeSelectorTerms").iter().any(matches)
+}
+
+fn is_empty(term: &Value) -> bool {
+    list(term, "/matchExpressions").is_empty() && list(term, "/matchFields").is_empty()
+}
+
+/// Returns whether a node meets all requirements of a `NodeSelectorTerm`, which may have none.
+pub(crate) fn meets(node: &Value, term: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let label = |key: &str| labels[key].as_str();
+    let field = |key: &str| if key == "metadata.name" { node["metadata"]["name"].as_str() } else { None };
+    list(term, "/matchExpressions").iter().all(|one| holds(one, label(text(one, "/key"))))
+        && list(term, "/matchFields").iter().all(|one| holds(one, field(text(one, "/key"))))
 }
 
 /// Returns whether a requirement holds for a value, or for its absence.

@@ -15,6 +15,8 @@ pub(crate) type Amounts = BTreeMap<String, i128>;
 
 /// The resource of which each pod takes one.
 const PODS: &str = "pods";
+/// The resources by which nodes are compared, with what a pod that requests nothing counts as: 100m and 200Mi.
+const COMPARED: [(&str, i128); 2] = [("cpu", PARTS / 10), ("memory", (200 << 20) * PARTS)];
 
 /// Returns what a pod requests, with its overhead.
 pub(crate) fn requests(pod: &Value) -> Amounts {
@@ -80,11 +82,18 @@ fn raise(sum: &mut Amounts, least: &Amounts) {
     }
 }
 
-/// What the pods of the node have requested.
+/// What the pods of a node have requested.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
     pods: i128,
     sum: Amounts,
+    /// The sums of the compared resources.
+    compared: [i128; COMPARED.len()],
+}
+
+/// Returns the amounts of the compared resources that a pod counts as.
+fn compared(pod: &Amounts) -> [i128; COMPARED.len()] {
+    COMPARED.map(|(name, least)| pod.get(name).copied().unwrap_or(least))
 }
 
 /// The resources that a node lacks for a pod.
@@ -111,6 +120,9 @@ impl Requested {
     pub(crate) fn add(&mut self, pod: &Amounts) {
         self.pods += 1;
         add(&mut self.sum, pod);
+        for (sum, amount) in self.compared.iter_mut().zip(compared(pod)) {
+            *sum = sum.saturating_add(amount);
+        }
     }
 
     /// Takes off what a pod requested.
@@ -121,6 +133,24 @@ impl Requested {
                 *known = known.saturating_sub(*amount);
             }
         }
+        for (sum, amount) in self.compared.iter_mut().zip(compared(pod)) {
+            *sum = sum.saturating_sub(amount);
+        }
+    }
+
+    /// Returns whether there are no pods.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pods == 0
+    }
+
+    /// Returns how much of a node would be free beside a pod that requests `wanted`, in percent.
+    pub(crate) fn free_share(&self, wanted: &Amounts, node: &Value) -> i64 {
+        let shares = COMPARED.iter().zip(self.compared).zip(compared(wanted)).map(|(((name, _), used), wanted)| {
+            let total = node["status"]["allocatable"][name].as_str().and_then(quantity).unwrap_or_default();
+            let free = total.saturating_sub(used).saturating_sub(wanted).max(0);
+            free.saturating_mul(100).checked_div(total).unwrap_or_default()
+        });
+        i64::try_from(shares.sum::<i128>()).unwrap_or_default() / 2
     }
 
     /// Returns what a node lacks for a pod that requests `wanted`.
@@ -128,8 +158,7 @@ impl Requested {
         let allocatable = &node["status"]["allocatable"];
         let of = |name: &str| allocatable[name].as_str().and_then(quantity);
         let mut shortages = Vec::new();
-        // A node that doesn't say how many pods it takes is one that nothing has described yet.
-        let limit = of(PODS).unwrap_or(i128::MAX);
+        let limit = of(PODS).unwrap_or_default();
         let used = self.pods.saturating_mul(PARTS);
         if PARTS > limit.saturating_sub(used) {
             shortages.push(Shortage { resource: PODS.to_owned(), wanted: PARTS, used, total: limit });

@@ -1,12 +1,12 @@
-//! The scheduler, which binds pods to the single node. A pod that can't be bound waits, and its condition contains the
-//! reason.
+//! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods ([`ports`]),
-//! what pods request of the node ([`fit`]), where their volumes are, topology spread constraints ([`spread`]), and the affinity
-//! between pods ([`affinity`]). [`state`] combines these, and [`decision`] decides about each pod that waits; pods of higher
-//! priority have others evicted ([`preemption`]).
+//! what pods request of a node ([`fit`]), where their volumes are, topology spread constraints ([`spread`]), and the affinity
+//! between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a node, [`score`] compares those that would do, and
+//! [`decision`] decides about each pod that waits; pods of higher priority have others evicted ([`preemption`]).
 //!
-//! Other Node objects count for affinity and spread, but no pod is bound to them, since nothing would run it.
+//! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they have the taint of nodes that
+//! aren't ready.
 
 mod action;
 mod affinity;
@@ -14,8 +14,10 @@ mod candidate;
 mod decision;
 pub(crate) mod filter;
 pub(crate) mod fit;
+mod placement;
 pub(crate) mod ports;
 mod preemption;
+mod score;
 mod spread;
 mod state;
 mod terms;
@@ -137,6 +139,7 @@ impl Scheduling {
 
     fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
         let is_done = result.is_ok();
+        let is_gone = result.as_ref().is_err_and(is_gone);
         match result {
             Ok(found) => {
                 self.retries.forget(&pod);
@@ -145,8 +148,8 @@ impl Scheduling {
                 }
             }
             // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
-            Err(error) if is_gone(&error) => self.retries.forget(&pod),
-            Err(error) if is_conflict(&error) && action != PodAction::Bind => self.retries.forget(&pod),
+            Err(_) if is_gone => self.retries.forget(&pod),
+            Err(error) if is_conflict(&error) && !matches!(action, PodAction::Bind(_)) => self.retries.forget(&pod),
             // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be newer than that, and then
             // nothing else would lead to another attempt.
             Err(error) => {
@@ -154,7 +157,9 @@ impl Scheduling {
                 self.retries.failed(pod.clone(), now);
             }
         }
-        let mut affected = self.scheduler.end(&pod, &action, is_done);
+        // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers that, what each of them
+        // gives back could lead to actions for the others without an end.
+        let mut affected = if is_gone { self.scheduler.lose(&pod) } else { self.scheduler.end(&pod, &action, is_done) };
         if !is_done {
             affected.retain(|other| !self.retries.is_waiting(other));
         }

@@ -13,15 +13,34 @@ use super::{
 };
 use crate::controllers::{
     reconcile::Key,
-    value::{int, selector},
+    value::{int, selector, text},
 };
 
 /// Why there are no victims if other pods aren't in the way.
-pub(super) const UNHELPFUL: &str = "1 Preemption is not helpful for scheduling";
+pub(super) const UNHELPFUL: &str = "Preemption is not helpful for scheduling";
 /// Why there are no victims if no pod has a lower priority.
-const NO_VICTIMS: &str = "1 No preemption victims found for incoming pod";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// Returns the pods of the node that have to go for a pod: as few as possible and the least important ones, and those that
+/// The pods of a node that have to go for another one.
+#[derive(Debug)]
+pub(super) struct Victims<'a> {
+    pub(super) pods: Vec<&'a PodKey>,
+    cost: Cost,
+}
+
+/// What the eviction of the pods of a node costs, the most important first: how many are protected, the highest priority, the sum of
+/// priorities (each above the lowest possible one), the number of pods, and how long the most important ones have run.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost(usize, i64, i64, usize, Reverse<Timestamp>);
+
+impl Victims<'_> {
+    /// Returns whether these pods are rather to go than others.
+    pub(super) fn are_cheaper_than(&self, other: &Self) -> bool {
+        self.cost < other.cost
+    }
+}
+
+/// Returns the pods of a node that have to go for a pod: as few as possible and the least important ones, and those that
 /// a budget protects only if nothing else helps.
 ///
 /// # Errors
@@ -31,10 +50,11 @@ pub(super) fn victims<'a>(
     node: &Value,
     state: &'a ClusterState,
     mut trial: Trial<'a>,
-) -> Result<Vec<&'a PodKey>, String> {
-    let mut potential: Vec<_> = state.on_node().filter(|(_, other)| other.priority < pod.taken.priority).collect();
+) -> Result<Victims<'a>, Vec<String>> {
+    let on_node = state.on_node(text(node, "/metadata/name"));
+    let mut potential: Vec<_> = on_node.filter(|(_, other)| other.priority < pod.taken.priority).collect();
     if potential.is_empty() {
-        return Err(NO_VICTIMS.to_owned());
+        return Err(vec![NO_VICTIMS.to_owned()]);
     }
     for (key, other) in &potential {
         trial.remove(key, other);
@@ -44,15 +64,27 @@ pub(super) fn victims<'a>(
     }
     potential.sort_by_key(|(_, other)| importance(other));
     let (protected, others): (Vec<_>, Vec<_>) = by_protection(potential, &state.budgets);
-    let mut victims = Vec::new();
-    for (key, other) in protected.into_iter().chain(others) {
+    let protected = protected.into_iter().map(|entry| (entry, 1));
+    let (mut victims, mut violations) = (Vec::new(), 0);
+    for ((key, other), is_protected) in protected.chain(others.into_iter().map(|entry| (entry, 0))) {
         trial.restore(key, other);
         if trial.obstacle(pod, node).is_some() {
             trial.remove(key, other);
-            victims.push(key);
+            victims.push((key, other));
+            violations += is_protected;
         }
     }
-    if victims.is_empty() { Err(NO_VICTIMS.to_owned()) } else { Ok(victims) }
+    let cost = cost(&victims, violations).ok_or_else(|| vec![NO_VICTIMS.to_owned()])?;
+    Ok(Victims { pods: victims.into_iter().map(|(key, _)| key).collect(), cost })
+}
+
+/// Returns what the eviction of pods costs; `None` if there are none.
+fn cost(victims: &[Entry<'_>], violations: usize) -> Option<Cost> {
+    let highest = victims.iter().map(|(_, pod)| pod.priority).max()?;
+    let sum = victims.iter().map(|(_, pod)| pod.priority.saturating_sub(i64::from(i32::MIN)));
+    let most_important = victims.iter().filter(|(_, pod)| pod.priority == highest);
+    let earliest = most_important.map(|(_, pod)| pod.started.unwrap_or(Timestamp::MAX)).min()?;
+    Some(Cost(violations, highest, sum.fold(0, i64::saturating_add), victims.len(), Reverse(earliest)))
 }
 
 /// Orders pods by importance, most important first. A pod that hasn't started is less important than one that has.

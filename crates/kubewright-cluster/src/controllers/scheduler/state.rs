@@ -17,12 +17,9 @@ use super::{
     spread,
     terms::Namespaces,
 };
-use crate::{
-    controllers::{
-        reconcile::Key,
-        value::{is_deleting, list, text},
-    },
-    node::NODE_NAME,
+use crate::controllers::{
+    reconcile::Key,
+    value::{is_deleting, list, text},
 };
 
 /// Why a node can't take a pod whose volume is elsewhere.
@@ -46,33 +43,48 @@ pub(super) struct ClusterState {
     pods: BTreeMap<PodKey, Occupant>,
     /// Those of them that don't want some pods beside them.
     repelling: BTreeSet<PodKey>,
-    /// The sums of what the pods of the node take.
+    /// What the pods of each node take.
+    sums: BTreeMap<String, Sums>,
+}
+
+/// What the pods of a node take.
+#[derive(Clone, Debug, Default)]
+struct Sums {
     requested: Requested,
     ports: UsedPorts,
 }
 
-/// What is in the way of a pod.
+impl Sums {
+    fn add(&mut self, pod: &Occupant) {
+        self.requested.add(&pod.requests);
+        self.ports.add(&pod.ports);
+    }
+
+    fn subtract(&mut self, pod: &Occupant) {
+        self.requested.subtract(&pod.requests);
+        self.ports.subtract(&pod.ports);
+    }
+}
+
+/// What is in the way of a pod on a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
-    /// Kubernetes' reasons, with the number of nodes.
-    pub(super) reasons: String,
+    /// Kubernetes' reasons.
+    pub(super) reasons: Vec<String>,
     /// True if it would remain if other pods went away.
     pub(super) is_final: bool,
 }
 
 impl Obstacle {
-    fn of_node(reason: &str, is_final: bool) -> Self {
-        Self { reasons: format!("1 {reason}"), is_final }
+    fn new(reason: impl Into<String>, is_final: bool) -> Self {
+        Self { reasons: vec![reason.into()], is_final }
     }
 }
 
 impl ClusterState {
     /// Adds a pod that has a node.
     pub(super) fn add(&mut self, key: PodKey, pod: Occupant) {
-        if pod.node == NODE_NAME {
-            self.requested.add(&pod.requests);
-            self.ports.add(&pod.ports);
-        }
+        self.sums.entry(pod.node.clone()).or_default().add(&pod);
         if !pod.anti_affinity.is_empty() {
             self.repelling.insert(key.clone());
         }
@@ -82,9 +94,11 @@ impl ClusterState {
     /// Removes a pod that had a node.
     pub(super) fn remove(&mut self, key: &PodKey) -> Option<Occupant> {
         let pod = self.pods.remove(key)?;
-        if pod.node == NODE_NAME {
-            self.requested.subtract(&pod.requests);
-            self.ports.subtract(&pod.ports);
+        if let Some(sums) = self.sums.get_mut(&pod.node) {
+            sums.subtract(&pod);
+            if sums.requested.is_empty() {
+                self.sums.remove(&pod.node);
+            }
         }
         self.repelling.remove(key);
         Some(pod)
@@ -95,25 +109,24 @@ impl ClusterState {
         self.pods.contains_key(key)
     }
 
-    /// Returns the pods of the node.
-    pub(super) fn on_node(&self) -> impl Iterator<Item = (&PodKey, &Occupant)> {
-        self.pods.iter().filter(|(_, pod)| pod.node == NODE_NAME)
+    /// Returns the pods of a node.
+    pub(super) fn on_node(&self, node: &str) -> impl Iterator<Item = (&PodKey, &Occupant)> {
+        self.pods.iter().filter(move |(_, pod)| pod.node == node)
     }
 
-    /// Returns the node; `None` if it doesn't exist.
-    pub(super) fn node(&self) -> Option<&Arc<Value>> {
-        self.nodes.get(NODE_NAME)
+    /// Returns what the pods of a node have requested; `None` if there are none.
+    pub(super) fn requested(&self, node: &str) -> Option<&Requested> {
+        self.sums.get(node).map(|sums| &sums.requested)
     }
 
     /// Returns why a pod has to wait for its claims.
-    pub(super) fn claim_obstacle(&self, pod: &Candidate<'_>) -> Option<Obstacle> {
-        let why = pod.taken.claims.iter().find_map(|name| match self.claim(pod, name) {
+    pub(super) fn claim_obstacle(&self, pod: &Candidate<'_>) -> Option<String> {
+        pod.taken.claims.iter().find_map(|name| match self.claim(pod, name) {
             None => Some(format!("persistentvolumeclaim \"{name}\" not found")),
             Some(claim) if is_deleting(claim) => Some(format!("persistentvolumeclaim \"{name}\" is being deleted")),
             Some(claim) if text(claim, "/status/phase") == "Bound" => None,
             Some(_) => Some("pod has unbound immediate PersistentVolumeClaims".into()),
-        });
-        why.map(|reasons| Obstacle { reasons, is_final: true })
+        })
     }
 
     fn claim(&self, pod: &Candidate<'_>, name: &str) -> Option<&Arc<Value>> {
@@ -132,11 +145,11 @@ impl ClusterState {
         })
     }
 
-    /// Returns the node as it is, with the pods that it is kept free for.
-    pub(super) fn trial(&self, nominated: Vec<(&str, Occupant)>) -> Trial<'_> {
-        let nominated = nominated.into_iter().map(|(namespace, pod)| (namespace.to_owned(), pod)).collect();
-        let (requested, ports) = (Cow::Borrowed(&self.requested), Cow::Borrowed(&self.ports));
-        Trial { state: self, requested, ports, removed: BTreeSet::new(), nominated }
+    /// Returns a node as it is, with those of the nominated pods that it is kept free for.
+    pub(super) fn trial(&self, node: &str, nominated: &[(String, Occupant)]) -> Trial<'_> {
+        let nominated = nominated.iter().filter(|(_, pod)| pod.node == node).cloned().collect();
+        let sums = self.sums.get(node).map_or_else(Cow::default, Cow::Borrowed);
+        Trial { state: self, sums, removed: BTreeSet::new(), nominated }
     }
 
     fn peer<'a>(&'a self, namespace: &'a str, pod: &'a Occupant) -> Option<Peer<'a>> {
@@ -149,12 +162,11 @@ impl ClusterState {
     }
 }
 
-/// The node as it would be without some of its pods.
+/// A node as it would be without some of its pods.
 #[derive(Debug)]
 pub(super) struct Trial<'a> {
     state: &'a ClusterState,
-    requested: Cow<'a, Requested>,
-    ports: Cow<'a, UsedPorts>,
+    sums: Cow<'a, Sums>,
     removed: BTreeSet<&'a PodKey>,
     /// The pods of at least the same priority that wait for victims to go, with their namespaces.
     nominated: Vec<(String, Occupant)>,
@@ -163,15 +175,13 @@ pub(super) struct Trial<'a> {
 impl<'a> Trial<'a> {
     /// Takes a pod off the node.
     pub(super) fn remove(&mut self, key: &'a PodKey, pod: &Occupant) {
-        self.requested.to_mut().subtract(&pod.requests);
-        self.ports.to_mut().subtract(&pod.ports);
+        self.sums.to_mut().subtract(pod);
         self.removed.insert(key);
     }
 
     /// Puts a pod back on the node.
     pub(super) fn restore(&mut self, key: &'a PodKey, pod: &Occupant) {
-        self.requested.to_mut().add(&pod.requests);
-        self.ports.to_mut().add(&pod.ports);
+        self.sums.to_mut().add(pod);
         self.removed.remove(key);
     }
 
@@ -184,32 +194,30 @@ impl<'a> Trial<'a> {
 
     fn check(&self, pod: &Candidate<'_>, node: &Value, nominated: &[(String, Occupant)]) -> Option<Obstacle> {
         if let Some(reason) = filter::reason_not_to_bind(pod.object, node) {
-            return Some(Obstacle::of_node(&reason, true));
+            return Some(Obstacle::new(reason, true));
         }
-        let (mut requested, mut used) = (Cow::Borrowed(&*self.requested), Cow::Borrowed(&*self.ports));
+        let mut sums = Cow::Borrowed(&*self.sums);
         for (_, other) in nominated {
-            requested.to_mut().add(&other.requests);
-            used.to_mut().add(&other.ports);
+            sums.to_mut().add(other);
         }
-        if used.conflict_with(&pod.taken.ports) {
-            return Some(Obstacle::of_node(ports::CONFLICT, false));
+        if sums.ports.conflict_with(&pod.taken.ports) {
+            return Some(Obstacle::new(ports::CONFLICT, false));
         }
-        if let Some(lack) = requested.lack(&pod.taken.requests, node) {
-            let reasons: Vec<_> = lack.reasons.iter().map(|reason| format!("1 {reason}")).collect();
-            return Some(Obstacle { reasons: reasons.join(", "), is_final: lack.is_final });
+        if let Some(lack) = sums.requested.lack(&pod.taken.requests, node) {
+            return Some(Obstacle { reasons: lack.reasons, is_final: lack.is_final });
         }
         if self.is_claim_in_use(pod, nominated) {
-            return Some(Obstacle::of_node(CLAIM_IN_USE, false));
+            return Some(Obstacle::new(CLAIM_IN_USE, false));
         }
         if let Some(reason) = self.state.volume_conflict(pod, node) {
-            return Some(Obstacle::of_node(reason, true));
+            return Some(Obstacle::new(reason, true));
         }
         let nodes = self.state.nodes.values().map(|node| &**node);
         let spread = || spread::conflict(pod, node, nodes, || self.peers(nominated));
         let repelling = || self.repelling(nominated);
         let affinity = || affinity::conflict(pod, node, || self.peers(nominated), repelling, &self.state.namespaces);
         let conflict = spread().or_else(affinity)?;
-        Some(Obstacle::of_node(conflict.reason, conflict.is_final))
+        Some(Obstacle::new(conflict.reason, conflict.is_final))
     }
 
     /// Returns whether another pod has a claim of the pod that only one pod may use.

@@ -30,13 +30,6 @@ pub(crate) enum Role {
     Ephemeral,
 }
 
-impl Role {
-    /// Returns whether sidecars outlive the containers of this role when a pod ends.
-    pub(crate) fn precedes_sidecars(self) -> bool {
-        matches!(self, Self::Init | Self::Main)
-    }
-}
-
 /// The current state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {

@@ -104,10 +104,12 @@ pub(crate) struct Machine {
     /// Why the pod has failed as a whole, from when its containers are stopped for it.
     pub(crate) failure: Option<PodFailure>,
     admitted: Duration,
+    /// The container whose end makes all of them begin anew, until the others have ended.
+    pub(crate) restarting_all: Option<usize>,
     removed: bool,
     /// Whether probes are executed.
     probing: bool,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
 }
 
 impl Machine {
@@ -123,6 +125,7 @@ impl Machine {
             stop: None,
             failure: None,
             admitted: now.monotonic,
+            restarting_all: None,
             removed: false,
             probing: true,
             effects: Vec::new(),
@@ -246,7 +249,7 @@ impl Machine {
     /// Processes the result of a probe, for the run with this ID.
     pub(crate) fn probed(&mut self, index: usize, id: &str, probe_type: ProbeType, outcome: ProbeResult, now: Moment) {
         let grace = self.grace();
-        let again = self.restarts(self.containers[index].role, 1);
+        let again = self.policy_restarts(index, 1);
         let record = &mut self.containers[index];
         let State::Running(running) = &mut record.state else { return };
         if running.id != id {
@@ -358,9 +361,12 @@ impl Machine {
 
     /// Ends one run of a container, and schedules the next run if there is one.
     fn over(&mut self, index: usize, ended: Terminated, replaced: bool, now: Moment) {
-        let restarts = replaced || self.restarts(self.containers[index].role, ended.code);
+        if self.stop.is_none() && self.restarts_all(index, ended.code) {
+            self.restarting_all.get_or_insert(index);
+        }
+        let restarts = replaced || self.restarts(index, ended.code);
         let record = &mut self.containers[index];
-        if self.stop.is_some() || !restarts {
+        if self.stop.is_some() || self.restarting_all.is_some() || !restarts {
             record.state = State::Terminated(ended);
             return;
         }
@@ -382,19 +388,6 @@ impl Machine {
         }
     }
 
-    /// Returns whether a container that ended with `code` is restarted.
-    fn restarts(&self, role: Role, code: i32) -> bool {
-        let main_runs = || self.containers.iter().any(|other| other.role == Role::Main && other.ended().is_none());
-        match (role, self.restart_policy()) {
-            (Role::Sidecar, _) => main_runs(),
-            (Role::Init, "Never") => false,
-            (Role::Init, _) => code != 0,
-            (Role::Ephemeral, _) | (Role::Main, "Never") => false,
-            (Role::Main, "OnFailure") => code != 0,
-            (Role::Main, _) => true,
-        }
-    }
-
     /// Returns the actions that are due now.
     pub(crate) fn step(&mut self, now: Moment) -> Vec<Effect> {
         if let Some(limit) = self.active_deadline()
@@ -407,7 +400,7 @@ impl Machine {
         }
         if self.stop.is_some() || self.main_is_over() {
             self.wind_down(now);
-        } else {
+        } else if self.begins_anew(now) {
             self.start_next(now);
         }
         for index in 0..self.containers.len() {
@@ -448,16 +441,17 @@ impl Machine {
         !self.containers.iter().any(|record| record.name == target && record.has_run())
     }
 
-    /// Stops the running containers: sidecars after all others, but their hooks begin at once, as in the kubelet.
+    /// Stops the running containers: sidecars after all others, in the reverse order of their start, but their hooks begin at once, as in the
+    /// kubelet.
     fn wind_down(&mut self, now: Moment) {
-        let others_run = self.containers.iter().any(|record| record.role.precedes_sidecars() && record.is_alive());
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
         for index in 0..self.containers.len() {
+            let is_first = self.ends_before(index).all(|record| !record.is_alive());
             let record = &mut self.containers[index];
             let State::Running(running) = &mut record.state else { continue };
             let earliest = running.kill_at.map_or(kill_at, |present| present.min(kill_at));
             let asked = running.kill_at.is_some();
-            let turn = record.role != Role::Sidecar || !others_run || now.monotonic >= kill_at;
+            let turn = is_first || now.monotonic >= kill_at;
             let announced = std::mem::replace(&mut running.announced, true);
             if asked || turn {
                 running.kill_at = Some(earliest);
@@ -478,6 +472,16 @@ impl Machine {
             self.removed = true;
             self.effects.push(Effect::Remove);
         }
+    }
+
+    /// Returns the containers that end before a container of a pod that ends: those which a sidecar may serve.
+    fn ends_before(&self, index: usize) -> impl Iterator<Item = &Record> {
+        let is_sidecar = self.containers[index].role == Role::Sidecar;
+        self.containers.iter().enumerate().filter_map(move |(other, record)| match record.role {
+            Role::Init | Role::Main => is_sidecar.then_some(record),
+            Role::Sidecar => (is_sidecar && other > index).then_some(record),
+            Role::Ephemeral => None,
+        })
     }
 
     fn pass_time(&mut self, index: usize, now: Moment) {
@@ -524,6 +528,9 @@ impl Machine {
     /// Returns whether the main containers have ended, or an init container has failed for good.
     pub(crate) fn main_is_over(&self) -> bool {
         let failed = |record: &Record| record.role == Role::Init && record.ended().is_some_and(|ended| ended.code != 0);
+        if self.restarting_all.is_some() {
+            return false;
+        }
         self.containers.iter().any(failed)
             || self.containers.iter().all(|record| record.role != Role::Main || record.ended().is_some())
     }
@@ -531,11 +538,6 @@ impl Machine {
     /// Returns the spec of a container.
     pub(crate) fn spec(&self, index: usize) -> Option<Cow<'_, Container>> {
         spec::find(&self.pod, &self.containers[index].name)
-    }
-
-    /// Returns `Always`, `OnFailure` or `Never`.
-    pub(crate) fn restart_policy(&self) -> &str {
-        self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
     }
 
     /// Evicts the pod, unless it is being stopped or has ended.

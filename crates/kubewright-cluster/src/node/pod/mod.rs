@@ -10,6 +10,7 @@ pub(crate) mod prepare;
 pub(crate) mod probe;
 pub(crate) mod prober;
 mod resize;
+mod restart;
 mod resume;
 pub(crate) mod run;
 mod spec;

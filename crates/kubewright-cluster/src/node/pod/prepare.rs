@@ -16,12 +16,13 @@ use super::{
     directory::Directory,
     machine::StartFailure,
     termination::TerminationMessage,
-    view::view,
+    view::{tools, view},
     volumes::{ContainerVolumes, fetch},
 };
 use crate::node::{
     NodeContext,
     dns::resolv_conf,
+    env_file,
     environment::{Reference, expand, references, variables},
     hosts,
     identity::{self, Accounts, Identity, VolumeOwner},
@@ -33,6 +34,9 @@ use crate::node::{
     view::{Mount, SharedProcesses, View},
     volume::{self, ROOT},
 };
+
+/// The directory of temporary files in a container.
+const TEMPORARY: &str = "/tmp";
 
 /// A pod on the node.
 pub(crate) struct PlacedPod {
@@ -181,20 +185,29 @@ impl Preparation<'_> {
             objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
         let account = volumes.account_variables(self.host, root).await.map_err(StartFailure::Config)?;
         let mut base = self.base([home, root]);
+        let temporary = self.temporary_directory([home, root], tools(self.host).await.is_some());
+        base.extend(temporary.map(|path| ("TMPDIR".to_owned(), path.to_string_lossy().into_owned())));
         // These variables come later, since the certificate in the token volume belongs to this address of the server.
         base.extend(account);
         base.extend(program.environment(&self.substitutions()));
-        variables(&self.pod, self.container, base, &found, self.host.capacity)
+        let files = env_file::read(self.container, |name| self.directory_of(name));
+        variables(&self.pod, self.container, base, &found, &files, self.host.capacity)
             .map_err(|error| StartFailure::Config(error.to_string()))
+    }
+
+    /// Returns the directory of an `emptyDir` of the pod.
+    fn directory_of(&self, name: &str) -> Option<PathBuf> {
+        let volume = self.pod.spec.as_ref()?.volumes.iter().flatten().find(|volume| volume.name == name)?;
+        let in_memory = volume.empty_dir.as_ref()?.medium.as_deref() == Some("Memory");
+        let memory = self.host.memory_directory(self.pod.metadata.uid.as_deref().unwrap_or_default());
+        Some(volume::directory(&self.directory, memory.as_deref(), name, in_memory))
     }
 
     /// Returns the variables that every container has. The variables of its image override them.
     fn base(&self, [home, root]: [&Path; 2]) -> Vec<(String, String)> {
         let (host, pod) = (self.host, &self.pod);
-        let home = home.to_string_lossy().into_owned();
         let mut variables = vec![
-            ("HOME".to_owned(), home.clone()),
-            ("TMPDIR".to_owned(), home),
+            ("HOME".to_owned(), home.to_string_lossy().into_owned()),
             (ROOT.to_owned(), root.to_string_lossy().into_owned()),
             ("HOSTNAME".to_owned(), hosts::host_name(pod).to_owned()),
         ];
@@ -207,6 +220,17 @@ impl Preparation<'_> {
             variables.extend(host.hosts.service_variables(pod.metadata.namespace.as_deref().unwrap_or_default()));
         }
         variables
+    }
+
+    /// Returns the directory of temporary files if it isn't [`TEMPORARY`], as it is in Kubernetes. There containers would share that of
+    /// the host, unless they are isolated; but one with a volume there has to find it, also if mount paths are below the root only.
+    fn temporary_directory(&self, [home, root]: [&Path; 2], has_mount_paths: bool) -> Option<PathBuf> {
+        let mut mounts = self.container.volume_mounts.iter().flatten();
+        let has_volume = mounts.any(|mount| Path::new(&mount.mount_path).starts_with(TEMPORARY));
+        if has_mount_paths {
+            return (!has_volume && !self.host.isolates_containers).then(|| home.to_owned());
+        }
+        Some(if has_volume { root.join(volume::inside(TEMPORARY)) } else { home.to_owned() })
     }
 
     /// Returns the values of the names that an image's own arguments and variables may refer to.

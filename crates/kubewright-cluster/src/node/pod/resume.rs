@@ -29,7 +29,7 @@ impl Machine {
 
     fn resume_container(&mut self, status: &ContainerStatus, now: Timestamp) {
         let Some(index) = self.containers.iter().position(|record| record.name == status.name) else { return };
-        let (role, policy) = (self.containers[index].role, self.restart_policy().to_owned());
+        let (role, policy) = (self.containers[index].role, self.policy(index));
         let state = status.state.clone().unwrap_or_default();
         let record = &mut self.containers[index];
         record.restarts = status.restart_count;
@@ -44,13 +44,12 @@ impl Machine {
             finished: now,
         });
         let Some(end) = running.or_else(|| state.terminated.map(|terminated| ended(&terminated, now))) else { return };
-        let again = match (role, policy.as_str()) {
-            (Role::Sidecar, _) => true,
-            (Role::Ephemeral, _) | (_, "Never") => false,
-            (Role::Init, _) => true,
-            (Role::Main, "OnFailure") => end.code != 0,
-            (Role::Main, _) => true,
+        let again = match role {
+            Role::Sidecar => true,
+            Role::Init => policy != "Never",
+            Role::Main | Role::Ephemeral => self.restarts(index, end.code),
         };
+        let record = &mut self.containers[index];
         if again {
             record.last = Some(end);
         } else {

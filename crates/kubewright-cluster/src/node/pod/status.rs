@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     container::{Record, Role, State, Terminated},
     machine::Machine,
+    restart::may_restart_all,
     spec,
 };
 
@@ -22,6 +23,8 @@ const INIT: &[Role] = &[Role::Init, Role::Sidecar];
 
 /// The type of the condition while a container waits for its restart with new resources.
 const RESIZING: &str = "PodResizeInProgress";
+/// The type of the condition while the containers of a pod end, to begin anew together.
+const RESTARTING: &str = "AllContainersRestarting";
 
 impl Machine {
     /// Returns the current status. `now` is only used for the transition times of conditions that have changed, so that
@@ -143,7 +146,20 @@ impl Machine {
         if self.is_resizing() {
             conditions.push(ConditionStatus::yes().condition(RESIZING, present, generation, now));
         }
-        let is_ours = |one: &PodCondition| one.type_ == RESIZING || ours.iter().any(|(kind, _)| one.type_ == *kind);
+        if may_restart_all(&self.pod) {
+            let restarting = match over {
+                None if self.restarting_all.is_some() => ConditionStatus {
+                    reason: Some("RestartAllContainersStarted"),
+                    message: Some("container exited with restart policy rule".into()),
+                    ..ConditionStatus::yes()
+                },
+                reason => ConditionStatus { holds: false, reason, message: None },
+            };
+            conditions.push(restarting.condition(RESTARTING, present, generation, now));
+        }
+        let is_ours = |one: &PodCondition| {
+            [RESIZING, RESTARTING].contains(&&*one.type_) || ours.iter().any(|(kind, _)| one.type_ == *kind)
+        };
         conditions.extend(present.iter().filter(|one| !is_ours(one)).cloned());
         conditions
     }

@@ -584,3 +584,138 @@ fn a_pod_that_ran_before_the_node_started_continues_by_its_restart_policy() {
     check("OnFailure", ended(1), &[Effect::Start(0)], "Running", 3);
     check("Never", json!({"waiting": {"reason": "ContainerCreating"}}), &[Effect::Start(0)], "Running", 2);
 }
+
+#[test]
+fn containers_have_restart_policies_and_rules_of_their_own() {
+    let runs_again = |pod_policy: &str, container: Value, role: &str, code: i32| {
+        let mut container = container;
+        (container["name"], container["image"]) = (json!("main"), json!("busybox"));
+        let mut spec = json!({"restartPolicy": pod_policy, "containers": [{"name": "other", "image": "busybox"}]});
+        match role {
+            "init" => spec["initContainers"] = json!([container]),
+            _ => spec["containers"] = json!([container]),
+        }
+        let mut bench = Bench::new(spec);
+        assert_eq!(bench.step(), [Effect::Start(0)]);
+        bench.started(0);
+        bench.ended(0, code);
+        bench.step();
+        let list = if role == "init" { "initContainerStatuses" } else { "containerStatuses" };
+        let status = bench.status();
+        let state = &status[list][0]["state"];
+        (
+            state["waiting"]["reason"] == "CrashLoopBackOff" || status[list][0]["lastState"]["terminated"].is_object(),
+            status["phase"].clone(),
+        )
+    };
+    let rule = |operator: &str| {
+        let codes = json!({"operator": operator, "values": [42, 43]});
+        json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": codes}]})
+    };
+    let (again, failed, done) = ((true, json!("Running")), (false, json!("Failed")), (false, json!("Succeeded")));
+    assert_eq!(runs_again("Never", json!({"restartPolicy": "Always"}), "main", 0), again);
+    assert_eq!(runs_again("Always", json!({"restartPolicy": "Never"}), "main", 1), failed);
+    assert_eq!(runs_again("Always", json!({"restartPolicy": "OnFailure"}), "main", 0), done);
+    assert_eq!(runs_again("Never", json!({"restartPolicy": "OnFailure"}), "main", 1), again);
+    assert_eq!(runs_again("Never", rule("In"), "main", 43), again);
+    assert_eq!(runs_again("Always", rule("In"), "main", 1), failed);
+    assert_eq!(runs_again("Never", rule("NotIn"), "main", 0), again);
+    assert_eq!(runs_again("Always", rule("NotIn"), "main", 42), failed);
+    let (again, done) = ((true, json!("Pending")), (false, json!("Pending")));
+    assert_eq!(runs_again("Never", rule("In"), "init", 42), again);
+    assert_eq!(runs_again("Always", rule("In"), "init", 1), failed);
+    assert_eq!(runs_again("Always", rule("NotIn"), "init", 0), done);
+}
+
+/// A pod with an init container, a sidecar and two main containers, of which the first one restarts all when it ends with 42.
+fn one_that_restarts_all() -> Value {
+    let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
+    json!({"restartPolicy": "Never", "initContainers": [
+        {"name": "init", "image": "busybox"}, {"name": "sidecar", "image": "busybox", "restartPolicy": "Always"},
+    ], "containers": [
+        {"name": "main", "image": "busybox", "restartPolicy": "Never", "restartPolicyRules": [rule]}, {"name": "other", "image": "busybox"},
+    ]})
+}
+
+#[test]
+fn all_containers_begin_anew_after_a_rule_of_one() {
+    let mut bench = Bench::new(one_that_restarts_all());
+    let start = |bench: &mut Bench| {
+        assert_eq!(bench.step(), [Effect::Start(0)]);
+        bench.started(0);
+        bench.ended(0, 0);
+        assert_eq!(bench.step(), [Effect::Start(1)]);
+        bench.started(1);
+        assert_eq!(bench.step(), [Effect::Start(2), Effect::Start(3)]);
+        bench.started(2);
+        bench.started(3);
+        assert_eq!(bench.step(), []);
+    };
+    start(&mut bench);
+    assert_eq!(bench.condition("AllContainersRestarting"), "False -");
+    bench.ended(2, 42);
+    assert_eq!(bench.step(), [Effect::Kill(1), Effect::Kill(3)]);
+    assert_eq!(bench.condition("AllContainersRestarting"), "True RestartAllContainersStarted");
+    bench.check("/phase", json!("Running"));
+    bench.ended(1, 137);
+    assert_eq!(bench.step(), [], "another one still runs");
+    bench.ended(3, 137);
+    start(&mut bench);
+    assert_eq!(bench.condition("AllContainersRestarting"), "False -");
+    for status in
+        ["/initContainerStatuses/0", "/initContainerStatuses/1", "/containerStatuses/0", "/containerStatuses/1"]
+    {
+        bench.check(&format!("{status}/restartCount"), json!(1));
+    }
+    bench.check("/containerStatuses/0/lastState/terminated/exitCode", json!(42));
+    bench.ended(2, 42);
+    bench.step();
+    bench.ended(1, 137);
+    bench.ended(3, 137);
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("CrashLoopBackOff"));
+    bench.delete(5);
+    bench.started(0);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), [Effect::Remove]);
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_all_containers_end_begins_not_anew() {
+    let mut bench = Bench::new(one_that_restarts_all());
+    bench.step();
+    bench.started(0);
+    bench.ended(0, 0);
+    bench.step();
+    bench.started(1);
+    bench.step();
+    bench.started(2);
+    bench.started(3);
+    bench.ended(2, 42);
+    bench.step();
+    bench.delete(5);
+    assert_eq!(bench.step(), []);
+    bench.ended(1, 137);
+    bench.ended(3, 137);
+    assert_eq!(bench.step(), [Effect::Remove]);
+}
+
+#[test]
+fn sidecars_end_in_the_reverse_order_of_their_start() {
+    let sidecar = |name: &str| json!({"name": name, "image": "busybox", "restartPolicy": "Always"});
+    let main = json!([{"name": "main", "image": "busybox"}]);
+    let mut bench = Bench::new(json!({"initContainers": [sidecar("network"), sidecar("log")], "containers": main}));
+    for index in 0..3 {
+        assert_eq!(bench.step(), [Effect::Start(index)]);
+        bench.started(index);
+    }
+    bench.delete(30);
+    assert_eq!(bench.step(), [Effect::PreStop(0), Effect::PreStop(1), Effect::Terminate(2)]);
+    bench.ended(2, 143);
+    assert_eq!(bench.step(), [Effect::Terminate(1)]);
+    bench.ended(1, 143);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), [Effect::Remove]);
+}

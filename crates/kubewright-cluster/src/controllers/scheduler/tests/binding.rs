@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::stream::FuturesUnordered;
 use http::{Request, Response};
 use jiff::Timestamp;
 use kube::{Client, client::Body};
@@ -13,8 +14,14 @@ use kubewright_apimachinery::clock::{SharedClock, VirtualClock};
 use kubewright_apiserver::ApiServer;
 use tower::ServiceExt;
 
-use super::*;
-use crate::object_client::{ObjectClient, ObjectPath};
+use super::{
+    super::{CONCURRENCY, LONGEST_PAUSE, Scheduling},
+    *,
+};
+use crate::{
+    controllers::retry::Retries,
+    object_client::{DeleteOptions, ObjectClient, ObjectPath},
+};
 
 /// How many bindings conflict before one succeeds.
 const CONFLICTS: usize = 3;
@@ -37,8 +44,8 @@ fn client_with_conflicts(api: &ApiServer, bindings: Arc<AtomicUsize>) -> ObjectC
     ObjectClient::new(Client::new(service.boxed_clone(), "default"))
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_binding_that_conflicts_is_tried_again_without_a_change_of_the_pod() {
+/// A server with a node, and its clock.
+async fn server_with_node() -> (ApiServer, SharedClock) {
     let clock: SharedClock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
     let api = ApiServer::builder().clock(clock.clone()).build();
     let direct = ObjectClient::new(api.client());
@@ -46,31 +53,77 @@ async fn a_binding_that_conflicts_is_tried_again_without_a_change_of_the_pod() {
         direct.create(&ObjectPath::core(plural, namespace, ""), "", &object).await.unwrap()
     };
     create("nodes", None, json!({"metadata": {"name": NODE_NAME}})).await;
-    let capacity = json!({"cpu": "4", "memory": "4Gi", "pods": "10"});
+    let capacity = json!({"cpu": "4", "memory": "4Gi", "pods": "1000"});
     let status = json!({"status": {"capacity": capacity, "allocatable": capacity}});
     let node = ObjectPath::core("nodes", None, NODE_NAME);
     direct.merge(&node, "/status", &status).await.unwrap();
     // Admission has given it the taint of a node that isn't ready.
     direct.merge(&node, "", &json!({"spec": {"taints": null}})).await.unwrap();
     create("serviceaccounts", Some("default"), json!({"metadata": {"name": "default"}})).await;
-    let spec = json!({"containers": [{"name": "c", "image": "i"}]});
-    create("pods", Some("default"), json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    (api, clock)
+}
 
-    let bindings = Arc::new(AtomicUsize::new(0));
-    let client = client_with_conflicts(&api, bindings.clone());
-    let scheduler = tokio::spawn(super::super::run(api.clone(), client, clock, None));
-    let pod = ObjectPath::core("pods", Some("default"), "p");
+fn path(pod: &str) -> ObjectPath {
+    ObjectPath::core("pods", Some("default"), pod)
+}
+
+async fn create_pod(client: &ObjectClient, name: &str) {
+    let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    client.create(&path(""), "", &json!({"metadata": {"name": name}, "spec": spec})).await.unwrap();
+}
+
+/// Waits until a pod is bound.
+async fn bound(client: &ObjectClient, name: &str) {
     let is_bound = async || {
-        let pod = direct.get(&pod).await.unwrap().expect("the pod exists");
+        let pod = client.get(&path(name)).await.unwrap().expect("the pod exists");
         pod["spec"]["nodeName"] == NODE_NAME
     };
-    let deadline = Duration::from_secs(10);
-    let bound = tokio::time::timeout(deadline, async {
+    let bound = tokio::time::timeout(Duration::from_secs(10), async {
         while !is_bound().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     });
     bound.await.expect("the pod is bound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_conflicts_is_tried_again_without_a_change_of_the_pod() {
+    let (api, clock) = server_with_node().await;
+    let direct = ObjectClient::new(api.client());
+    create_pod(&direct, "p").await;
+    let bindings = Arc::new(AtomicUsize::new(0));
+    let client = client_with_conflicts(&api, bindings.clone());
+    let scheduler = tokio::spawn(super::super::run(api.clone(), client, clock, None));
+    bound(&direct, "p").await;
     assert_eq!(bindings.load(Ordering::Relaxed), CONFLICTS + 1);
     scheduler.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_pods_that_are_gone_keep_no_other_from_being_bound() {
+    let (api, clock) = server_with_node().await;
+    let client = ObjectClient::new(api.client());
+    let names: Vec<_> = (0..=CONCURRENCY).map(|number| format!("gone-{number}")).collect();
+    for name in &names {
+        create_pod(&client, name).await;
+    }
+    let scheduling = Scheduling {
+        feed: api.feed(),
+        client: client.clone(),
+        clock,
+        events: None,
+        scheduler: Scheduler::default(),
+        is_synced: false,
+        retries: Retries::up_to(LONGEST_PAUSE),
+        work: FuturesUnordered::new(),
+    };
+    for name in &names {
+        client.delete(&path(name), &DeleteOptions::default()).await.unwrap();
+    }
+    create_pod(&client, "present").await;
+    tokio::select! {
+        biased;
+        () = scheduling.run() => {}
+        () = bound(&client, "present") => {}
+    }
 }

@@ -2,6 +2,7 @@
 
 mod affinity;
 mod binding;
+mod nodes;
 mod preemption;
 mod spread;
 mod waiting;
@@ -18,6 +19,7 @@ fn scheduler(node: Value) -> Scheduler {
     let mut scheduler = Scheduler::default();
     let mut node = node;
     node["metadata"]["name"] = json!(NODE_NAME);
+    node["status"]["allocatable"]["pods"] = json!("110");
     scheduler.state.nodes.insert(NODE_NAME.to_owned(), Arc::new(node));
     scheduler
 }
@@ -45,7 +47,10 @@ fn bound(mut pod: Value) -> Value {
 #[track_caller]
 fn refused(scheduler: &mut Scheduler, pod: &PodKey) -> String {
     match scheduler.decide(pod) {
-        Some(PodAction::Report(why, _)) => why,
+        Some(PodAction::Report(why, object)) => {
+            scheduler.end(pod, &PodAction::Report(why.clone(), object), true);
+            why
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
+use super::{NODE_NAME, PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
 use crate::controllers::reconcile::Key;
 
 /// A pod with a priority and a request.
@@ -136,8 +136,8 @@ fn the_node_is_kept_free_until_the_victims_are_gone() {
     assert_eq!(affected, [new.clone(), late.clone(), small.clone()]);
     // Even if others are looked at first.
     assert!(refused(&mut scheduler, &late).starts_with(NO_CPU));
-    assert_eq!(scheduler.decide(&small), Some(PodAction::Bind), "there is room beside it");
-    assert_eq!(scheduler.decide(&new), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&small), Some(PodAction::Bind(NODE_NAME.into())), "there is room beside it");
+    assert_eq!(scheduler.decide(&new), Some(PodAction::Bind(NODE_NAME.into())));
 }
 
 #[test]
@@ -158,6 +158,6 @@ fn a_nomination_gives_way_to_a_more_important_pod_and_ends_with_the_pod() {
     let gone = sized("important", 3, "3");
     let affected = scheduler.take_pod(&gone.clone().into(), &gone.into(), true);
     assert!(affected.contains(&late));
-    assert_eq!(scheduler.decide(&late), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&late), Some(PodAction::Bind(NODE_NAME.into())));
     let _: PodKey = first;
 }

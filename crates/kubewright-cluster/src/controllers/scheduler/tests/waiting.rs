@@ -3,7 +3,7 @@
 use kubewright_apiserver::StoredObject;
 use serde_json::{Value, json};
 
-use super::{PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
+use super::{NODE_NAME, PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
 
 /// A pod with a host port.
 fn with_port(name: &str) -> Value {
@@ -15,12 +15,15 @@ fn with_port(name: &str) -> Value {
 fn a_pod_that_is_not_bound_leaves_its_port_to_others() {
     let mut scheduler = scheduler(json!({}));
     let (first, second) = (put(&mut scheduler, &with_port("first")), put(&mut scheduler, &with_port("second")));
-    assert_eq!(scheduler.decide(&first), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&first), Some(PodAction::Bind(NODE_NAME.into())));
     assert_eq!(scheduler.decide(&first), None, "it is being bound");
     assert!(refused(&mut scheduler, &second).contains("node(s) didn't have free ports for the requested pod ports"));
-    assert_eq!(scheduler.end(&first, &PodAction::Bind, false), std::slice::from_ref(&second));
-    assert_eq!(scheduler.decide(&second), Some(PodAction::Bind));
-    assert!(scheduler.end(&first, &PodAction::Bind, false).is_empty(), "nothing was set aside for it");
+    assert_eq!(scheduler.end(&first, &PodAction::Bind(NODE_NAME.into()), false), std::slice::from_ref(&second));
+    assert_eq!(scheduler.decide(&second), Some(PodAction::Bind(NODE_NAME.into())));
+    assert!(
+        scheduler.end(&first, &PodAction::Bind(NODE_NAME.into()), false).is_empty(),
+        "nothing was set aside for it"
+    );
 }
 
 #[test]
@@ -35,6 +38,21 @@ fn a_pod_that_never_preempts_says_so() {
     put(&mut scheduler, &modest);
     let never = format!("{reason} preemption: not eligible due to preemptionPolicy=Never.");
     assert_eq!(refused(&mut scheduler, &key), never);
+}
+
+#[test]
+fn reports_about_a_pod_are_sent_one_after_another() {
+    let mut scheduler = scheduler(json!({}));
+    let taken = bound(with_port("taken"));
+    put(&mut scheduler, &taken);
+    let key = put(&mut scheduler, &with_port("waits"));
+    let Some(report @ PodAction::Report(..)) = scheduler.decide(&key) else { panic!("the port is taken") };
+    assert_eq!(scheduler.end(&key, &report, true), [], "nothing has changed meanwhile");
+    let Some(report @ PodAction::Report(..)) = scheduler.decide(&key) else { panic!("the port is taken") };
+    assert_eq!(change(&mut scheduler, &taken, true), std::slice::from_ref(&key));
+    assert_eq!(scheduler.decide(&key), None, "the report is being sent");
+    assert_eq!(scheduler.end(&key, &report, false), std::slice::from_ref(&key));
+    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind(NODE_NAME.into())));
 }
 
 /// Processes a change of a pod that isn't the first version, and returns the affected pods.
@@ -57,7 +75,7 @@ fn pods_are_decided_about_again_when_a_pod_that_matters_changes() {
     assert!(change(&mut scheduler, &db, false).is_empty(), "nothing changed");
     db["metadata"]["labels"] = json!({"app": "db"});
     assert_eq!(change(&mut scheduler, &db, false), std::slice::from_ref(&beside), "its labels");
-    assert_eq!(scheduler.decide(&beside), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&beside), Some(PodAction::Bind(NODE_NAME.into())));
 }
 
 #[test]
@@ -95,7 +113,7 @@ fn a_pod_waits_for_a_volume_that_the_node_reaches() {
     scheduler.state.volumes.insert("v".into(), zone("b"));
     assert!(refused(&mut scheduler, &key).contains("1 node(s) didn't match PersistentVolume's node affinity"));
     scheduler.state.volumes.insert("v".into(), zone("a"));
-    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind(NODE_NAME.into())));
 }
 
 #[test]
@@ -119,7 +137,7 @@ fn a_claim_of_one_pod_is_used_by_one_pod() {
     let why = "1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
     assert!(refused(&mut scheduler, &second).contains(why));
     let other = put(&mut scheduler, &using("other", "many", 1));
-    assert_eq!(scheduler.decide(&other), Some(PodAction::Bind));
+    assert_eq!(scheduler.decide(&other), Some(PodAction::Bind(NODE_NAME.into())));
     let important = put(&mut scheduler, &using("important", "one", 2));
     match scheduler.decide(&important) {
         Some(PodAction::Preempt { victims, .. }) => {
@@ -127,4 +145,14 @@ fn a_claim_of_one_pod_is_used_by_one_pod() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_pod_that_an_action_does_not_find_waits_no_longer() {
+    let mut scheduler = scheduler(json!({"status": {"allocatable": {"pods": "1"}}}));
+    let [first, second] = ["first", "second"].map(|name| put(&mut scheduler, &pod(name, json!({}), json!({}))));
+    assert!(scheduler.decide(&first).is_some());
+    assert_eq!(scheduler.lose(&first), std::slice::from_ref(&second), "what it took is free");
+    assert!(scheduler.decide(&first).is_none());
+    assert_eq!(scheduler.all(), [second]);
 }
