@@ -78,8 +78,8 @@ pub struct ListenOptions {
     /// the user, and the organizations are the groups. Empty by default. Certificates of the server's own authority are
     /// always valid, among them that of [`Listener::kubeconfig`].
     pub client_authorities: String,
-    /// A path below which those of all requests are, such as that of a node's `proxy`: the listener is the port of the node's kubelet then.
-    /// Empty by default.
+    /// A path that is put before the path of each request, such as `/api/v1/nodes/NAME/proxy`, with which the listener is the port of the node's
+    /// kubelet. Empty by default.
     pub prefix: String,
 }
 

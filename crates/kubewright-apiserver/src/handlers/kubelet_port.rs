@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct KubeletPath(Arc<str>);
 
-/// Leads a request to the same path below a prefix.
+/// Puts a prefix before the path of a request, and marks the request.
 pub(crate) fn lead<B>(request: &mut Request<B>, prefix: &str) {
     let path = KubeletPath(request.uri().path().into());
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());

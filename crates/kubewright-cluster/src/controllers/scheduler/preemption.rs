@@ -21,20 +21,20 @@ pub(super) const UNHELPFUL: &str = "Preemption is not helpful for scheduling";
 /// Why there are no victims if no pod has a lower priority.
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// The pods of a node that have to go for another one.
+/// The pods of a node that are evicted in favour of another pod.
 #[derive(Debug)]
 pub(super) struct Victims<'a> {
     pub(super) pods: Vec<&'a PodKey>,
     cost: Cost,
 }
 
-/// What the eviction of the pods of a node costs, the most important first: how many are protected, the highest priority, the sum of
+/// The cost of an eviction of pods of a node. Costs are compared in this order: how many are protected, the highest priority, the sum of
 /// priorities (each above the lowest possible one), the number of pods, and how long the most important ones have run.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost(usize, i64, i64, usize, Reverse<Timestamp>);
 
 impl Victims<'_> {
-    /// Returns whether these pods are rather to go than others.
+    /// Returns whether the eviction of these pods costs less than that of others.
     pub(super) fn are_cheaper_than(&self, other: &Self) -> bool {
         self.cost < other.cost
     }
@@ -78,7 +78,7 @@ pub(super) fn victims<'a>(
     Ok(Victims { pods: victims.into_iter().map(|(key, _)| key).collect(), cost })
 }
 
-/// Returns what the eviction of pods costs; `None` if there are none.
+/// Returns the cost of an eviction of pods; `None` for an empty list.
 fn cost(victims: &[Entry<'_>], violations: usize) -> Option<Cost> {
     let highest = victims.iter().map(|(_, pod)| pod.priority).max()?;
     let sum = victims.iter().map(|(_, pod)| pod.priority.saturating_sub(i64::from(i32::MIN)));

@@ -15,7 +15,8 @@ const BEST: i64 = 100;
 const WEIGHT_OF_TAINTS: i64 = 3;
 const WEIGHT_OF_AFFINITY: i64 = 2;
 
-/// Returns the first of the best nodes; `None` if there are none. `requested` returns what the pods of a node have requested.
+/// Returns the first node with the highest score; `None` for an empty list of nodes. `requested` returns the sums of the requests of the pods on a
+/// node.
 pub(super) fn best<'a, 'b>(
     pod: &Candidate<'_>,
     nodes: &[(&'a str, &Value)],

@@ -114,7 +114,7 @@ impl ClusterState {
         self.pods.iter().filter(move |(_, pod)| pod.node == node)
     }
 
-    /// Returns what the pods of a node have requested; `None` if there are none.
+    /// Returns the sums of the requests of the pods on a node; `None` for a node without pods.
     pub(super) fn requested(&self, node: &str) -> Option<&Requested> {
         self.sums.get(node).map(|sums| &sums.requested)
     }

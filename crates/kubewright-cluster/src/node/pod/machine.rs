@@ -104,7 +104,7 @@ pub(crate) struct Machine {
     /// Why the pod has failed as a whole, from when its containers are stopped for it.
     pub(crate) failure: Option<PodFailure>,
     admitted: Duration,
-    /// The container whose end makes all of them begin anew, until the others have ended.
+    /// The container whose exit restarts all containers of the pod; set until the others have ended.
     pub(crate) restarting_all: Option<usize>,
     removed: bool,
     /// Whether probes are executed.

@@ -23,7 +23,7 @@ const INIT: &[Role] = &[Role::Init, Role::Sidecar];
 
 /// The type of the condition while a container waits for its restart with new resources.
 const RESIZING: &str = "PodResizeInProgress";
-/// The type of the condition while the containers of a pod end, to begin anew together.
+/// The type of the condition while all containers of a pod end in order to be restarted.
 const RESTARTING: &str = "AllContainersRestarting";
 
 impl Machine {
