@@ -390,7 +390,7 @@ impl Shared {
         let state = self.state.clone();
         request.extensions_mut().insert(tasks.clone());
         if !self.prefix.is_empty() {
-            handlers::lead(&mut request, &self.prefix);
+            handlers::prefix_path(&mut request, &self.prefix);
         }
         match identity {
             Identity::User(user) => {

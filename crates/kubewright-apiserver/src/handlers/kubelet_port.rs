@@ -1,4 +1,4 @@
-//! Requests to the port of a kubelet, which a [listener](crate::ListenOptions::prefix) leads to `nodes/NAME/proxy`: who may make them
+//! Requests to the port of a kubelet, which a [listener](crate::ListenOptions::prefix) passes to `nodes/NAME/proxy`: who may make them
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct KubeletPath(Arc<str>);
 
 /// Puts a prefix before the path of a request, and marks the request.
-pub(crate) fn lead<B>(request: &mut Request<B>, prefix: &str) {
+pub(crate) fn prefix_path<B>(request: &mut Request<B>, prefix: &str) {
     let path = KubeletPath(request.uri().path().into());
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     if let Ok(uri) = format!("{prefix}{target}").parse::<Uri>() {
@@ -59,7 +59,7 @@ mod tests {
     fn each_path_has_its_subresources() {
         let check = |path: &str, expect: &[&str]| {
             let mut request = Request::builder().uri(path).body(()).unwrap();
-            lead(&mut request, "/prefix");
+            prefix_path(&mut request, "/prefix");
             assert_eq!(request.uri().to_string(), format!("/prefix{path}"));
             let found = request.extensions().get::<KubeletPath>().unwrap().attributes(&Attributes::default());
             assert_eq!(found.iter().map(|one| &*one.subresource).collect::<Vec<_>>(), expect, "{path}");

@@ -59,7 +59,7 @@ use self::{
 };
 pub(crate) use self::{
     health::HealthCounts,
-    kubelet_port::lead,
+    kubelet_port::prefix_path,
     settle::{settle, settled},
 };
 use crate::{

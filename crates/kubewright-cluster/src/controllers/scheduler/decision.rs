@@ -224,7 +224,7 @@ impl Scheduler {
     }
 
     /// Removes a pod that an action hasn't found. Its change arrives later. Returns the affected pods.
-    pub(super) fn lose(&mut self, pod: &PodKey) -> Vec<PodKey> {
+    pub(super) fn remove_gone(&mut self, pod: &PodKey) -> Vec<PodKey> {
         self.end_waiting(pod, None)
     }
 

@@ -159,7 +159,8 @@ impl Scheduling {
         }
         // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers that, what each of them
         // gives back could lead to actions for the others without an end.
-        let mut affected = if is_gone { self.scheduler.lose(&pod) } else { self.scheduler.end(&pod, &action, is_done) };
+        let mut affected =
+            if is_gone { self.scheduler.remove_gone(&pod) } else { self.scheduler.end(&pod, &action, is_done) };
         if !is_done {
             affected.retain(|other| !self.retries.is_waiting(other));
         }

@@ -23,8 +23,8 @@ pub(super) fn best<'a, 'b>(
     requested: impl Fn(&str) -> Option<&'b Requested>,
 ) -> Option<&'a str> {
     let none = Requested::default();
-    let taints = shares(nodes, |node| repelled_by(pod.object, node)).map(|share| BEST - share);
-    let affinity = shares(nodes, |node| attraction(pod.object, node));
+    let taints = shares(nodes, |node| untolerated_soft_taints(pod.object, node)).map(|share| BEST - share);
+    let affinity = shares(nodes, |node| preference_weight(pod.object, node));
     let free = nodes.iter().map(|(name, node)| requested(name).unwrap_or(&none).free_share(&pod.taken.requests, node));
     let scores = taints
         .zip(affinity)
@@ -47,13 +47,13 @@ fn shares(nodes: &[(&str, &Value)], number: impl Fn(&Value) -> i64) -> impl Iter
 }
 
 /// Returns the number of taints of a node that a pod would rather avoid.
-fn repelled_by(pod: &Value, node: &Value) -> i64 {
+fn untolerated_soft_taints(pod: &Value, node: &Value) -> i64 {
     let soft = |taint: &&Value| text(taint, "/effect") == "PreferNoSchedule" && !is_tolerated(pod, taint);
     i64::try_from(list(node, "/spec/taints").iter().filter(soft).count()).unwrap_or(i64::MAX)
 }
 
 /// Returns the sum of the weights of the preferences of a pod that a node meets.
-fn attraction(pod: &Value, node: &Value) -> i64 {
+fn preference_weight(pod: &Value, node: &Value) -> i64 {
     let preferred = list(pod, "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution").iter();
     let met = preferred.filter(|one| meets(node, &one["preference"]));
     met.fold(0, |sum, one| sum.saturating_add(int(one, "/weight")))

@@ -400,7 +400,7 @@ impl Machine {
         }
         if self.stop.is_some() || self.main_is_over() {
             self.wind_down(now);
-        } else if self.begins_anew(now) {
+        } else if self.reset_all(now) {
             self.start_next(now);
         }
         for index in 0..self.containers.len() {

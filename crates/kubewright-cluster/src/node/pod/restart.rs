@@ -62,7 +62,7 @@ impl Machine {
 
     /// If all containers are to be restarted, kills those that still run, and resets all of them once none runs. Returns whether containers may be
     /// started.
-    pub(super) fn begins_anew(&mut self, now: Moment) -> bool {
+    pub(super) fn reset_all(&mut self, now: Moment) -> bool {
         let Some(source) = self.restarting_all else { return true };
         for (index, record) in self.containers.iter_mut().enumerate() {
             if let State::Running(running) = &mut record.state
@@ -79,7 +79,7 @@ impl Machine {
         self.restarting_all = None;
         for (index, record) in self.containers.iter_mut().enumerate() {
             if record.role != Role::Ephemeral {
-                begin_anew(record, source == index, now);
+                reset(record, source == index, now);
             }
         }
         true
@@ -87,7 +87,7 @@ impl Machine {
 }
 
 /// Lets a container start again. That which caused it waits as after a crash.
-fn begin_anew(record: &mut Record, is_source: bool, now: Moment) {
+fn reset(record: &mut Record, is_source: bool, now: Moment) {
     record.has_begun = false;
     if let State::Terminated(ended) = std::mem::replace(&mut record.state, State::Pending) {
         record.last = Some(ended);

@@ -638,7 +638,7 @@ fn one_that_restarts_all() -> Value {
 }
 
 #[test]
-fn all_containers_begin_anew_after_a_rule_of_one() {
+fn all_containers_restart_by_a_rule_of_one() {
     let mut bench = Bench::new(one_that_restarts_all());
     let start = |bench: &mut Bench| {
         assert_eq!(bench.step(), [Effect::Start(0)]);
@@ -682,7 +682,7 @@ fn all_containers_begin_anew_after_a_rule_of_one() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_while_all_containers_end_begins_not_anew() {
+fn a_pod_that_is_deleted_while_all_containers_end_does_not_restart_them() {
     let mut bench = Bench::new(one_that_restarts_all());
     bench.step();
     bench.started(0);

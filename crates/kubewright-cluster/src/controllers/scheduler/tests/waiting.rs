@@ -152,7 +152,7 @@ fn a_pod_that_an_action_does_not_find_waits_no_longer() {
     let mut scheduler = scheduler(json!({"status": {"allocatable": {"pods": "1"}}}));
     let [first, second] = ["first", "second"].map(|name| put(&mut scheduler, &pod(name, json!({}), json!({}))));
     assert!(scheduler.decide(&first).is_some());
-    assert_eq!(scheduler.lose(&first), std::slice::from_ref(&second), "what it took is free");
+    assert_eq!(scheduler.remove_gone(&first), std::slice::from_ref(&second), "what it took is free");
     assert!(scheduler.decide(&first).is_none());
     assert_eq!(scheduler.all(), [second]);
 }
