@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     fit::{self, Amounts},
     ports::{self, HostPort},
-    terms::{self, Term},
+    terms::Terms,
 };
 use crate::controllers::{
     pod::claims_of,
@@ -31,6 +31,11 @@ impl PodKey {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
         Self { namespace: text("namespace"), name: text("name"), uid: text("uid") }
     }
+
+    /// Returns an identity that sorts before all pods of a namespace.
+    pub(super) fn first_of(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: String::new(), uid: String::new() }
+    }
 }
 
 /// Returns the priority of a pod.
@@ -44,7 +49,7 @@ pub(super) struct Occupant {
     pub(super) node: String,
     pub(super) requests: Amounts,
     pub(super) ports: Vec<HostPort>,
-    pub(super) anti_affinity: Vec<Term>,
+    pub(super) terms: Terms,
     /// The names of its claims.
     pub(super) claims: Vec<String>,
     pub(super) priority: i64,
@@ -65,7 +70,7 @@ impl Occupant {
             node: text(pod, "/spec/nodeName").to_owned(),
             requests: fit::requests(pod),
             ports: ports::host_ports(pod),
-            anti_affinity: terms::anti_affinity(pod),
+            terms: Terms::of(pod),
             claims: claims_of(pod).collect(),
             priority: priority(pod),
             started: time(pod, "/status/startTime"),
@@ -108,17 +113,21 @@ pub(super) struct Candidate<'a> {
     pub(super) object: &'a Value,
     /// What it would take.
     pub(super) taken: Occupant,
-    pub(super) affinity: Vec<Term>,
 }
 
 impl<'a> Candidate<'a> {
     /// Creates the candidate from a pod and its stored version.
     pub(super) fn new(key: &'a PodKey, object: &'a Value, stored: StoredObject) -> Self {
-        Self { key, object, taken: Occupant::by(object, stored), affinity: terms::affinity(object) }
+        Self { key, object, taken: Occupant::by(object, stored) }
     }
 
     pub(super) fn namespace(&self) -> &str {
         &self.key.namespace
+    }
+
+    /// Returns the terms of its affinity and anti-affinity.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.taken.terms
     }
 
     /// Returns the value of a label.

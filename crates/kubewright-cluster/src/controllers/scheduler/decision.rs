@@ -15,7 +15,7 @@ use super::{
     placement::{self, Nominated, Refusal},
     spread,
     state::ClusterState,
-    terms,
+    terms::Terms,
 };
 use crate::controllers::{
     pod::{claims_of, has_ended},
@@ -86,7 +86,10 @@ impl Scheduler {
                 keep(&mut self.state.budgets, change.object(), gone);
                 Vec::new()
             }
-            _ => Vec::new(),
+            storage => {
+                self.state.groups.take(storage, &change.stored, gone);
+                Vec::new()
+            }
         }
     }
 
@@ -121,9 +124,7 @@ impl Scheduler {
         let report = before.map_or_else(Progress::default, |before| before.report);
         let arrival = before.map_or(self.arrivals, |before| before.arrival);
         self.arrivals += u64::from(before.is_none());
-        let is_relational = spread::constraints(object).next().is_some()
-            || !terms::affinity(object).is_empty()
-            || !terms::anti_affinity(object).is_empty();
+        let is_relational = spread::hard(object).next().is_some() || Terms::of(object).are_required();
         if is_relational {
             self.relational.insert(pod.clone());
         }

@@ -2,8 +2,8 @@
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods ([`ports`]),
 //! what pods request of a node ([`fit`]), where their volumes are, topology spread constraints ([`spread`]), and the affinity
-//! between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a node, [`score`] compares those that would do, and
-//! [`decision`] decides about each pod that waits; pods of higher priority have others evicted ([`preemption`]).
+//! between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a node, [`score`] compares those that would do, also by what is
+//! preferred only, and [`group`] tells which pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted ([`preemption`]).
 //!
 //! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they have the taint of nodes that
 //! aren't ready.
@@ -14,6 +14,7 @@ mod candidate;
 mod decision;
 pub(crate) mod filter;
 pub(crate) mod fit;
+mod group;
 mod placement;
 pub(crate) mod ports;
 mod preemption;

@@ -59,7 +59,8 @@ pub(super) fn find(
     if let Some(reason) = state.claim_obstacle(pod) {
         return Err(Refusal::Everywhere(reason));
     }
-    let obstacle = |name: &str, node: &Value| state.trial(name, nominated).obstacle(pod, node);
+    let relations = state.relations(pod);
+    let obstacle = |name: &str, node: &Value| state.trial(name, nominated, pod, &relations).obstacle(node);
     if let Some((name, node)) = preferred.and_then(|name| state.nodes.get_key_value(name))
         && obstacle(name, node).is_none()
     {
@@ -79,7 +80,7 @@ pub(super) fn find(
     }
     // After a search of all nodes, another one is first among equals.
     *start = (first + feasible.len() + obstacles.len() + 1).checked_rem(count).unwrap_or_default();
-    match score::best(pod, &feasible, |name| state.requested(name)) {
+    match score::best(pod, &feasible, state) {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::Nodes(obstacles)),
     }
@@ -101,6 +102,7 @@ pub(super) fn victims<'a>(
     state: &'a ClusterState,
     nominated: &Nominated,
 ) -> Result<(&'a str, Victims<'a>), String> {
+    let relations = state.relations(pod);
     let (mut best, mut found): (Option<(&str, Victims<'_>)>, _) = (None, 0);
     let mut reasons = Vec::new();
     for (name, node) in &state.nodes {
@@ -108,7 +110,7 @@ pub(super) fn victims<'a>(
             reasons.push(UNHELPFUL.to_owned());
             continue;
         }
-        match preemption::victims(pod, node, state, state.trial(name, nominated)) {
+        match preemption::victims(pod, node, state, state.trial(name, nominated, pod, &relations)) {
             Ok(victims) => {
                 found += 1;
                 if best.as_ref().is_none_or(|(_, others)| victims.are_cheaper_than(others)) {

@@ -45,11 +45,11 @@ impl Victims<'_> {
 ///
 /// # Errors
 /// Returns Kubernetes' reasons if the pod doesn't fit, whatever goes.
-pub(super) fn victims<'a>(
+pub(super) fn victims<'a: 'b, 'b>(
     pod: &Candidate<'_>,
     node: &Value,
     state: &'a ClusterState,
-    mut trial: Trial<'a>,
+    mut trial: Trial<'b>,
 ) -> Result<Victims<'a>, Vec<String>> {
     let on_node = state.on_node(text(node, "/metadata/name"));
     let mut potential: Vec<_> = on_node.filter(|(_, other)| other.priority < pod.taken.priority).collect();
@@ -59,7 +59,7 @@ pub(super) fn victims<'a>(
     for (key, other) in &potential {
         trial.remove(key, other);
     }
-    if let Some(obstacle) = trial.obstacle(pod, node) {
+    if let Some(obstacle) = trial.obstacle(node) {
         return Err(obstacle.reasons);
     }
     potential.sort_by_key(|(_, other)| importance(other));
@@ -68,7 +68,7 @@ pub(super) fn victims<'a>(
     let (mut victims, mut violations) = (Vec::new(), 0);
     for ((key, other), is_protected) in protected.chain(others.into_iter().map(|entry| (entry, 0))) {
         trial.restore(key, other);
-        if trial.obstacle(pod, node).is_some() {
+        if trial.obstacle(node).is_some() {
             trial.remove(key, other);
             victims.push((key, other));
             violations += is_protected;

@@ -1,12 +1,16 @@
 //! Which of the nodes that would do is the best for a pod. The rules are those of kube-scheduler's plugins `TaintToleration`,
-//! `NodeAffinity` and `NodeResourcesFit`, with their weights. Pure.
+//! `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `NodeResourcesFit` and `NodeResourcesBalancedAllocation`, with their
+//! weights. Pure.
 
 use serde_json::Value;
 
 use super::{
+    affinity,
     candidate::Candidate,
     filter::{is_tolerated, meets},
     fit::Requested,
+    spread,
+    state::ClusterState,
 };
 use crate::controllers::value::{int, list, text};
 
@@ -14,22 +18,29 @@ use crate::controllers::value::{int, list, text};
 const BEST: i64 = 100;
 const WEIGHT_OF_TAINTS: i64 = 3;
 const WEIGHT_OF_AFFINITY: i64 = 2;
+const WEIGHT_OF_SPREAD: i64 = 2;
+const WEIGHT_OF_OTHER_PODS: i64 = 2;
 
-/// Returns the first node with the highest score; `None` for an empty list of nodes. `requested` returns the sums of the requests of the pods on a
-/// node.
-pub(super) fn best<'a, 'b>(
-    pod: &Candidate<'_>,
-    nodes: &[(&'a str, &Value)],
-    requested: impl Fn(&str) -> Option<&'b Requested>,
-) -> Option<&'a str> {
-    let none = Requested::default();
-    let taints = shares(nodes, |node| untolerated_soft_taints(pod.object, node)).map(|share| BEST - share);
-    let affinity = shares(nodes, |node| preference_weight(pod.object, node));
-    let free = nodes.iter().map(|(name, node)| requested(name).unwrap_or(&none).free_share(&pod.taken.requests, node));
-    let scores = taints
-        .zip(affinity)
-        .zip(free)
-        .map(|((taints, affinity), free)| taints * WEIGHT_OF_TAINTS + affinity * WEIGHT_OF_AFFINITY + free);
+/// Returns the first node with the highest score; `None` for an empty list of nodes.
+pub(super) fn best<'a>(pod: &Candidate<'_>, nodes: &[(&'a str, &Value)], state: &ClusterState) -> Option<&'a str> {
+    if let &[] | &[_] = nodes {
+        return nodes.first().map(|(name, _)| *name);
+    }
+    let mut scores = fits(pod, nodes, state);
+    let mut add =
+        |weight, shares: Vec<i64>| scores.iter_mut().zip(shares).for_each(|(score, share)| *score += weight * share);
+    let taints = shares(nodes, |node| untolerated_soft_taints(pod.object, node));
+    add(WEIGHT_OF_TAINTS, taints.map(|share| BEST - share).collect());
+    add(WEIGHT_OF_AFFINITY, shares(nodes, |node| preference_weight(pod.object, node)).collect());
+    let group = || state.groups.selector(pod);
+    if let Some(shares) = spread::scores(pod, nodes, || state.peers_in(pod.namespace()), group) {
+        add(WEIGHT_OF_SPREAD, shares);
+    }
+    let other_pods = match pod.terms().preferred.is_empty() {
+        true => affinity::scores(pod, nodes, state.peers_with_terms(), &state.namespaces),
+        false => affinity::scores(pod, nodes, state.peers(), &state.namespaces),
+    };
+    add(WEIGHT_OF_OTHER_PODS, other_pods);
     let mut best: Option<(i64, &str)> = None;
     for ((name, _), score) in nodes.iter().zip(scores) {
         if best.is_none_or(|(highest, _)| score > highest) {
@@ -37,6 +48,16 @@ pub(super) fn best<'a, 'b>(
         }
     }
     best.map(|(_, name)| name)
+}
+
+/// Returns how much of each node would be free, and how evenly its resources would be requested.
+fn fits(pod: &Candidate<'_>, nodes: &[(&str, &Value)], state: &ClusterState) -> Vec<i64> {
+    let (none, wanted) = (Requested::default(), &pod.taken.requests);
+    let score = |(name, node): &(&str, &Value)| {
+        let requested = state.requested(name).unwrap_or(&none);
+        requested.free_share(wanted, node) + requested.balance(wanted, node)
+    };
+    nodes.iter().map(score).collect()
 }
 
 /// Returns a number for each node, in percent of the greatest one.

@@ -9,12 +9,13 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    affinity,
+    affinity::Affinity,
     candidate::{Candidate, Occupant, Peer, PodKey},
     filter,
     fit::Requested,
+    group::Groups,
     ports::{self, UsedPorts},
-    spread,
+    spread::Spreads,
     terms::Namespaces,
 };
 use crate::controllers::{
@@ -39,10 +40,12 @@ pub(super) struct ClusterState {
     /// What each persistent volume requires of nodes.
     pub(super) volumes: BTreeMap<String, Value>,
     pub(super) budgets: BTreeMap<Key, Arc<Value>>,
+    /// Which pods belong together.
+    pub(super) groups: Groups,
     /// The pods that have a node or are about to be bound.
     pods: BTreeMap<PodKey, Occupant>,
-    /// Those of them that don't want some pods beside them.
-    repelling: BTreeSet<PodKey>,
+    /// Those of them whose affinity or anti-affinity has terms.
+    with_terms: BTreeSet<PodKey>,
     /// What the pods of each node take.
     sums: BTreeMap<String, Sums>,
 }
@@ -85,8 +88,8 @@ impl ClusterState {
     /// Adds a pod that has a node.
     pub(super) fn add(&mut self, key: PodKey, pod: Occupant) {
         self.sums.entry(pod.node.clone()).or_default().add(&pod);
-        if !pod.anti_affinity.is_empty() {
-            self.repelling.insert(key.clone());
+        if !pod.terms.is_empty() {
+            self.with_terms.insert(key.clone());
         }
         self.pods.insert(key, pod);
     }
@@ -100,7 +103,7 @@ impl ClusterState {
                 self.sums.remove(&pod.node);
             }
         }
-        self.repelling.remove(key);
+        self.with_terms.remove(key);
         Some(pod)
     }
 
@@ -145,60 +148,108 @@ impl ClusterState {
         })
     }
 
-    /// Returns a node as it is, with those of the nominated pods that it is kept free for.
-    pub(super) fn trial(&self, node: &str, nominated: &[(String, Occupant)]) -> Trial<'_> {
-        let nominated = nominated.iter().filter(|(_, pod)| pod.node == node).cloned().collect();
+    /// Returns how the pods that are there matter to a pod.
+    pub(super) fn relations<'a>(&'a self, pod: &'a Candidate<'_>) -> Relations<'a> {
+        let nodes = self.nodes.values().map(|node| &**node);
+        let spreads = Spreads::new(pod, nodes, self.peers_in(pod.namespace()));
+        let mut affinity = Affinity::default();
+        let mut count = |peer| affinity.count(pod, peer, 1, &self.namespaces);
+        if pod.terms().are_required() {
+            self.peers().for_each(&mut count);
+        } else {
+            self.peers_with_terms().for_each(&mut count);
+        }
+        Relations { spreads, affinity }
+    }
+
+    /// Returns a node as it is, with those of the nominated pods that it is kept free for. `relations` are those of the pod that it is tried for.
+    pub(super) fn trial<'a>(
+        &'a self,
+        node: &str,
+        nominated: &'a [(String, Occupant)],
+        pod: &'a Candidate<'a>,
+        relations: &'a Relations<'a>,
+    ) -> Trial<'a> {
+        let nominated = nominated.iter().filter(|(_, pod)| pod.node == node).collect();
         let sums = self.sums.get(node).map_or_else(Cow::default, Cow::Borrowed);
-        Trial { state: self, sums, removed: BTreeSet::new(), nominated }
+        let relations = Cow::Borrowed(relations);
+        Trial { state: self, pod, sums, relations, removed: BTreeSet::new(), nominated }
     }
 
     fn peer<'a>(&'a self, namespace: &'a str, pod: &'a Occupant) -> Option<Peer<'a>> {
         Some(Peer { namespace, pod, node: self.nodes.get(&pod.node)? })
     }
 
-    #[cfg(test)]
+    /// Returns the pods that have a node.
     pub(super) fn peers(&self) -> impl Iterator<Item = Peer<'_>> {
         self.pods.iter().filter_map(|(key, pod)| self.peer(&key.namespace, pod))
     }
+
+    fn pods_in(&self, namespace: &str) -> impl Iterator<Item = (&PodKey, &Occupant)> {
+        self.pods.range(PodKey::first_of(namespace)..).take_while(move |(key, _)| key.namespace == namespace)
+    }
+
+    /// Returns those in a namespace.
+    pub(super) fn peers_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = Peer<'a>> {
+        self.pods_in(namespace).filter_map(move |(_, pod)| self.peer(namespace, pod))
+    }
+
+    /// Returns those whose affinity or anti-affinity has terms.
+    pub(super) fn peers_with_terms(&self) -> impl Iterator<Item = Peer<'_>> {
+        self.with_terms.iter().filter_map(|key| self.peer(&key.namespace, self.pods.get(key)?))
+    }
 }
 
-/// A node as it would be without some of its pods.
+/// How the pods that are there matter to a pod. Made once for all nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Relations<'a> {
+    spreads: Spreads<'a>,
+    affinity: Affinity<'a>,
+}
+
+/// A node as it would be for a pod without some of the pods on it.
 #[derive(Debug)]
 pub(super) struct Trial<'a> {
     state: &'a ClusterState,
+    pod: &'a Candidate<'a>,
     sums: Cow<'a, Sums>,
+    relations: Cow<'a, Relations<'a>>,
     removed: BTreeSet<&'a PodKey>,
     /// The pods of at least the same priority that wait for victims to go, with their namespaces.
-    nominated: Vec<(String, Occupant)>,
+    nominated: Vec<&'a (String, Occupant)>,
 }
 
 impl<'a> Trial<'a> {
     /// Takes a pod off the node.
-    pub(super) fn remove(&mut self, key: &'a PodKey, pod: &Occupant) {
+    pub(super) fn remove(&mut self, key: &'a PodKey, pod: &'a Occupant) {
         self.sums.to_mut().subtract(pod);
+        count(self.state, self.pod, &mut self.relations, (&key.namespace, pod), -1);
         self.removed.insert(key);
     }
 
     /// Puts a pod back on the node.
-    pub(super) fn restore(&mut self, key: &'a PodKey, pod: &Occupant) {
+    pub(super) fn restore(&mut self, key: &'a PodKey, pod: &'a Occupant) {
         self.sums.to_mut().add(pod);
+        count(self.state, self.pod, &mut self.relations, (&key.namespace, pod), 1);
         self.removed.remove(key);
     }
 
-    /// Returns what is in the way of a pod. It must fit beside the nominated pods, and without them, because its affinity
+    /// Returns what is in the way of the pod. It must fit beside the nominated pods, and without them, because its affinity
     /// may not depend on pods that aren't there.
-    pub(super) fn obstacle(&self, pod: &Candidate<'_>, node: &Value) -> Option<Obstacle> {
-        let beside = (!self.nominated.is_empty()).then(|| self.check(pod, node, &self.nominated)).flatten();
-        beside.or_else(|| self.check(pod, node, &[]))
+    pub(super) fn obstacle(&self, node: &Value) -> Option<Obstacle> {
+        let beside = (!self.nominated.is_empty()).then(|| self.check(node, &self.nominated)).flatten();
+        beside.or_else(|| self.check(node, &[]))
     }
 
-    fn check(&self, pod: &Candidate<'_>, node: &Value, nominated: &[(String, Occupant)]) -> Option<Obstacle> {
+    fn check(&self, node: &Value, nominated: &[&'a (String, Occupant)]) -> Option<Obstacle> {
+        let pod = self.pod;
         if let Some(reason) = filter::reason_not_to_bind(pod.object, node) {
             return Some(Obstacle::new(reason, true));
         }
-        let mut sums = Cow::Borrowed(&*self.sums);
-        for (_, other) in nominated {
+        let (mut sums, mut relations) = (Cow::Borrowed(&*self.sums), Cow::Borrowed(&*self.relations));
+        for (namespace, other) in nominated.iter().copied() {
             sums.to_mut().add(other);
+            count(self.state, pod, &mut relations, (namespace, other), 1);
         }
         if sums.ports.conflict_with(&pod.taken.ports) {
             return Some(Obstacle::new(ports::CONFLICT, false));
@@ -206,46 +257,44 @@ impl<'a> Trial<'a> {
         if let Some(lack) = sums.requested.lack(&pod.taken.requests, node) {
             return Some(Obstacle { reasons: lack.reasons, is_final: lack.is_final });
         }
-        if self.is_claim_in_use(pod, nominated) {
+        if self.is_claim_in_use(nominated) {
             return Some(Obstacle::new(CLAIM_IN_USE, false));
         }
         if let Some(reason) = self.state.volume_conflict(pod, node) {
             return Some(Obstacle::new(reason, true));
         }
-        let nodes = self.state.nodes.values().map(|node| &**node);
-        let spread = || spread::conflict(pod, node, nodes, || self.peers(nominated));
-        let repelling = || self.repelling(nominated);
-        let affinity = || affinity::conflict(pod, node, || self.peers(nominated), repelling, &self.state.namespaces);
-        let conflict = spread().or_else(affinity)?;
+        let affinity = || relations.affinity.conflict(pod, node, &self.state.namespaces);
+        let conflict = relations.spreads.conflict(node).or_else(affinity)?;
         Some(Obstacle::new(conflict.reason, conflict.is_final))
     }
 
     /// Returns whether another pod has a claim of the pod that only one pod may use.
-    fn is_claim_in_use(&self, pod: &Candidate<'_>, nominated: &[(String, Occupant)]) -> bool {
+    fn is_claim_in_use(&self, nominated: &[&(String, Occupant)]) -> bool {
+        let pod = self.pod;
         let is_exclusive = |name: &&String| {
             let claim = self.state.claim(pod, name);
             claim.is_some_and(|claim| list(claim, "/spec/accessModes").contains(&"ReadWriteOncePod".into()))
         };
         let exclusive: Vec<_> = pod.taken.claims.iter().filter(is_exclusive).collect();
-        let has_one = |peer: Peer<'_>| {
-            peer.namespace == pod.namespace() && exclusive.iter().any(|name| peer.pod.claims.contains(name))
-        };
-        !exclusive.is_empty() && self.peers(nominated).any(has_one)
+        let has_one = |other: &Occupant| exclusive.iter().any(|name| other.claims.contains(name));
+        let there = || self.state.pods_in(pod.namespace()).filter(|(key, _)| !self.removed.contains(key));
+        let is_near = |(namespace, other): &&(String, Occupant)| namespace == pod.namespace() && has_one(other);
+        !exclusive.is_empty()
+            && (there().any(|(_, other)| has_one(other)) || nominated.iter().copied().any(|one| is_near(&one)))
     }
+}
 
-    /// Returns the pods that are there.
-    fn peers<'b>(&'b self, nominated: &'b [(String, Occupant)]) -> impl Iterator<Item = Peer<'b>> {
-        let there = self.state.pods.iter().filter(|(key, _)| !self.removed.contains(key));
-        let there = there.map(|(key, pod)| (&*key.namespace, pod));
-        let nominated = nominated.iter().map(|(namespace, pod)| (&**namespace, pod));
-        there.chain(nominated).filter_map(|(namespace, pod)| self.state.peer(namespace, pod))
-    }
-
-    /// Returns those of the pods that are there that don't want some pods beside them.
-    fn repelling<'b>(&'b self, nominated: &'b [(String, Occupant)]) -> impl Iterator<Item = Peer<'b>> {
-        let there = self.state.repelling.iter().filter(|key| !self.removed.contains(key));
-        let there = there.filter_map(|key| Some((&*key.namespace, self.state.pods.get(key)?)));
-        let nominated = nominated.iter().map(|(namespace, pod)| (&**namespace, pod));
-        there.chain(nominated).filter_map(|(namespace, pod)| self.state.peer(namespace, pod))
+/// Counts another pod so many times: once if it is there, and minus once if it goes.
+fn count<'a>(
+    state: &'a ClusterState,
+    pod: &'a Candidate<'_>,
+    relations: &mut Cow<'_, Relations<'a>>,
+    (namespace, other): (&'a str, &'a Occupant),
+    times: i64,
+) {
+    if let Some(peer) = state.peer(namespace, other) {
+        let relations = relations.to_mut();
+        relations.spreads.count(pod, peer, times);
+        relations.affinity.count(pod, peer, times, &state.namespaces);
     }
 }

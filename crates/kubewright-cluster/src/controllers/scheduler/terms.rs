@@ -1,16 +1,19 @@
-//! The required terms of the affinity and anti-affinity between pods. Pure.
+//! The terms of the affinity and anti-affinity between pods. Pure.
 
 use std::collections::BTreeMap;
 
 use kubewright_apimachinery::selector::LabelSelector;
 use serde_json::Value;
 
-use crate::controllers::value::{list, selector, text};
+use crate::controllers::value::{int, list, selector, text};
 
 /// The labels of all namespaces.
 pub(super) type Namespaces = BTreeMap<String, Value>;
 
-/// A required term: which pods it selects, and what they share a node or zone by.
+/// A topology key with a value of it: a node, a zone, or another set of nodes.
+pub(super) type Domain<'a> = (&'a str, &'a str);
+
+/// Which pods a term selects, and the topology key of the domain that they share.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
     namespaces: Vec<String>,
@@ -49,29 +52,47 @@ impl Term {
         self.selector.matches(label) && (named() || selected())
     }
 
-    /// Returns whether two nodes have the same value of the topology key.
-    pub(super) fn joins(&self, node: &Value, other: &Value) -> bool {
-        let [here, there] = [node, other].map(|node| node["metadata"]["labels"][&self.topology_key].as_str());
-        here.is_some() && here == there
-    }
-
-    /// Returns whether a node has the topology key.
-    pub(super) fn is_known_by(&self, node: &Value) -> bool {
-        node["metadata"]["labels"][&self.topology_key].is_string()
+    /// Returns the domain of a node by the topology key; `None` for a node without the label.
+    pub(super) fn domain<'a>(&'a self, node: &'a Value) -> Option<Domain<'a>> {
+        let value = node["metadata"]["labels"][&self.topology_key].as_str()?;
+        Some((&self.topology_key, value))
     }
 }
 
-/// Returns the required terms of a pod's affinity.
-pub(super) fn affinity(pod: &Value) -> Vec<Term> {
-    terms(pod, &pod["spec"]["affinity"]["podAffinity"])
+/// The terms of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// The required ones of its affinity.
+    pub(super) affinity: Vec<Term>,
+    /// The required ones of its anti-affinity.
+    pub(super) anti_affinity: Vec<Term>,
+    /// The preferred ones with their weights, which are negative for those of its anti-affinity.
+    pub(super) preferred: Vec<(Term, i64)>,
 }
 
-/// Returns the required terms of a pod's anti-affinity.
-pub(super) fn anti_affinity(pod: &Value) -> Vec<Term> {
-    terms(pod, &pod["spec"]["affinity"]["podAntiAffinity"])
-}
+impl Terms {
+    /// Returns the terms of a pod.
+    pub(super) fn of(pod: &Value) -> Self {
+        let [affinity, anti_affinity] = ["podAffinity", "podAntiAffinity"].map(|kind| &pod["spec"]["affinity"][kind]);
+        let required = |kind| list(kind, "/requiredDuringSchedulingIgnoredDuringExecution").iter();
+        let preferred = |kind| list(kind, "/preferredDuringSchedulingIgnoredDuringExecution").iter();
+        let weighted = |sign| {
+            move |one: &Value| (Term::new(pod, &one["podAffinityTerm"]), int(one, "/weight").saturating_mul(sign))
+        };
+        Self {
+            affinity: required(affinity).map(|term| Term::new(pod, term)).collect(),
+            anti_affinity: required(anti_affinity).map(|term| Term::new(pod, term)).collect(),
+            preferred: preferred(affinity).map(weighted(1)).chain(preferred(anti_affinity).map(weighted(-1))).collect(),
+        }
+    }
 
-fn terms(pod: &Value, of: &Value) -> Vec<Term> {
-    let required = list(of, "/requiredDuringSchedulingIgnoredDuringExecution");
-    required.iter().map(|term| Term::new(pod, term)).collect()
+    /// Returns whether the pod requires anything of other pods.
+    pub(super) fn are_required(&self) -> bool {
+        !self.affinity.is_empty() || !self.anti_affinity.is_empty()
+    }
+
+    /// Returns whether the pod has no terms.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.are_required() && self.preferred.is_empty()
+    }
 }

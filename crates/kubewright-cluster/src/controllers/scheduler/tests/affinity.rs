@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::obstacle;
 use crate::controllers::scheduler::{
-    affinity::conflict,
-    candidate::{Candidate, Occupant, PodKey},
+    candidate::{Occupant, PodKey},
     state::ClusterState,
 };
 
@@ -30,7 +30,8 @@ fn check(peers: &[(&str, Value)], pod: &Value, expect: Option<&str>) {
     let mut state = ClusterState::default();
     for (name, zone) in [("n", "a"), ("same", "a"), ("far", "b")] {
         let labels = json!({"host": name, "zone": zone});
-        state.nodes.insert(name.into(), json!({"metadata": {"name": name, "labels": labels}}).into());
+        let status = json!({"allocatable": {"pods": "110"}});
+        state.nodes.insert(name.into(), json!({"metadata": {"name": name, "labels": labels}, "status": status}).into());
     }
     state.namespaces.insert("other".into(), json!({"team": "x"}));
     for (node, peer) in peers {
@@ -38,11 +39,7 @@ fn check(peers: &[(&str, Value)], pod: &Value, expect: Option<&str>) {
         peer["spec"]["nodeName"] = json!(node);
         state.add(PodKey::of(&peer), Occupant::by(&peer, peer.clone().into()));
     }
-    let key = PodKey::of(pod);
-    let candidate = Candidate::new(&key, pod, pod.clone().into());
-    let node = &state.nodes["n"];
-    let found = conflict(&candidate, node, || state.peers(), || state.peers(), &state.namespaces);
-    assert_eq!(found.map(|conflict| conflict.reason), expect, "{peers:?} {pod}");
+    assert_eq!(obstacle(&state, pod, "n").as_deref(), expect, "{peers:?} {pod}");
 }
 
 fn plain(name: &str, labels: Value) -> Value {

@@ -4,6 +4,7 @@ mod affinity;
 mod binding;
 mod nodes;
 mod preemption;
+mod score;
 mod spread;
 mod waiting;
 
@@ -11,7 +12,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{action::PodAction, candidate::PodKey, decision::Scheduler};
+use super::{
+    action::PodAction,
+    candidate::{Candidate, PodKey},
+    decision::Scheduler,
+    state::ClusterState,
+};
 use crate::node::NODE_NAME;
 
 /// A scheduler with one node.
@@ -53,4 +59,13 @@ fn refused(scheduler: &mut Scheduler, pod: &PodKey) -> String {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Returns the first reason why a node can't take a pod.
+fn obstacle(state: &ClusterState, pod: &Value, node: &str) -> Option<String> {
+    let key = PodKey::of(pod);
+    let candidate = Candidate::new(&key, pod, pod.clone().into());
+    let relations = state.relations(&candidate);
+    let obstacle = state.trial(node, &[], &candidate, &relations).obstacle(&state.nodes[node]);
+    obstacle.and_then(|obstacle| obstacle.reasons.into_iter().next())
 }

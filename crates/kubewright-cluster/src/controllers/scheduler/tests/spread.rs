@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::obstacle;
 use crate::controllers::scheduler::{
-    candidate::{Candidate, Occupant, PodKey},
-    spread::conflict,
+    candidate::{Occupant, PodKey},
     state::ClusterState,
 };
 
@@ -21,7 +21,8 @@ fn check(on: &[&str], more: Value, expect: Option<&str>) {
         ("nowhere", Value::Null, json!([])),
     ] {
         let metadata = json!({"name": name, "labels": {"zone": zone, "name": name}});
-        state.nodes.insert(name.into(), json!({"metadata": metadata, "spec": {"taints": taints}}).into());
+        let (spec, status) = (json!({"taints": taints}), json!({"allocatable": {"pods": "110"}}));
+        state.nodes.insert(name.into(), json!({"metadata": metadata, "spec": spec, "status": status}).into());
     }
     let metadata = |name: &str| json!({"namespace": "default", "name": name, "uid": name, "labels": {"app": "web"}});
     for (index, node) in on.iter().enumerate() {
@@ -34,11 +35,7 @@ fn check(on: &[&str], more: Value, expect: Option<&str>) {
     });
     constraint.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
     let pod = json!({"metadata": metadata("new"), "spec": {"topologySpreadConstraints": [constraint]}});
-    let key = PodKey::of(&pod);
-    let candidate = Candidate::new(&key, &pod, pod.clone().into());
-    let nodes = state.nodes.values().map(|node| &**node);
-    let found = conflict(&candidate, &state.nodes["n"], nodes, || state.peers());
-    assert_eq!(found.map(|conflict| conflict.reason), expect, "{on:?} {more}");
+    assert_eq!(obstacle(&state, &pod, "n").as_deref(), expect, "{on:?} {more}");
 }
 
 #[test]
