@@ -120,6 +120,7 @@ mod tests {
             root: folder.into(),
             target: folder.join("target"),
             has_examples: false,
+            local: vec!["cow".into()],
         }
     }
 

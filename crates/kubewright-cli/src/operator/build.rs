@@ -20,6 +20,7 @@ use serde::Deserialize;
 use super::{
     Package,
     package::cargo,
+    placement,
     target::{STATIC, Target},
 };
 use crate::shell::Shell;
@@ -70,8 +71,22 @@ pub(crate) fn cargo_build(package: &Package) -> Command {
 /// The flag that makes cargo print human-readable diagnostics, and everything else as JSON.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
-/// Builds the optimised, static program of an operator, for an image.
+/// Builds the optimised, static program of an operator, for an image, with its functions [placed](placement) where the linker can do so.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
+    let placement = placement::options(package, &target.triple, || static_cargo(package, target))?;
+    if placement.is_empty() {
+        shell.detail("Memory", "the linker can't place functions: more of the program is resident");
+    }
+    let mut command = static_cargo(package, target);
+    // The target is set even if it is the host. Otherwise the flags would also apply to build scripts and procedural
+    // macros.
+    command.args(["rustc", MESSAGES, "--bin", &package.program, "--profile", profile, "--target", &target.triple]);
+    command.arg("--").args(placement);
+    run_cargo(package, command, shell)
+}
+
+/// Returns a cargo command without its subcommand, with the flags for static programs.
+fn static_cargo(package: &Package, target: &Target) -> Command {
     let mut command = cargo(&package.folder);
     if target.needs_static_flag {
         // Cargo reads these flags from a single place, and prefers the environment.
@@ -87,10 +102,7 @@ pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, sh
             }
         }
     }
-    // The target is set even if it is the host. Otherwise the flags would also apply to build scripts and procedural
-    // macros.
-    command.args(["build", MESSAGES, "--bin", &package.program, "--profile", profile, "--target", &target.triple]);
-    run_cargo(package, command, shell)
+    command
 }
 
 /// Runs cargo, and returns the path of the program that it has built.
@@ -183,6 +195,7 @@ mod tests {
             root: path("."),
             target: path("target"),
             has_examples: false,
+            local: vec!["cow".into()],
         };
         let program = path("cow");
         assert!(!is_up_to_date(&package, &program), "there is no program");

@@ -4,6 +4,7 @@ mod arguments;
 mod build;
 mod describe;
 mod package;
+mod placement;
 mod target;
 
 pub(crate) use self::{

@@ -25,6 +25,8 @@ pub(crate) struct Package {
     pub(crate) target: PathBuf,
     /// Whether the package has example targets.
     pub(crate) has_examples: bool,
+    /// The names of the packages that are developed together with it: itself, and its dependencies by path.
+    pub(crate) local: Vec<String>,
 }
 
 /// The fields in the output of `cargo metadata` that are used here.
@@ -42,6 +44,14 @@ struct MetadataPackage {
     manifest_path: PathBuf,
     default_run: Option<String>,
     targets: Vec<Target>,
+    #[serde(default)]
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    name: String,
+    path: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,11 +124,18 @@ impl Package {
             root: metadata.workspace_root,
             target: metadata.target_directory,
             has_examples: package.targets.iter().any(|target| target.is("example")),
+            local: package.local(),
         })
     }
 }
 
 impl MetadataPackage {
+    /// Returns the names of the package and of its dependencies by path.
+    fn local(&self) -> Vec<String> {
+        let dependencies = self.dependencies.iter().filter(|dependency| dependency.path.is_some());
+        [&self.name].into_iter().chain(dependencies.map(|dependency| &dependency.name)).cloned().collect()
+    }
+
     /// Returns the requested binary target, or the one that `cargo run` would run, or the one with the name of the
     /// package.
     fn program(&self, wanted: Option<&str>) -> Result<String> {
@@ -176,6 +193,7 @@ mod tests {
             manifest_path: PathBuf::new(),
             default_run: default_run.map(Into::into),
             targets,
+            dependencies: Vec::new(),
         };
         package.program(wanted).map_err(|error| error.to_string())
     }
@@ -186,6 +204,16 @@ mod tests {
         assert_eq!(program(None, &["page", "cow"], None).as_deref(), Ok("cow"));
         assert_eq!(program(Some("page"), &["page", "cow"], None).as_deref(), Ok("page"));
         assert_eq!(program(None, &["page", "cow"], Some("page")).as_deref(), Ok("page"));
+    }
+
+    #[test]
+    fn the_package_and_its_dependencies_by_path_are_local() {
+        let package = serde_json::json!({
+            "name": "cow", "version": "0.1.0", "manifest_path": "", "targets": [],
+            "dependencies": [{"name": "milk", "path": "/milk"}, {"name": "serde", "path": null}, {"name": "kube"}],
+        });
+        let package: MetadataPackage = serde_json::from_value(package).unwrap();
+        assert_eq!(package.local(), ["cow", "milk"]);
     }
 
     #[test]

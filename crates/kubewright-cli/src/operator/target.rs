@@ -3,7 +3,6 @@
 //! musl is linked statically by default, and its licence allows any use. Where the musl target is not installed or has
 //! no C compiler, glibc is linked statically. Since version 2.34 it contains the lookup of names in files and by DNS,
 //! which is all that a pod needs; other modules of nsswitch.conf are not available.
-//! modules of nsswitch.conf are not available.
 
 use std::{
     path::{Path, PathBuf},
