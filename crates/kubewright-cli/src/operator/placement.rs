@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hash, Hasher},
     process::{Command, Stdio},
 };
 
@@ -29,8 +30,12 @@ const MANIFEST: &str = "[package]\nname = \"empty\"\nedition = \"2024\"\n[worksp
 pub(super) fn options(package: &Package, target: &str, build: impl Fn() -> Command) -> Result<Vec<String>> {
     let folder = package.target.join("kubewright");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let file = folder.join(concat!("functions-", env!("CARGO_PKG_VERSION"), ".ld"));
-    fs::write(&file, script(&package.local)).with_context(|| format!("write {}", file.display()))?;
+    let script = script(&package.local);
+    // Cargo links a program again if its options change. It doesn't look into files.
+    let mut hasher = DefaultHasher::new();
+    script.hash(&mut hasher);
+    let file = folder.join(format!("functions-{:016x}.ld", hasher.finish()));
+    fs::write(&file, script).with_context(|| format!("write {}", file.display()))?;
     let place = format!("-Clink-arg=-Wl,-T,{}", file.display());
     let empty = Empty::create()?;
     let place = vec![LLVM.to_owned(), place];
