@@ -278,7 +278,6 @@ fn started(pod: Arc<Pod>, address: String, now: Moment) -> Machine {
 fn resumed(pod: Pod, now: Moment) -> Machine {
     let status = pod.status.clone().unwrap_or_default();
     let mut machine = started(Arc::new(pod), status.pod_ip.unwrap_or_default(), now);
-    machine.started = status.start_time.map_or(now.wall, |time| time.0);
     let statuses = status.container_statuses.unwrap_or_default();
     for record in &mut machine.containers {
         let before = statuses.iter().find(|before| before.name == record.name);

@@ -97,13 +97,15 @@ pub(crate) struct Machine {
     pub(crate) address: String,
     /// The address of the node.
     pub(crate) host_address: Ipv4Addr,
-    /// The time at which the node accepted the pod.
+    /// The time at which the node accepted the pod, for the first time if the node was restarted since.
     pub(crate) started: Timestamp,
     /// The reason to stop, and the monotonic time at which remaining processes are killed.
     pub(crate) stop: Option<(StopReason, Duration)>,
     /// Why the pod has failed as a whole, from when its containers are stopped for it.
     pub(crate) failure: Option<PodFailure>,
     admitted: Duration,
+    /// The time that had passed since the start when the pod was admitted by this node's process.
+    age: Duration,
     /// The container whose exit restarts all containers of the pod; set until the others have ended.
     pub(crate) restarting_all: Option<usize>,
     removed: bool,
@@ -116,15 +118,18 @@ impl Machine {
     /// Creates the state machine of a pod that the node accepts.
     pub(crate) fn new(pod: Arc<Pod>, address: String, now: Moment) -> Self {
         let containers = spec::containers(&pod).map(|(container, role)| Record::new(&container, role)).collect();
+        let known = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
+        let started = known.unwrap_or(now.wall);
         let mut machine = Self {
             pod: pod.clone(),
             containers,
             address,
             host_address: HOST_ADDRESS,
-            started: now.wall,
+            started,
             stop: None,
             failure: None,
             admitted: now.monotonic,
+            age: Duration::try_from(now.wall.duration_since(started)).unwrap_or_default(),
             restarting_all: None,
             removed: false,
             probing: true,
@@ -563,7 +568,7 @@ impl Machine {
 
     fn active_deadline(&self) -> Option<Duration> {
         let limit = self.pod.spec.as_ref()?.active_deadline_seconds?;
-        Some(self.admitted + seconds(limit))
+        Some(self.admitted + seconds(limit).saturating_sub(self.age))
     }
 
     fn grace(&self) -> Duration {

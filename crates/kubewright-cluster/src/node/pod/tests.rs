@@ -329,6 +329,23 @@ fn an_active_deadline_fails_the_pod() {
 }
 
 #[test]
+fn an_active_deadline_counts_from_the_start_before_the_node_was_restarted() {
+    let mut spec = one("Always");
+    spec["activeDeadlineSeconds"] = json!(7);
+    let mut pod = (*pod(&spec)).clone();
+    let started = moment(0).wall;
+    pod.status = serde_json::from_value(json!({"startTime": started})).expect("a status");
+    let mut machine = Machine::new(Arc::new(pod), "127.0.0.1".into(), moment(4));
+    assert_eq!(machine.started, started);
+    machine.step(moment(4));
+    machine.started(0, "id".into(), None, moment(4));
+    machine.step(moment(6));
+    assert!(machine.failure.is_none());
+    machine.step(moment(7));
+    assert_eq!(machine.failure.map(|failure| failure.reason), Some("DeadlineExceeded"));
+}
+
+#[test]
 fn events_about_a_container_name_its_field() {
     let mut bench = Bench::new(one("Always"));
     bench.step();
