@@ -57,7 +57,9 @@ fn script(local: &[String]) -> String {
     }
     text += "    )\n    *(\n";
     for name in local.iter().filter(|name| !name.starts_with("kubewright")) {
-        text += &format!("      .text.*{}*\n", name.replace('-', "_"));
+        // In a path, a crate's name has a length before it, and another length or a letter behind it; among types, `$` and dots.
+        let name = name.replace('-', "_");
+        text += &format!("      .text.*[0-9]{name}[0-9A-Z]*\n      .text.*${name}..*\n");
     }
     // Cryptography in assembly has no section for each function.
     text += "    )\n    *libring-*(.text)\n";
@@ -119,7 +121,9 @@ mod tests {
         let script = script(&local);
         assert!(script.contains("\n      .text._ZN18kubewright_runtime7manager"), "functions of the runtime");
         assert!(
-            script.contains("\n    )\n    *(\n      .text.*my_operator*\n    )\n"),
+            script.contains(
+                "\n    )\n    *(\n      .text.*[0-9]my_operator[0-9A-Z]*\n      .text.*$my_operator..*\n    )\n"
+            ),
             "its own crates, without the SDK's"
         );
         assert!(script.contains("\n    *libc.a:malloc.o(.text .text.*)\n"), "members of the C library");
