@@ -192,7 +192,9 @@ pub(crate) async fn forward(request: ProxyRequest, endpoint: &Endpoint) -> Resul
 pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> Result<Response, Status> {
     let ProxyRequest { mut parts, body, target, prefix } = request;
     let upgrade = upgrade_protocol(&parts.headers);
-    let client = parts.extensions.remove::<OnUpgrade>().zip(parts.extensions.remove::<Arc<ConnectionTasks>>());
+    let tasks = parts.extensions.remove::<Arc<ConnectionTasks>>();
+    let address = tasks.as_ref().and_then(|tasks| tasks.remote);
+    let client = parts.extensions.remove::<OnUpgrade>().zip(tasks);
     add_host(&mut parts);
     parts.uri = target
         .parse::<PathAndQuery>()
@@ -200,6 +202,7 @@ pub(crate) async fn send(request: ProxyRequest, stream: Box<dyn Connection>) -> 
         .map_err(|error| Status::bad_request(format!("invalid path {target:?}: {error}")))?;
     parts.version = http::Version::HTTP_11;
     prepare(&mut parts.headers, &prefix, parts.uri.path(), upgrade.as_ref());
+    add_client(&mut parts.headers, address);
     parts.extensions.clear();
     let request = Request::from_parts(parts, Full::new(body));
     let host = request.headers().get(header::HOST).cloned();
@@ -381,6 +384,17 @@ fn prepare(headers: &mut HeaderMap, prefix: &str, path: &str, upgrade: Option<&H
     }
 }
 
+/// Adds the address of the client to those that the request has come from.
+fn add_client(headers: &mut HeaderMap, address: Option<IpAddr>) {
+    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+    let Some(address) = address.map(|address| address.to_string()) else { return };
+    let earlier = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let all: Vec<_> = earlier.chain([address.as_str()]).collect();
+    if let Ok(value) = HeaderValue::try_from(all.join(", ")) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+}
+
 /// Removes the headers that belong to one connection.
 fn clean(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -523,6 +537,15 @@ mod tests {
         let protocol = upgrade_protocol(&sent);
         prepare(&mut sent, "/p", "/", protocol.as_ref());
         assert_eq!((&sent["connection"], &sent["upgrade"]), (&HeaderValue::from_static("Upgrade"), &protocol.unwrap()));
+    }
+
+    #[test]
+    fn addresses_of_clients_are_added() {
+        let mut sent = headers(&[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-for", "10.0.0.2")]);
+        add_client(&mut sent, None);
+        assert_eq!(sent.get_all("x-forwarded-for").iter().count(), 2);
+        add_client(&mut sent, Some([127, 0, 0, 1].into()));
+        assert_eq!(sent, headers(&[("x-forwarded-for", "10.0.0.1, 10.0.0.2, 127.0.0.1")]));
     }
 
     #[test]

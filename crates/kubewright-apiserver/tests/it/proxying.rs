@@ -197,7 +197,25 @@ async fn a_connection_is_upgraded_through_the_proxy() {
     assert_eq!(rest(&mut connection).await, b"ping");
     let head = server.await.unwrap();
     assert!(head.contains("upgrade: echo\r\n") && !head.contains("authorization"), "{head}");
+    assert!(head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{head}");
     timeout(DEADLINE, listener.shutdown()).await.expect("no task is left");
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_upgrade_answers_with_its_error() {
+    let (api, _) = start();
+    let upgrade = ["Connection: Upgrade", "Upgrade: echo"];
+    let (refusing, _refuses) = backend("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", 0).await;
+    let (ignoring, _ignores) = backend("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 0).await;
+    for (name, port) in [("refusing", refusing), ("ignoring", ignoring), ("absent", 1)] {
+        pod(&api, name, port).await;
+    }
+    let ask = async |name| send(&api, &format!("GET {NAMESPACE}/pods/{name}/proxy/"), &upgrade, "").await;
+    assert_eq!(ask("refusing").await.expect_code(403).text, "no");
+    let ignored = ask("ignoring").await.expect_code(500).json();
+    assert_eq!(ignored["message"], "invalid upgrade response: status code 200");
+    let absent = ask("absent").await.expect_code(500).json();
+    assert_eq!(absent["message"], "error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused");
 }
 
 #[tokio::test]
