@@ -327,7 +327,7 @@ pub(crate) async fn dial(endpoint: &Endpoint) -> Result<Box<dyn Connection>, Str
         let Some(tls) = &endpoint.tls else { return Ok(Box::new(stream)) };
         failure = match timeout(HANDSHAKE_TIMEOUT, start_tls(stream, address.ip(), tls)).await {
             Ok(Ok(stream)) => return Ok(Box::new(stream)),
-            Ok(Err(error)) => format!("tls: {error}"),
+            Ok(Err(error)) => describe(&error),
             Err(_) => "net/http: TLS handshake timeout".to_owned(),
         };
     }
