@@ -37,6 +37,7 @@ mod flow_control;
 mod group_version;
 mod handlers;
 mod idle;
+mod kubelet;
 mod listener;
 mod managed_fields;
 mod meta;

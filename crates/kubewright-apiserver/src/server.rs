@@ -32,6 +32,7 @@ use crate::{
     decoding,
     feed::Feed,
     handlers,
+    kubelet::Kubelets,
     listener::{ListenError, ListenOptions, Listener},
     managed_fields::{Conversions, Manager},
     meta,
@@ -68,6 +69,7 @@ pub struct ApiServerBuilder {
     random: Option<Random>,
     limits: Limits,
     actions: Actions,
+    node: Option<String>,
     components: Vec<String>,
     issuer: Issuer,
     durability: Durability,
@@ -140,6 +142,13 @@ impl ApiServerBuilder {
         action: Arc<dyn Action>,
     ) -> Self {
         self.actions.insert([group, version, plural, subresource], action);
+        self
+    }
+
+    /// Sets the node for whose pods, and for which, actions answer in place of a kubelet. Those of other nodes are passed on to their
+    /// kubelets, over TLS and with a certificate of the server's authority. By default, there is none.
+    pub fn node(mut self, name: &str) -> Self {
+        self.node = Some(name.into());
         self
     }
 
@@ -320,13 +329,15 @@ impl ApiServerBuilder {
         let authorizer = indexes.authorizer.clone();
         let aggregation =
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
+        let certificate_authority = Arc::new(self.certificate_authority);
         let state = State {
             registry,
             aggregation,
+            kubelets: Arc::new(Kubelets::new(self.node, certificate_authority.clone())),
             credentials: self.credentials,
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
-            certificate_authority: Arc::new(self.certificate_authority),
+            certificate_authority,
             admission,
             audit_log: self.audit_log,
             webhook_client,

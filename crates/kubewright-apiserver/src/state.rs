@@ -15,6 +15,7 @@ use crate::{
     compaction::Compaction,
     flow_control::FlowControl,
     handlers::HealthCounts,
+    kubelet::Kubelets,
     metrics::Metrics,
     openapi::OpenApi,
     proxy::ProxyResolver,
@@ -46,6 +47,7 @@ pub(crate) struct State {
     /// Calls webhooks, for admission and for conversion.
     pub(crate) webhook_client: Arc<WebhookClient>,
     pub(crate) actions: Actions,
+    pub(crate) kubelets: Arc<Kubelets>,
     /// The interval of a watch's bookmarks.
     pub(crate) bookmark_interval: Duration,
     pub(crate) proxy_resolver: ProxyResolver,

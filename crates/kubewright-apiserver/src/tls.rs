@@ -3,7 +3,7 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use rcgen::{CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
+use rcgen::{Certificate, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -85,18 +85,27 @@ impl fmt::Debug for ClientCredentials {
 impl ClientCredentials {
     /// Generates a key, a certificate signed by an authority, and a token.
     pub(crate) fn generate(ca: &CertificateAuthority) -> Result<Self, TlsError> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name =
-            distinguished_name(&[(DnType::OrganizationName, "system:masters"), (DnType::CommonName, "system:admin")]);
-        params.not_before = date_time_ymd(1970, 1, 1);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate()?;
+        let (certificate, key) = client_certificate(ca, "system:masters", "system:admin")?;
         Ok(Self {
-            certificate: params.signed_by(&key, ca.issuer()?)?.pem(),
+            certificate: certificate.pem(),
             key: sec1(&key)?,
             token: token::secret().ok_or(rcgen::Error::RingUnspecified)?,
         })
     }
+}
+
+/// Generates a key and a certificate of a client, signed by an authority.
+pub(crate) fn client_certificate(
+    ca: &CertificateAuthority,
+    group: &str,
+    user: &str,
+) -> Result<(Certificate, KeyPair), TlsError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = distinguished_name(&[(DnType::OrganizationName, group), (DnType::CommonName, user)]);
+    params.not_before = date_time_ymd(1970, 1, 1);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    Ok((params.signed_by(&key, ca.issuer()?)?, key))
 }
 
 /// Generates a private key for service account tokens, in PEM.

@@ -319,6 +319,7 @@ fn describe_tls(error: &rustls::Error) -> String {
             format!("tls: failed to verify certificate: {}", refusal.0)
         }
         rustls::Error::InvalidCertificate(other) => format!("tls: failed to verify certificate: x509: {other}"),
+        rustls::Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".to_owned(),
         other => format!("tls: {other}"),
     }
 }

@@ -207,8 +207,20 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, &'stat
     }
 }
 
+/// Removes the bearer token from the subprotocols of a request.
+pub(crate) fn remove_token(headers: &mut HeaderMap) {
+    let mut kept = protocols(headers);
+    let all = kept.len();
+    kept.retain(|protocol| !protocol.starts_with(BEARER_PREFIX));
+    if kept.len() < all
+        && let Ok(value) = HeaderValue::try_from(kept.join(","))
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
 /// Returns the requested subprotocols.
-fn protocols(headers: &HeaderMap) -> Vec<String> {
+pub(crate) fn protocols(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     values
         .flat_map(|value| value.split(','))

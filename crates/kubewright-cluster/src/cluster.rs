@@ -306,7 +306,7 @@ impl ClusterBuilder {
         }
         if self.pods != Pods::None {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
-            api = api.action("", "v1", "pods", "log", action).component("scheduler");
+            api = api.node(NODE_NAME).action("", "v1", "pods", "log", action).component("scheduler");
         }
         let (host_usage, pods) = (HostUsage::default(), Objects::default());
         let simulated_usage = SimulatedUsage::new(clock.clone(), pods.clone());

@@ -13,6 +13,7 @@ mod field_validation;
 mod filters;
 mod health;
 mod info;
+mod kubelet;
 mod kubelet_port;
 mod lifecycle;
 mod list;
@@ -54,12 +55,12 @@ use self::{
     decode::MAX_BODY,
     exchange::Exchange,
     part::Part,
-    query::Query,
     route::{Route, Target},
 };
 pub(crate) use self::{
     health::HealthCounts,
     kubelet_port::prefix_path,
+    query::Query,
     settle::{settle, settled},
 };
 use crate::{

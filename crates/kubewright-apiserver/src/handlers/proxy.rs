@@ -4,19 +4,17 @@ use std::num::NonZero;
 
 use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::Status;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::call::Call;
 use crate::{
     body::Body,
-    proxy::{self, Identifier, ProxyRequest},
+    proxy::{self, Backend, Identifier, ProxyRequest},
     registry::Subresource,
     response::{self, Response},
 };
 
-/// The port of the kubelet, for which actions answer.
-const KUBELET_PORT: &str = "10250";
 /// The characters that are escaped in a path.
 const PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
@@ -25,8 +23,8 @@ const PATH: &AsciiSet =
 const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
 
-/// Sends a request on to the object of a call.
-pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Response, Status> {
+/// Sends a request on to the object of a call. For a kubelet that is part of this process, an action answers.
+pub(super) async fn proxy(mut call: Call, subresource: Subresource, name: &str) -> Result<Response, Status> {
     if !METHODS.contains(&call.parts.method) {
         return Err(Status::method_not_allowed());
     }
@@ -35,22 +33,32 @@ pub(super) async fn proxy(call: Call, subresource: &Subresource) -> Result<Respo
     if !path.is_empty() {
         options["path"] = path.as_str().into();
     }
-    let admitted = call.admit_connection(subresource, options.clone()).await?;
+    let admitted = call.admit_connection(&subresource, options.clone()).await?;
     let path = if admitted.object == options { path } else { changed_path(&options, &admitted.object)? };
     let (store, storage) = (&call.state.store, &call.resource.storage);
-    let mut backend = (call.state.proxy_resolver)(store, storage, &call.namespace, &call.name)?;
+    let kubelets = &call.state.kubelets;
+    let backend = (call.state.proxy_resolver)(store, kubelets, storage, &call.namespace, &call.name)?;
+    let is_own = matches!(&backend, Backend::Kubelet(kubelet) if kubelet.is_own);
+    let mut endpoint = backend.locate(kubelets).await?;
     // Browsers resolve the links of a page by its path.
     if path.is_empty() && matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Ok(redirect(&call));
     }
-    if let Some(count) = NonZero::new(backend.addresses.len() as u64) {
+    if is_own && let Some(action) = call.state.actions.find(&call.resource, name) {
+        call.name = Identifier::parse(&call.resource.singular, &call.name)?.name.to_owned();
+        let subresource = format!("{}{}", subresource.name, percent_decode_str(&path).decode_utf8_lossy());
+        let mut response = action.call(call.into_action(&subresource)?).await?;
+        response::add_warnings(&mut response, &admitted.warnings);
+        return Ok(response);
+    }
+    if let Some(count) = NonZero::new(endpoint.addresses.len() as u64) {
         let first = usize::try_from(call.state.random.u64() % count).unwrap_or_default();
-        backend.addresses.rotate_left(first);
+        endpoint.addresses.rotate_left(first);
     }
     let query = call.parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let target = if path.is_empty() { format!("/{query}") } else { format!("{path}{query}") };
     let request = ProxyRequest { prefix, target, body: call.body, parts: call.parts };
-    let mut response = proxy::forward(request, &backend).await?;
+    let mut response = proxy::forward(request, &endpoint).await?;
     response::add_warnings(&mut response, &admitted.warnings);
     Ok(response)
 }
@@ -70,25 +78,11 @@ fn changed_path(before: &Value, after: &Value) -> Result<String, Status> {
     Ok(format!("{slash}{}", utf8_percent_encode(path, PATH)))
 }
 
-/// Finds the object of an action that answers for a server, such as a node's `proxy`: the identifier in the path may have the scheme and
-/// the port of the server.
-pub(super) fn find_object(mut call: Call) -> Result<Call, Status> {
-    let identifier = std::mem::take(&mut call.name);
-    let Identifier { name, port, .. } = Identifier::parse(&call.resource.singular, &identifier)?;
-    call.name = name.to_owned();
-    call.present()?;
-    if !matches!(port, "" | KUBELET_PORT) {
-        let why = format!("error trying to reach service: nothing listens on port {port} of {name:?}");
-        return Err(Status::new(503, "ServiceUnavailable", why));
-    }
-    Ok(call)
-}
-
 /// Splits the path of a request after `/proxy`. The rest isn't decoded.
 fn split(call: &Call) -> (String, String) {
     let path = call.parts.uri.path();
-    // `api`, `v1`, `namespaces`, the namespace, the resource, the name, `proxy`.
-    let mut left = 7;
+    // `api`, `v1`, `namespaces` and the namespace if there is one, the resource, the name, `proxy`.
+    let mut left = if call.resource.namespaced { 7 } else { 5 };
     let mut inside = false;
     for (index, byte) in path.bytes().enumerate() {
         if byte == b'/' && inside {

@@ -8,7 +8,7 @@ use super::{
     call::Call,
     decode::{self, Decoded, Format},
     edit::Admitted,
-    eviction, field_validation,
+    eviction, field_validation, kubelet,
     lifecycle::DecodedBody,
     part::Part,
     patch, proxy,
@@ -20,9 +20,10 @@ use crate::{
     body::Body,
     codec,
     group_version::group_version,
+    kubelet::Kubelet,
     meta,
     object_type::ObjectType,
-    registry::{Operation, Subresource},
+    registry::{AtKubelet, Operation, Subresource},
     response::{self, Response},
     storage::Key,
     websocket::{self, Content},
@@ -32,10 +33,10 @@ use crate::{
 const OLD_EVICTION: (&str, &str) = ("policy/v1beta1", "Eviction");
 
 /// Handles a request for a subresource.
-pub(super) async fn handle(mut call: Call, name: &str) -> Result<Response, Status> {
+pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     let resource = call.resource.clone();
-    if call.action(name).is_some_and(|action| action.name == "proxy") {
-        call = proxy::find_object(call)?;
+    if let Some(subresource) = call.proxied(name) {
+        return Box::pin(proxy::proxy(call, subresource, name)).await;
     }
     match name {
         "status" if resource.status => return call.part(Part::Status).await,
@@ -56,6 +57,11 @@ pub(super) async fn handle(mut call: Call, name: &str) -> Result<Response, Statu
         false => (call, Vec::new()),
     };
     call.check_action(name)?;
+    if let Some((at, kubelet)) = call.other_kubelet(name)? {
+        let mut response = Box::pin(kubelet::answer(call, name, at, kubelet)).await?;
+        response::add_warnings(&mut response, &warnings);
+        return Ok(response);
+    }
     if let Some(action) = action {
         let mut response = action.call(call.into_action(name)?).await?;
         if action.streams_bytes() && response.status() == StatusCode::OK {
@@ -64,12 +70,7 @@ pub(super) async fn handle(mut call: Call, name: &str) -> Result<Response, Statu
         response::add_warnings(&mut response, &warnings);
         return Ok(response);
     }
-    let found = resource.subresources.iter().find(|subresource| match subresource.operation {
-        // The rest of the path belongs to the object.
-        _ if subresource.name == "proxy" => name.split('/').next() == Some(subresource.name),
-        _ => subresource.name == name,
-    });
-    let Some(subresource) = found else {
+    let Some(subresource) = resource.subresources.iter().find(|subresource| subresource.name == name) else {
         return Err(if resource.schema.custom { call.not_found() } else { Status::no_such_resource() });
     };
     match (subresource.operation, &call.parts.method) {
@@ -79,7 +80,6 @@ pub(super) async fn handle(mut call: Call, name: &str) -> Result<Response, Statu
         (Some(Operation::Evict), &Method::POST) => eviction::evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
         (Some(Operation::Part), _) => call.part(Part::Other(subresource.name)).await,
-        (Some(Operation::Proxy), _) => proxy::proxy(call, subresource).await,
         (Some(_), _) => Err(Status::method_not_allowed()),
         (None, _) => call.not_attached(name),
     }
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    fn into_action(self, subresource: &str) -> Result<ActionRequest, Status> {
+    pub(super) fn into_action(self, subresource: &str) -> Result<ActionRequest, Status> {
         let stored = self.present()?;
         Ok(ActionRequest {
             resource: self.resource,
@@ -146,6 +146,31 @@ impl Call {
             parts: self.parts,
             body: self.body,
         })
+    }
+
+    /// Returns the subresource whose requests are sent on to the object. The rest of its path belongs to the object.
+    fn proxied(&self, name: &str) -> Option<Subresource> {
+        let name = name.split('/').next().unwrap_or_default();
+        let is_proxy = |one: &&Subresource| one.name == name && one.operation == Some(Operation::Proxy);
+        self.resource.subresources.iter().find(is_proxy).cloned()
+    }
+
+    /// Returns the kubelet that answers for an action, unless it is part of this process.
+    fn other_kubelet(&self, name: &str) -> Result<Option<(AtKubelet, Kubelet)>, Status> {
+        if self.action(name).is_none() {
+            return Ok(None);
+        }
+        let (strategy, object) = (&self.resource.strategy, self.present()?.value());
+        let Some(at) = strategy.at_kubelet(name, &object, self.query.pairs()) else { return Ok(None) };
+        let kubelets = &self.state.kubelets;
+        if kubelets.is_own(&at.node) {
+            return Ok(None);
+        }
+        let node = self.state.store.get("/nodes", &Key::new("", &at.node));
+        // As in Kubernetes, the error has the name of the node, but the kind of the object.
+        let missing = || Status::not_found(&self.resource.group, &self.resource.plural, &at.node);
+        let kubelet = kubelets.of(&node.ok_or_else(missing)?.value())?;
+        Ok(Some((at, kubelet)))
     }
 
     /// Returns the action of this name, whether it is attached or not.
@@ -183,11 +208,6 @@ impl Call {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
-        }
-        let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-        if !node.is_empty() && self.state.store.get("/nodes", &Key::new("", node)).is_none() {
-            // As in Kubernetes, the error has the name of the node, but the kind of the object.
-            return Err(Status::not_found(&self.resource.group, &self.resource.plural, node));
         }
         let message = format!("the subresource {}/{name} is not implemented by this cluster", self.resource.plural);
         Err(Status::generic(501, "NotImplemented", message))

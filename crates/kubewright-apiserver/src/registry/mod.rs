@@ -21,8 +21,8 @@ pub(crate) use self::{
 pub use self::{
     lifecycle::{Dependents, Lifecycle},
     resource::{
-        BuiltinVersion, Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField, SelectableValue,
-        Subresource,
+        AtKubelet, BuiltinVersion, Cell, Column, ConnectionOptions, Operation, Resource, Scale, SelectableField,
+        SelectableValue, Subresource,
     },
     schema::ResourceSchema,
     strategy::{DefaultStrategy, DerivedFrom, Settled, Strategy},

@@ -100,6 +100,15 @@ pub struct Subresource {
 /// Creates the options object of a connection from its query parameters.
 pub type ConnectionOptions = fn(&[(String, String)]) -> Value;
 
+/// A request to the kubelet of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtKubelet {
+    /// The name of the node.
+    pub node: String,
+    /// The path and query.
+    pub target: String,
+}
+
 /// An operation of a subresource that the server itself implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {

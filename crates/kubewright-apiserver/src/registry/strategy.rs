@@ -9,6 +9,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
+use super::AtKubelet;
 use crate::auth::{UserInfo, requester::Requester};
 
 /// The rules of a kind. The default methods are suitable for most custom kinds.
@@ -185,6 +186,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Returns the error of an action that has to reach something.
     fn reaches(&self, _subresource: &str, _object: &Value) -> Result<bool, Status> {
         Ok(true)
+    }
+
+    /// Returns where a kubelet answers for an action, by the parameters; `None` if the action doesn't lead to a node.
+    fn at_kubelet(&self, _subresource: &str, _object: &Value, _parameters: &[(String, String)]) -> Option<AtKubelet> {
+        None
     }
 
     /// Returns whether objects have a `metadata.generation`, which counts changes except those of metadata and status.

@@ -115,7 +115,7 @@ async fn write(
             }
             Frame::Last => return true,
             // Channels of a server are not closed one by one.
-            Frame::End(_) | Frame::Accept(_) | Frame::Refuse(_) | Frame::Pong(_) => {}
+            Frame::End(_) | Frame::Open(..) | Frame::Accept(_) | Frame::Refuse(_) | Frame::Pong(_) => {}
         }
     }
     true

@@ -17,12 +17,15 @@ use super::{
 use crate::{
     action::ActionRequest,
     body::Body,
+    strconv::is_true,
     websocket::{PendingSocket, Upgrade},
 };
 
+/// The subprotocol of WebSockets whose channels can be closed.
+pub(crate) const CLOSABLE: &str = "v5.channel.k8s.io";
 /// The subprotocols of WebSockets. Those with numbers report the result as a `Status`; `v5` can close channels.
 const WEBSOCKET: [&str; 5] =
-    ["channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "v5.channel.k8s.io"];
+    ["channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", CLOSABLE];
 /// The subprotocols of SPDY. `v4` reports the result as a `Status`, and `v3` has sizes of terminals.
 const SPDY: [&str; 4] = ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
@@ -56,13 +59,18 @@ impl StreamOptions {
     /// # Errors
     /// Returns 400 if there is no stream.
     pub fn of(request: &ActionRequest) -> Result<Self, Status> {
-        let tty = request.flag("tty");
-        let [stdin, stdout, stderr] = ["stdin", "stdout", "stderr"].map(|name| request.flag(name));
-        let options = Self { stdin, stdout, stderr: stderr && !tty, tty };
+        let options = Self::parse(&request.query);
         if !options.stdin && !options.stdout && !options.stderr {
             return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
         }
         Ok(options)
+    }
+
+    /// Returns the options of query parameters.
+    pub(crate) fn parse(query: &[(String, String)]) -> Self {
+        let flag = |name| query.iter().find(|(key, _)| key == name).is_some_and(|(_, value)| is_true(value));
+        let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(flag);
+        Self { stdin, stdout, stderr: stderr && !tty, tty }
     }
 }
 
@@ -113,6 +121,8 @@ pub enum CommandError {
     ExitCode(i32, String),
     /// The command could not be executed.
     Failed(String),
+    /// The server that has to execute the command could not be reached, or has failed.
+    Unreachable(String),
 }
 
 impl CommandError {
@@ -124,16 +134,18 @@ impl CommandError {
                 "message": format!("command terminated with non-zero exit code: {why}"),
                 "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
             }),
-            Self::Failed(why) => {
-                let why = format!("error executing command in container: {why}");
-                json!({
-                    "metadata": {}, "status": "Failure", "reason": "InternalError",
-                    "message": format!("Internal error occurred: {why}"),
-                    "details": {"causes": [{"message": why}]}, "code": 500,
-                })
-            }
+            Self::Failed(why) => internal(&format!("error executing command in container: {why}")),
+            Self::Unreachable(why) => internal(why),
         }
     }
+}
+
+fn internal(why: &str) -> Value {
+    json!({
+        "metadata": {}, "status": "Failure", "reason": "InternalError",
+        "message": format!("Internal error occurred: {why}"),
+        "details": {"causes": [{"message": why}]}, "code": 500,
+    })
 }
 
 /// Returns the text that reports a result: a `Status`, or only the message of an error.
@@ -160,12 +172,7 @@ where
     F: Future<Output = Result<(), CommandError>> + Send + 'static,
 {
     if let Some(upgrade) = Upgrade::requested(&request.parts) {
-        let (response, pending) = upgrade.negotiate(&WEBSOCKET);
-        if let Some(pending) = pending {
-            let tasks = pending.tasks.clone();
-            tasks.spawn(by_websocket(pending, options, command));
-        }
-        return Ok(response);
+        return Ok(serve_websocket(upgrade, &WEBSOCKET, options, command));
     }
     let upgrade = SpdyUpgrade::requested(&request.parts, &SPDY)?;
     let (response, tasks) = (upgrade.response(), upgrade.tasks.clone());
@@ -179,6 +186,35 @@ where
         let _ended = closing.run_until_cancelled(spdy::serve(connection, opened, queue, frames, work)).await;
     });
     Ok(response)
+}
+
+/// Connects a client to a command by the subprotocol of WebSockets whose channels can be closed.
+pub(crate) fn serve_closable<F>(
+    upgrade: Upgrade,
+    options: StreamOptions,
+    command: impl FnOnce(CommandStreams) -> F + Send + 'static,
+) -> Response<Body>
+where
+    F: Future<Output = Result<(), CommandError>> + Send + 'static,
+{
+    serve_websocket(upgrade, &[CLOSABLE], options, command)
+}
+
+fn serve_websocket<F>(
+    upgrade: Upgrade,
+    protocols: &[&str],
+    options: StreamOptions,
+    command: impl FnOnce(CommandStreams) -> F + Send + 'static,
+) -> Response<Body>
+where
+    F: Future<Output = Result<(), CommandError>> + Send + 'static,
+{
+    let (response, pending) = upgrade.negotiate(protocols);
+    if let Some(pending) = pending {
+        let tasks = pending.tasks.clone();
+        tasks.spawn(by_websocket(pending, options, command));
+    }
+    response
 }
 
 /// Runs a command with channels of a WebSocket.

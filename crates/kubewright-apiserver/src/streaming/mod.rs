@@ -1,5 +1,5 @@
 //! Streams in both directions, over connections that actions upgrade: those of a command (`pods/exec`, `pods/attach`) and
-//! of ports (`pods/portforward`).
+//! of ports (`pods/portforward`). What the kubelet of another node serves is relayed to it (`remote`).
 //!
 //! Clients multiplex the streams of a connection in one of two ways: as numbered channels of a WebSocket (`channels`), or
 //! as streams of SPDY/3.1 (`spdy`), on the connection itself or in a WebSocket (`tunnel`). The protocols are those of
@@ -9,12 +9,19 @@
 mod channels;
 mod command;
 mod ports;
+mod remote;
 mod spdy;
 mod tunnel;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+pub(crate) use self::{
+    command::{CLOSABLE, serve_closable},
+    ports::serve_tunnel,
+    remote::{PROTOCOLS, execute},
+    spdy::{SPDY, SPDY_PROTOCOL},
+};
 pub use self::{
     command::{CommandError, CommandStreams, StreamOptions, TerminalSize, TerminalSizes, serve_command},
     ports::{PortStreams, serve_ports},
@@ -30,6 +37,8 @@ enum Frame {
     Data(u32, Bytes),
     /// The end of a stream.
     End(u32),
+    /// The opening of a stream.
+    Open(u32, spdy::Headers),
     /// The acceptance of a stream.
     Accept(u32),
     /// The refusal of a stream.

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     action::ActionRequest,
     body::Body,
+    proxy::copy_until_end,
     websocket::{PendingSocket, Upgrade},
 };
 
@@ -87,6 +88,35 @@ where
     let ports = ports?;
     tasks.spawn(async move { by_websocket(pending, ports, &forward).await });
     Ok(response)
+}
+
+/// Connects a client that sends SPDY in a WebSocket to another server, which has accepted it.
+pub(crate) fn serve_tunnel<C, E>(
+    upgrade: Upgrade,
+    protocol: &str,
+    connection: impl Future<Output = Result<C, E>> + Send + 'static,
+) -> Response<Body>
+where
+    C: AsyncRead + AsyncWrite + Send + 'static,
+    E: std::fmt::Display + Send,
+{
+    let (response, pending) = upgrade.negotiate(&[protocol]);
+    let Some(pending) = pending else { return response };
+    let (closing, tasks) = (pending.tasks.closing.clone(), pending.tasks.clone());
+    tasks.spawn(async move {
+        let Some(socket) = pending.open(MAX_MESSAGE).await else { return };
+        tunnel::serve(socket, &closing, |client| async {
+            let copied = match connection.await {
+                Ok(server) => copy_until_end(client, server).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = copied {
+                tracing::debug!(error, "a tunnel failed");
+            }
+        })
+        .await;
+    });
+    response
 }
 
 /// Returns the ports of a request.

@@ -21,6 +21,7 @@ mod field_validation;
 mod history;
 mod http;
 mod kinds;
+mod kubelets;
 mod limit_ranges;
 mod limits;
 mod managed_fields;

@@ -145,7 +145,8 @@ async fn backends_may_speak_https_with_any_certificate() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
     let answer = get(&api, &format!("{NAMESPACE}/pods/https:plain:/proxy/"), "*/*").await.expect_code(503).json();
-    assert!(answer["message"].as_str().unwrap().starts_with("error trying to reach service: tls: "), "{answer}");
+    let why = "tls: first record does not look like a TLS handshake";
+    assert_eq!(answer["message"], format!("error trying to reach service: {why}"));
     greeter.await.unwrap();
     backend.shutdown().await;
 }
@@ -197,19 +198,33 @@ async fn a_connection_is_upgraded_through_the_proxy() {
     assert_eq!(rest(&mut connection).await, b"ping");
     let head = server.await.unwrap();
     assert!(head.contains("upgrade: echo\r\n") && !head.contains("authorization"), "{head}");
+    assert!(head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{head}");
     timeout(DEADLINE, listener.shutdown()).await.expect("no task is left");
 }
 
 #[tokio::test]
-async fn connections_that_are_not_implemented_say_so() {
+async fn a_backend_that_does_not_upgrade_answers_with_its_error() {
     let (api, _) = start();
-    let (port, _task) = backend("", 0).await;
-    pod(&api, "web", port).await;
+    let upgrade = ["Connection: Upgrade", "Upgrade: echo"];
+    let (refusing, _refuses) = backend("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", 0).await;
+    let (ignoring, _ignores) = backend("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 0).await;
+    for (name, port) in [("refusing", refusing), ("ignoring", ignoring), ("absent", 1)] {
+        pod(&api, name, port).await;
+    }
+    let ask = async |name| send(&api, &format!("GET {NAMESPACE}/pods/{name}/proxy/"), &upgrade, "").await;
+    assert_eq!(ask("refusing").await.expect_code(403).text, "no");
+    let ignored = ask("ignoring").await.expect_code(500).json();
+    assert_eq!(ignored["message"], "invalid upgrade response: status code 200");
+    let absent = ask("absent").await.expect_code(500).json();
+    assert_eq!(absent["message"], "error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused");
+}
+
+#[tokio::test]
+async fn connections_that_are_not_implemented_say_so() {
+    let api = ApiServer::builder().node("n").build();
+    pod(&api, "web", 80).await;
     let binding = json!({"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "n"}}).to_string();
     send(&api, &format!("POST {NAMESPACE}/pods/web/binding"), &[], binding).await.expect_code(201);
-    let absent = send(&api, &format!("GET {NAMESPACE}/pods/web/log"), &[], "").await.expect_code(404).json();
-    assert_eq!(absent["message"], "pods \"n\" not found");
-    send(&api, "POST /api/v1/nodes", &[], json!({"metadata": {"name": "n"}}).to_string()).await.expect_code(201);
     for subresource in ["exec", "attach", "portforward"] {
         for method in ["GET", "POST"] {
             let answer = send(&api, &format!("{method} {NAMESPACE}/pods/web/{subresource}?command=ls"), &[], "").await;

@@ -25,7 +25,7 @@ use crate::{
 };
 
 const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
-const UPGRADE: [&str; 4] = [
+pub(crate) const UPGRADE: [&str; 4] = [
     "Connection: Upgrade",
     "Upgrade: websocket",
     "Sec-WebSocket-Version: 13",
@@ -33,19 +33,25 @@ const UPGRADE: [&str; 4] = [
 ];
 const ORIGIN: &str = "Origin: https://localhost";
 
-struct Socket(WebSocketStream<Connection>);
+/// A WebSocket to a listener.
+pub(crate) struct Socket(WebSocketStream<Connection>);
 
 impl Socket {
     /// Opens a WebSocket, with more headers.
-    async fn open(listener: &Listener, path: &str, more: &[&str]) -> (Self, String) {
+    pub(crate) async fn open(listener: &Listener, path: &str, more: &[&str]) -> (Self, String) {
         let mut connection = connect(listener).await;
         let head = handshake(&mut connection, listener, path, more).await;
         assert!(head.starts_with("http/1.1 101 "), "{head}");
         (Self(WebSocketStream::from_raw_socket(connection, Role::Client, None).await), head)
     }
 
+    /// Sends a binary message.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.0.send(Message::binary(bytes.to_vec())).await.unwrap();
+    }
+
     /// Returns the next message.
-    async fn message(&mut self) -> Message {
+    pub(crate) async fn message(&mut self) -> Message {
         timeout(DEADLINE, self.0.next()).await.unwrap().unwrap().unwrap()
     }
 

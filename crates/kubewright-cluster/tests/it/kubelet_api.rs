@@ -65,7 +65,9 @@ async fn the_node_answers_what_a_kubelet_does() {
     create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
     until(&cluster, "web", is_running).await;
     cluster.set_usage(|_, _| ResourceUsage { cpu_nanocores: 250_000_000, memory_bytes: 64 << 20 });
-    assert_eq!(get(&cluster, "/healthz").await.expect("healthy"), "ok");
+    for path in ["/healthz", "/%68ealthz"] {
+        assert_eq!(get(&cluster, path).await.expect("healthy"), "ok", "{path}");
+    }
     let metrics = get(&cluster, "/metrics/resource").await.expect("metrics");
     let sample = format!(
         r#"container_memory_working_set_bytes{{container="main",namespace="default",pod="web"}} {} "#,
@@ -94,10 +96,33 @@ async fn the_node_answers_what_a_kubelet_does() {
     for (identifier, expect) in [("kubewright:10256", 503), ("missing:10250", 404), ("ftp:kubewright:10250", 400)] {
         assert_eq!(code(get_of(cluster.client(), identifier, "/healthz").await), expect, "{identifier}");
     }
-    let other = serde_json::from_value::<Node>(json!({"metadata": {"name": "other"}})).expect("a node");
-    Api::all(cluster.client()).create(&PostParams::default(), &other).await.expect("created");
-    assert_eq!(code(get_of(cluster.client(), "other", "/healthz").await), 503);
     cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn other_nodes_have_kubelets_of_their_own() {
+    for pods in [Pods::Simulate, Pods::None] {
+        let cluster = Cluster::builder().pods(pods).start().await.expect("a cluster");
+        let status = json!({
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+        });
+        let other = json!({"metadata": {"name": "other"}, "status": status});
+        let other = serde_json::from_value::<Node>(other).expect("a node");
+        Api::all(cluster.client()).create(&PostParams::default(), &other).await.expect("created");
+        assert_eq!(code(get_of(cluster.client(), "other", "/healthz").await), 503);
+        create(&cluster, &pod("web", "true", json!({"nodeName": "other"}))).await;
+        let path = "/api/v1/namespaces/default/pods/web/log";
+        let refused = cluster.client().request_text(Request::get(path).body(Vec::new()).expect("a request")).await;
+        match refused {
+            Err(kube::Error::Api(status)) => assert_eq!(
+                status.message,
+                "Get \"https://127.0.0.1:1/containerLogs/default/web/main\": dial tcp 127.0.0.1:1: connect: connection refused"
+            ),
+            other => panic!("{other:?}"),
+        }
+        cluster.shutdown().await;
+    }
 }
 
 #[tokio::test]

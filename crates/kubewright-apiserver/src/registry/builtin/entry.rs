@@ -252,7 +252,7 @@ impl Entry {
 const SERVED: &[(&str, &str, Option<Operation>)] = &[
     ("certificatesigningrequests", "approval", Some(Operation::Approve)),
     ("namespaces", "finalize", Some(Operation::Finalize)),
-    ("nodes", "proxy", None),
+    ("nodes", "proxy", Some(Operation::Proxy)),
     ("pods", "attach", None),
     ("pods", "binding", Some(Operation::Bind)),
     ("pods", "ephemeralcontainers", Some(Operation::Part)),

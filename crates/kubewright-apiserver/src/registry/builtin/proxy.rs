@@ -1,4 +1,4 @@
-//! The addresses that requests to `pods/proxy` and `services/proxy` are sent to, and the subresources of nodes that stand for their kubelets.
+//! The backends of `pods/proxy`, `services/proxy` and `nodes/proxy`, and the subresources of nodes that stand for their kubelets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,29 +7,46 @@ use serde_json::Value;
 
 use crate::{
     fields::{list, text},
-    proxy::{Backend, Identifier},
+    kubelet::Kubelets,
+    proxy::{Backend, Identifier, is_allowed},
     storage::{Key, Store},
 };
 
 /// Returns the backend of an object. The port in its identifier may be a number, a name, or absent.
 ///
 /// # Errors
-/// Returns the errors of kube-apiserver: 404, 400, or 503 if there is no endpoint.
+/// Returns the errors of kube-apiserver: 404, 400, 503 if there is no endpoint, or 500 if a node has no address.
 pub(crate) fn proxy_backend(
     store: &Store,
+    kubelets: &Kubelets,
     storage: &str,
     namespace: &str,
     identifier: &str,
 ) -> Result<Backend, Status> {
-    let kind = if storage == "/pods" { "pod" } else { "service" };
+    let kind = match storage {
+        "/pods" => "pod",
+        "/nodes" => "node",
+        _ => "service",
+    };
     let Identifier { scheme, name, port } = Identifier::parse(kind, identifier)?;
     let tls = scheme == "https";
     let key = Key::new(namespace, name);
     let addresses = match storage {
         "/pods" => pod(store, &key, port, if tls { 443 } else { 80 }).map(|address| vec![address]),
+        "/nodes" => return node(store, kubelets, &key, port, tls),
         _ => service(store, &key, port, identifier),
     };
-    Ok(Backend { addresses: addresses?, tls })
+    Ok(Backend::Addresses(addresses?, tls))
+}
+
+/// Returns the kubelet of a node, or the server at another port of it.
+fn node(store: &Store, kubelets: &Kubelets, key: &Key, port: &str, tls: bool) -> Result<Backend, Status> {
+    let node = store.get("/nodes", key).ok_or_else(|| Status::not_found("", "nodes", &key.name))?.value();
+    let kubelet = kubelets.of(&node)?;
+    if port.is_empty() || port == kubelet.port.to_string() {
+        return Ok(Backend::Kubelet(kubelet));
+    }
+    Ok(Backend::Host(kubelet.host, number(port)?, tls))
 }
 
 /// Returns the subresources of a node of which one must be allowed for a request to its kubelet, by the beginning of the path
@@ -53,14 +70,18 @@ fn pod(store: &Store, key: &Key, port: &str, default_port: u16) -> Result<Socket
         let port = containers.flat_map(|container| list(container, "/ports")).next()?;
         u16::try_from(port["containerPort"].as_u64()?).ok()
     };
-    let port = match port {
-        "" => declared().unwrap_or(default_port),
-        "http" => 80,
-        "https" => 443,
-        port => port.parse().map_err(|_| unreachable(&format!("lookup tcp/{port}: unknown port")))?,
-    };
+    let port = if port.is_empty() { declared().unwrap_or(default_port) } else { number(port)? };
     let address = text(&pod, "/status/podIP").parse().ok().filter(is_allowed);
     Ok(SocketAddr::new(address.ok_or_else(|| Status::bad_request("address not allowed"))?, port))
+}
+
+/// Returns the number of a port, which may be the name of a protocol.
+fn number(port: &str) -> Result<u16, Status> {
+    match port {
+        "http" => Ok(80),
+        "https" => Ok(443),
+        port => port.parse().map_err(|_| unreachable(&format!("lookup tcp/{port}: unknown port"))),
+    }
 }
 
 fn service(store: &Store, key: &Key, port: &str, identifier: &str) -> Result<Vec<SocketAddr>, Status> {
@@ -109,16 +130,6 @@ fn has_address(pod: &Value, host: &IpAddr) -> bool {
     all.filter_map(|address| address.parse::<IpAddr>().ok()).any(|address| address == *host)
 }
 
-/// Returns whether requests may be sent to an address. Kubernetes excludes loopback addresses, too; here they are those of
-/// pods.
-fn is_allowed(address: &IpAddr) -> bool {
-    let link_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !address.is_unspecified() && !address.is_multicast() && !link_local
-}
-
 fn unavailable(message: String) -> Status {
     Status::new(503, "ServiceUnavailable", message)
 }
@@ -129,6 +140,8 @@ fn unreachable(why: &str) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -153,6 +166,9 @@ mod tests {
             "/pods",
             json!({"metadata": metadata("p"), "spec": {"containers": ports}, "status": {"podIP": "127.1.0.1"}}),
         );
+        let address = json!([{"type": "InternalIP", "address": "127.1.0.9"}]);
+        put(&store, "/nodes", json!({"metadata": {"name": "n"}, "status": {"addresses": address}}));
+        put(&store, "/nodes", json!({"metadata": {"name": "bare"}, "status": {}}));
         put(&store, "/pods", json!({"metadata": metadata("pending"), "status": {}}));
         put(&store, "/pods", json!({"metadata": metadata("meta"), "status": {"podIP": "169.254.169.254"}}));
         let ports = json!([{"name": "http", "port": 80}, {"name": "admin", "port": 81}]);
@@ -171,13 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_resolved_to_the_addresses_of_pods() {
-        let store = store();
+    fn objects_are_resolved_to_the_addresses_of_pods_and_nodes() {
+        let (store, kubelets) = (store(), Kubelets::new(None, Arc::default()));
         let check = |storage: &str, identifier: &str, expect: Result<&str, (u16, &str)>| {
-            let result = proxy_backend(&store, storage, "default", identifier);
-            let shown = result.map(|backend| {
-                let addresses: Vec<_> = backend.addresses.iter().map(ToString::to_string).collect();
-                format!("{}{}", if backend.tls { "https " } else { "" }, addresses.join(" "))
+            let namespace = if storage == "/nodes" { "" } else { "default" };
+            let result = proxy_backend(&store, &kubelets, storage, namespace, identifier);
+            let shown = result.map(|backend| match backend {
+                Backend::Addresses(addresses, tls) => {
+                    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                    format!("{}{}", if tls { "https " } else { "" }, addresses.join(" "))
+                }
+                Backend::Host(host, port, tls) => format!("{}{host}:{port}", if tls { "https " } else { "" }),
+                Backend::Kubelet(kubelet) => format!("kubelet {}", kubelet.authority()),
             });
             let expect = expect.map(str::to_owned).map_err(|(code, message)| (code, message.to_owned()));
             assert_eq!(shown.map_err(|status| (status.code, status.message)), expect, "{storage} {identifier}");
@@ -197,6 +218,13 @@ mod tests {
         check("/services", "http:web:http", Ok("127.1.0.1:8080"));
         check("/services", "https:web:http", Ok("https 127.1.0.1:8080"));
         check("/services", "ftp:web:80", Err((400, "invalid service request \"ftp:web:80\"")));
+        check("/nodes", "n", Ok("kubelet 127.1.0.9:10250"));
+        check("/nodes", "https:n:10250", Ok("kubelet 127.1.0.9:10250"));
+        check("/nodes", "n:9100", Ok("127.1.0.9:9100"));
+        check("/nodes", "https:n:9100", Ok("https 127.1.0.9:9100"));
+        check("/nodes", "bare", Err((500, "no preferred addresses found; known addresses: []")));
+        check("/nodes", "none", Err((404, "nodes \"none\" not found")));
+        check("/nodes", "ftp:n:1", Err((400, "invalid node request \"ftp:n:1\"")));
         check("/pods", "a:b:c:d", Err((400, "invalid pod request \"a:b:c:d\"")));
         check("/services", "web:82", Err((503, "no service port 82 found for service \"web\"")));
         check("/services", "none:82", Err((404, "services \"none\" not found")));

@@ -5,7 +5,7 @@ use std::io;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 
-use super::headers::{HeaderReader, Headers, empty_block};
+use super::headers::{HeaderReader, Headers, block};
 
 const SYN_STREAM: u16 = 1;
 const SYN_REPLY: u16 = 2;
@@ -24,7 +24,7 @@ const MAX_CONTROL: usize = 64 << 10;
 /// The maximum size of the chunks into which data frames are split.
 const CHUNK: usize = 32 << 10;
 
-/// A frame of a client.
+/// A frame of the other side.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// A new stream. `ended` means that no data follows.
@@ -35,7 +35,7 @@ pub(super) enum Received {
     Reset(u32),
     /// A ping to answer.
     Ping(u32),
-    /// The client opens no further streams.
+    /// The other side opens no further streams.
     GoAway,
 }
 
@@ -125,10 +125,19 @@ pub(super) fn data(stream: u32, bytes: &[u8], ended: bool) -> Bytes {
     frame.freeze()
 }
 
-/// Returns the acceptance of a stream. `first` is true for the first one of a connection.
+/// Returns the opening of a stream. `first` is true for the first frame with headers of a connection.
+pub(super) fn open(stream: u32, headers: &Headers, first: bool) -> Bytes {
+    let mut content = stream.to_be_bytes().to_vec();
+    // No associated stream, the highest priority, no slot.
+    content.extend([0; 6]);
+    content.extend(block(first, headers));
+    control(SYN_STREAM, &content)
+}
+
+/// Returns the acceptance of a stream. `first` is true for the first frame with headers of a connection.
 pub(super) fn accept(stream: u32, first: bool) -> Bytes {
     let mut content = stream.to_be_bytes().to_vec();
-    content.extend(empty_block(first));
+    content.extend(block(first, &Headers::new()));
     control(SYN_REPLY, &content)
 }
 
@@ -150,7 +159,7 @@ fn control(kind: u16, content: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// Writes flags and a length, which have 8 and 24 bits. Frames of this server are shorter than that.
+/// Writes flags and a length, which have 8 and 24 bits. Our frames are shorter than that.
 fn put_length(frame: &mut BytesMut, flags: u8, length: usize) {
     let length = u32::try_from(length).unwrap_or(u32::MAX) & 0x00ff_ffff;
     frame.put_u32(u32::from(flags) << 24 | length);
@@ -163,12 +172,15 @@ mod tests {
     #[tokio::test]
     async fn frames_are_read_back() {
         let long = vec![b'x'; CHUNK + 1];
-        let bytes = [data(1, b"ab", false), pong(7), refuse(3), data(5, &long, true)].concat();
+        let headers = Headers::from([("streamtype".to_owned(), "error".to_owned())]);
+        let opening = open(9, &headers, true);
+        let bytes = [data(1, b"ab", false), pong(7), refuse(3), opening, data(5, &long, true)].concat();
         let mut reader = FrameReader::new(&*bytes);
         let mut next = async || reader.next().await.unwrap();
         assert_eq!(next().await, Some(Received::Data { stream: 1, bytes: Bytes::from("ab"), ended: false }));
         assert_eq!(next().await, Some(Received::Ping(7)));
         assert_eq!(next().await, Some(Received::Reset(3)));
+        assert_eq!(next().await, Some(Received::Open { stream: 9, headers, ended: false }));
         let chunk = Bytes::from(vec![b'x'; CHUNK]);
         assert_eq!(next().await, Some(Received::Data { stream: 5, bytes: chunk, ended: false }));
         assert_eq!(next().await, Some(Received::Data { stream: 5, bytes: Bytes::from("x"), ended: true }));

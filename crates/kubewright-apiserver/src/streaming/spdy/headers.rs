@@ -105,13 +105,27 @@ fn string(text: &mut &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(first).into_owned())
 }
 
-/// Returns a block without headers. The first one begins the zlib stream.
-pub(super) fn empty_block(first: bool) -> Vec<u8> {
+/// Returns a block with these headers. The first one of a direction begins the zlib stream.
+pub(super) fn block(first: bool, headers: &Headers) -> Vec<u8> {
+    let mut text = length(headers.len()).to_vec();
+    for part in headers.iter().flat_map(|(name, value)| [name, value]) {
+        text.extend(length(part.len()));
+        text.extend(part.as_bytes());
+    }
     let mut block = if first { vec![0x78, 0x01] } else { Vec::new() };
-    // An uncompressed block with the number of headers, and an empty one, which makes the reader flush.
-    block.extend([0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
-    block.extend([0, 0, 0, 0xff, 0xff]);
+    // Uncompressed blocks, and an empty one, which makes the reader flush.
+    for part in text.chunks(usize::from(u16::MAX)).chain([&[][..]]) {
+        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+        block.push(0);
+        block.extend(length.to_le_bytes());
+        block.extend((!length).to_le_bytes());
+        block.extend(part);
+    }
     block
+}
+
+fn length(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
 
 #[cfg(test)]
@@ -138,8 +152,9 @@ mod tests {
     #[test]
     fn our_blocks_are_read_back() {
         let mut reader = HeaderReader::new();
-        assert_eq!(reader.read(&empty_block(true)).unwrap(), Headers::new());
-        assert_eq!(reader.read(&empty_block(false)).unwrap(), Headers::new());
+        let headers = Headers::from([("streamtype".to_owned(), "stdout".to_owned())]);
+        assert_eq!(reader.read(&block(true, &Headers::new())).unwrap(), Headers::new());
+        assert_eq!(reader.read(&block(false, &headers)).unwrap(), headers);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! SPDY/3.1, which `kubectl` multiplexes streams with: on an upgraded connection, or in a WebSocket.
+//! SPDY/3.1, which `kubectl` multiplexes streams with: on an upgraded connection, or in a WebSocket. This server is itself the client of kubelets.
 //!
 //! Only clients open streams. As in `github.com/moby/spdystream`, there is no flow control per stream.
 
@@ -24,8 +24,10 @@ pub(super) use self::headers::Headers;
 use super::{Frame, Output, QUEUE};
 use crate::{body::Body, response::Response, websocket::ConnectionTasks};
 
+/// The name of the protocol.
+pub(crate) const SPDY: &str = "SPDY/3.1";
 /// The header of the subprotocols.
-const PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+pub(crate) const SPDY_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// The maximum number of open streams of a connection.
 const MAX_STREAMS: usize = 1000;
 
@@ -47,7 +49,7 @@ impl SpdyUpgrade {
         if !is_requested(&parts.headers) {
             return Err(missing());
         }
-        let offered = parts.headers.get_all(PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        let offered = parts.headers.get_all(SPDY_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
         let offered: Vec<_> = offered.flat_map(|value| value.split(',')).map(str::trim).collect();
         let selected = offered.iter().find_map(|name| supported.iter().find(|supported| *supported == name));
         let protocol = *selected.ok_or_else(|| {
@@ -68,8 +70,8 @@ impl SpdyUpgrade {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("SPDY/3.1"));
-        headers.insert(PROTOCOL, HeaderValue::from_static(self.protocol));
+        headers.insert(header::UPGRADE, HeaderValue::from_static(SPDY));
+        headers.insert(SPDY_PROTOCOL, HeaderValue::from_static(self.protocol));
         response
     }
 
@@ -86,19 +88,20 @@ impl SpdyUpgrade {
 }
 
 fn is_requested(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"SPDY/3.1"));
+    let upgrade =
+        headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(SPDY.as_bytes()));
     let connection = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_lowercase().contains("upgrade");
     upgrade && headers.get_all(header::CONNECTION).iter().any(connection)
 }
 
-/// A stream that a client has opened.
+/// An open stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) headers: Headers,
-    /// The client's data, until the client ends the stream.
+    /// The data of the other side, until it ends the stream.
     pub(super) input: mpsc::Receiver<Bytes>,
     pub(super) output: Output,
-    /// Cancelled when the client resets the stream.
+    /// Cancelled when the other side resets the stream.
     pub(super) reset: CancellationToken,
     /// Lets the connection forget the stream when it is dropped.
     pub(super) guard: DropGuard,
@@ -119,7 +122,7 @@ pub(super) async fn serve(
         let _gone = queue.send(Frame::Last).await;
     };
     let work = pin!(async { tokio::join!(work, write(writer, frames)).1 });
-    let read = pin!(read(reader, opened, &queue));
+    let read = pin!(read(reader, BTreeMap::new(), opened, &queue));
     let ended = tokio::select! {
         biased;
         written = work => written,
@@ -130,12 +133,64 @@ pub(super) async fn serve(
     }
 }
 
+/// Opens streams on a connection to a server, and returns what the work with them returns. When the server ends the connection, their input
+/// ends.
+pub(super) async fn open<F: Future>(
+    connection: impl AsyncRead + AsyncWrite,
+    headers: Vec<Headers>,
+    work: impl FnOnce(Vec<Stream>) -> F,
+) -> F::Output {
+    let (reader, writer) = split(connection);
+    let (queue, frames) = mpsc::channel(QUEUE);
+    // Servers open no streams.
+    let (opened, _) = mpsc::channel(1);
+    let (open, streams): (BTreeMap<_, _>, Vec<_>) = (1..)
+        .step_by(2)
+        .zip(&headers)
+        .map(|(stream, headers)| {
+            let (open, own) = pair(stream, headers.clone(), &queue);
+            ((stream, open), own)
+        })
+        .unzip();
+    let work = async {
+        for (stream, headers) in (1..).step_by(2).zip(headers) {
+            send(&queue, Frame::Open(stream, headers)).await;
+        }
+        let result = work(streams).await;
+        send(&queue, Frame::Last).await;
+        result
+    };
+    let session = pin!(async { tokio::join!(work, write(writer, frames)) });
+    let read = pin!(async {
+        if let Err(error) = read(reader, open, opened, &queue).await {
+            tracing::debug!(%error, "a SPDY connection failed");
+        }
+        std::future::pending::<std::convert::Infallible>().await
+    });
+    tokio::select! {
+        biased;
+        (result, _) = session => result,
+        never = read => match never {},
+    }
+}
+
+/// Creates a stream: as its connection knows it, and as its user does.
+fn pair(stream: u32, headers: Headers, queue: &mpsc::Sender<Frame>) -> (OpenStream, Stream) {
+    let (sender, input) = mpsc::channel(QUEUE);
+    let reset = CancellationToken::new();
+    let open = OpenStream { sender: Some(sender), reset: reset.clone() };
+    let output = Output { stream, queue: queue.clone() };
+    let guard = reset.clone().drop_guard();
+    (open, Stream { headers, input, output, reset, guard })
+}
+
 async fn write(mut writer: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Frame>) -> std::io::Result<()> {
     let mut first = true;
     while let Some(frame) = frames.recv().await {
         let bytes = match frame {
             Frame::Data(stream, bytes) => frame::data(stream, &bytes, false),
             Frame::End(stream) => frame::data(stream, &[], true),
+            Frame::Open(stream, headers) => frame::open(stream, &headers, std::mem::take(&mut first)),
             Frame::Accept(stream) => frame::accept(stream, std::mem::take(&mut first)),
             Frame::Refuse(stream) => frame::refuse(stream),
             Frame::Pong(id) => frame::pong(id),
@@ -149,11 +204,11 @@ async fn write(mut writer: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<F
 
 async fn read(
     reader: impl AsyncRead + Unpin,
+    mut streams: BTreeMap<u32, OpenStream>,
     opened: mpsc::Sender<Stream>,
     queue: &mpsc::Sender<Frame>,
 ) -> std::io::Result<()> {
     let mut reader = FrameReader::new(reader);
-    let mut streams: BTreeMap<u32, OpenStream> = BTreeMap::new();
     while let Some(frame) = reader.next().await? {
         match frame {
             Received::Open { stream, headers, ended } => {
@@ -163,12 +218,12 @@ async fn read(
                     continue;
                 }
                 send(queue, Frame::Accept(stream)).await;
-                let (sender, input) = mpsc::channel(QUEUE);
-                let reset = CancellationToken::new();
-                streams.insert(stream, OpenStream { sender: (!ended).then_some(sender), reset: reset.clone() });
-                let output = Output { stream, queue: queue.clone() };
-                let guard = reset.clone().drop_guard();
-                let _ended = opened.send(Stream { headers, input, output, reset, guard }).await;
+                let (mut open, stream) = pair(stream, headers, queue);
+                if ended {
+                    open.sender = None;
+                }
+                streams.insert(stream.output.stream, open);
+                let _ended = opened.send(stream).await;
             }
             Received::Data { stream, bytes, ended } => {
                 let Some(stream) = streams.get_mut(&stream) else { continue };
@@ -199,7 +254,7 @@ async fn send(queue: &mpsc::Sender<Frame>, frame: Frame) {
 
 /// A stream as its connection knows it.
 struct OpenStream {
-    /// `None` after the client has ended the stream.
+    /// `None` after the other side has ended the stream.
     sender: Option<mpsc::Sender<Bytes>>,
     reset: CancellationToken,
 }

@@ -19,7 +19,7 @@ use kubewright_apiserver::{Action, ActionRequest, Body};
 use serde_json::{Value, json};
 
 use self::{logs::Found, stats::Stats};
-use super::{NODE_NAME, usage::UsageTotals};
+use super::usage::UsageTotals;
 use crate::controllers::{objects::Objects, value::list};
 
 /// The lists of a pod's status that have the states of containers.
@@ -41,10 +41,6 @@ impl KubeletApi {
     }
 
     fn answer(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
-        if request.name != NODE_NAME {
-            let why = format!("error trying to reach service: nothing runs as the node {:?}", request.name);
-            return Err(Status::new(503, "ServiceUnavailable", why));
-        }
         let path = request.subresource.strip_prefix("proxy").unwrap_or_default().trim_end_matches('/');
         if request.parts.method != Method::GET {
             return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed".into()));

@@ -5,6 +5,7 @@ mod app_armor;
 mod columns;
 mod connect;
 mod defaults;
+mod kubelet;
 mod part;
 mod reach;
 mod resize;
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     auth::Requester,
     fields::{entries, fill, has, int, list, present, remove, set, text, within},
-    registry::Strategy,
+    registry::{AtKubelet, Strategy},
 };
 
 /// The fields for field selectors. The path of each equals its name.
@@ -270,6 +271,10 @@ impl Strategy for PodStrategy {
 
     fn reaches(&self, subresource: &str, object: &Value) -> Result<bool, Status> {
         reach::reaches(subresource, object)
+    }
+
+    fn at_kubelet(&self, subresource: &str, object: &Value, parameters: &[(String, String)]) -> Option<AtKubelet> {
+        kubelet::at_kubelet(subresource, object, parameters)
     }
 }
 

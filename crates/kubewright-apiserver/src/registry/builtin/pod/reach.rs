@@ -19,7 +19,7 @@ pub(super) fn check_parameters(subresource: &str, pod: &str, parameters: &[(Stri
 }
 
 /// Returns the first value of a parameter that isn't empty.
-fn first<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
+pub(super) fn first<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = parameters.iter().find(|(key, _)| key == name);
     found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
 }
@@ -86,6 +86,12 @@ pub(super) fn check_container(subresource: &str, pod: &Value, parameters: &[(Str
         }
     };
     Err(Status::bad_request(why))
+}
+
+/// Returns the container of a connection whose parameters are valid.
+pub(super) fn requested_container<'a>(pod: &'a Value, parameters: &'a [(String, String)]) -> &'a str {
+    let only = || list(pod, "/spec/containers").first().map(|one| text(one, "/name"));
+    first(parameters, "container").or_else(only).unwrap_or_default()
 }
 
 /// Returns whether the pod has a node to connect to. A pod without one has an empty log.
