@@ -40,7 +40,8 @@ impl Build {
         let mut build = cargo(&["rustc", "--profile", self.profile, "-p", self.package, "--bin", self.program]);
         if self.is_static {
             let target = target();
-            let flags = format!("target.{target}.rustflags=[\"-Ctarget-feature=+crt-static\"]");
+            // As `kubewright build` has it, so that dependencies are compiled once.
+            let flags = format!("target.{target}.rustflags=[\"-C\", \"target-feature=+crt-static\"]");
             build.args(["--target", &target, "--config", &flags]);
         }
         build.arg("--").arg(format!("-Clink-arg=-Wl,-Map={}", self.map().display()));
