@@ -49,6 +49,22 @@ fn bound(mut pod: Value) -> Value {
     pod
 }
 
+/// The same pod on a node.
+fn on(node: &str, mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = json!(node);
+    pod
+}
+
+/// Decides about a new pod, and returns its node.
+#[track_caller]
+fn place(scheduler: &mut Scheduler, pod: &Value) -> String {
+    let key = put(scheduler, pod);
+    match scheduler.decide(&key) {
+        Some(PodAction::Bind(node)) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Decides about a pod that can't be bound, and returns the reason.
 #[track_caller]
 fn refused(scheduler: &mut Scheduler, pod: &PodKey) -> String {

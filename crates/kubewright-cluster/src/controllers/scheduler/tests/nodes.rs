@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{PodAction, PodKey, Scheduler, pod, put, refused};
+use super::{PodAction, PodKey, Scheduler, on, place, pod, put, refused};
 
 /// A scheduler with nodes of four processors and these specs.
 fn scheduler(nodes: &[(&str, Value)]) -> Scheduler {
@@ -24,22 +24,6 @@ fn sized(name: &str, priority: i64, cpu: &str, more: Value) -> Value {
     let mut pod = pod(name, json!({}), json!({"containers": containers, "priority": priority}));
     pod["spec"].as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
     pod
-}
-
-/// The same pod on a node.
-fn on(node: &str, mut pod: Value) -> Value {
-    pod["spec"]["nodeName"] = json!(node);
-    pod
-}
-
-/// Decides about a new pod, and returns its node.
-#[track_caller]
-fn place(scheduler: &mut Scheduler, pod: &Value) -> String {
-    let key = put(scheduler, pod);
-    match scheduler.decide(&key) {
-        Some(PodAction::Bind(node)) => node,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn tainted(effect: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{PodAction, Scheduler, pod, put};
+use super::{Scheduler, on, place, pod, put};
 
 /// A scheduler with the nodes `a1` and `a2` in one zone and `b1` in another one, of which the first has the most room.
 fn scheduler() -> Scheduler {
@@ -22,21 +22,6 @@ fn web(name: &str, more: Value) -> Value {
         json!({"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "1Mi"}}}]});
     spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
     pod(name, json!({"labels": {"app": "web"}}), spec)
-}
-
-/// Decides about a new pod, and returns its node.
-#[track_caller]
-fn place(scheduler: &mut Scheduler, pod: &Value) -> String {
-    let key = put(scheduler, pod);
-    match scheduler.decide(&key) {
-        Some(PodAction::Bind(node)) => node,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn on(node: &str, mut pod: Value) -> Value {
-    pod["spec"]["nodeName"] = json!(node);
-    pod
 }
 
 fn selector(app: &str) -> Value {
