@@ -48,7 +48,7 @@ use crate::{
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
-        proxy,
+        proxy::{self, ProxyNetwork},
         simulation::{FinishError, Simulation},
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
         view,
@@ -733,11 +733,12 @@ impl Cluster {
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
-        let address = host.address();
+        let networks = host.networks.clone().map(|networks| (networks, host.addresses.take()));
+        let network = ProxyNetwork { node: host.address(), pods: networks };
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
         let task = self.recorder("kube-proxy", NODE_NAME);
-        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone(), address));
+        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone(), network));
         self.spawn(object::renew(self.object_client("kubelet"), clock.clone()));
         let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, clock.clone(), Some(events)));

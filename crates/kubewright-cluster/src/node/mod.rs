@@ -14,7 +14,7 @@
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
-//! * [`proxy`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
+//! * [`proxy`], [`service_network`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
 //! * [`sysctl`]: the kernel parameters that pods may set
 //! * [`sockets`]: sockets of the node's servers
 //! * [`object`]: the Node object and its lease
@@ -47,6 +47,7 @@ mod process_streams;
 pub(crate) mod proxy;
 pub(crate) mod resource;
 mod service_env;
+pub(crate) mod service_network;
 pub(crate) mod simulation;
 mod sockets;
 mod sysctl;

@@ -35,11 +35,14 @@ pub(crate) struct Route {
     pub(crate) affinity: Option<Duration>,
 }
 
+/// The addresses at which a service answers, with the endpoints of each.
+pub(super) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
+
 /// Returns the addresses of a service, with the endpoints of each.
 ///
 /// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback network belongs to this
 /// host, as on Linux, the ports on the cluster IP. SCTP is not supported.
-pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<(Protocol, SocketAddr), Route> {
+pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Routes {
     let mut routes = BTreeMap::new();
     if has_label(service, OTHER_PROXY) || text(service, "/spec/type") == "ExternalName" {
         return routes;
