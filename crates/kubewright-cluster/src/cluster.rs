@@ -31,7 +31,6 @@ use crate::{
         informer::Informer,
         kubernetes_service,
         manager::{ControllerManager, VOLUMES},
-        objects::Objects,
         scheduler,
         selection::Controllers,
         volume_binder::{self, Volumes},
@@ -47,6 +46,7 @@ use crate::{
         network::NodeNetwork,
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
+        pods::NodePods,
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
         proxy::{self, ProxyNetwork},
         simulation::{FinishError, Simulation},
@@ -308,8 +308,8 @@ impl ClusterBuilder {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.action("", "v1", "pods", "log", action).component("scheduler");
         }
-        let (host_usage, pods) = (HostUsage::default(), Objects::default());
-        let simulated_usage = SimulatedUsage::new(clock.clone(), pods.clone());
+        let (host_usage, pods) = (HostUsage::default(), NodePods::default());
+        let simulated_usage = SimulatedUsage::new(clock.clone(), pods.objects().clone());
         let metrics: Option<Arc<dyn ResourceMetrics>> = match self.pods {
             Pods::Run => Some(Arc::new(host_usage.clone())),
             Pods::Simulate => Some(Arc::new(simulated_usage.clone())),
@@ -694,7 +694,7 @@ impl Cluster {
         clock: &SharedClock,
         random: &Random,
         (images, isolates_containers): (ImageTable, bool),
-        (logs, containers, pods): (LogStore, RunningContainers, Objects),
+        (logs, containers, pods): (LogStore, RunningContainers, NodePods),
         capacity: Capacity,
         network: NodeNetwork,
     ) {

@@ -3,6 +3,7 @@
 //! * [`image`]: the programs that run in place of images
 //! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
+//! * [`pods`]: the pods of the node
 //! * [`environment`], [`env_file`], [`resource`] and [`volume`]: variables, files of variables, resource fields and volumes of containers
 //! * [`host_path`]: directories and files of the host as volumes
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
@@ -41,6 +42,7 @@ pub(crate) mod network;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
+pub(crate) mod pods;
 pub(crate) mod privileges;
 pub(crate) mod process;
 mod process_streams;
@@ -88,6 +90,7 @@ use self::{
     network::PodNetworks,
     object::Capacity,
     pod::worker::{Message, Worker},
+    pods::NodePods,
     process::Processes,
     tokens::Tokens,
     view::Tools,
@@ -98,7 +101,7 @@ pub use self::{
 };
 use crate::{
     api_endpoints::ApiEndpoints,
-    controllers::{objects::Objects, reconcile::Key},
+    controllers::reconcile::Key,
     events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -180,7 +183,7 @@ impl NodeContext {
 
 /// Runs the pods that are bound to the node, for as long as it is polled, and keeps `pods` up to date. Dropping the future
 /// kills them.
-pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: Objects) {
+pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: NodePods) {
     let feed = api.feed();
     let names = host.hosts.clone().follow();
     let kubelet = Kubelet {
@@ -201,7 +204,7 @@ struct Kubelet {
     host: Arc<NodeContext>,
     feed: Feed,
     /// The pods of the node.
-    pods: Objects,
+    pods: NodePods,
     /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<()>,
