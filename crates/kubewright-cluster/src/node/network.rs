@@ -28,7 +28,7 @@ use super::{
     namespace::NetworkNamespace,
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
-    proxy::{Protocol, Route, ServiceListener},
+    proxy::{Place, Protocol, Route, ServiceListener},
     sysctl,
     view::find_program,
 };
@@ -325,7 +325,14 @@ impl PodSandbox {
                         format!("failed to listen on the host port {address}: {error}. Retrying every few seconds");
                     events.record(ObjectEvent::of_pod(&pod, true, "PortNotAvailable", message));
                 };
-                ServiceListener::open((protocol, address), None, route, host.clock.clone(), host.tasks, on_failure)
+                ServiceListener::open(
+                    (protocol, address),
+                    Place::Host,
+                    route,
+                    host.clock.clone(),
+                    host.tasks,
+                    on_failure,
+                )
             })
             .collect()
     }

@@ -1,8 +1,8 @@
-//! The network namespace in which the node listens on the cluster IPs of Services, if pods have network namespaces.
+//! The network namespace in which the node listens on the cluster IPs and external addresses of Services, if pods have network namespaces.
 //!
 //! In Kubernetes, a cluster IP is an address of no machine: a Service on port 80 doesn't keep a program of the host, or a pod of its
 //! network, from listening on port 80 of all addresses. Here the node listens on cluster IPs, and where it does so in the host's network, one of the
-//! two can't. So it does so in a namespace, to which the host routes them.
+//! two can't. So it does so in a namespace, to which the host routes them, and with them the `externalIPs` that aren't its own.
 
 use std::{net::Ipv4Addr, path::PathBuf, sync::Arc};
 
@@ -59,7 +59,7 @@ impl ServiceNetwork {
     /// Gives up an address.
     pub(crate) async fn remove(&self, address: Ipv4Addr) {
         if let Err(why) = self.run(REMOVE, address).await {
-            tracing::debug!(why, %address, "failed to remove the routes of a cluster IP");
+            tracing::debug!(why, %address, "failed to remove the routes of an address");
         }
     }
 

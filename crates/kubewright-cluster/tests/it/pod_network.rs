@@ -125,7 +125,9 @@ async fn services_take_no_ports_of_the_hosts_network() {
     let taken = program.local_addr().expect("an address").port();
     // Once the first one answers, the address isn't one of the host any more.
     let ports = [free_port(), taken];
-    let web = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": ports.map(|port| {
+    // An address for documentation, which is that of no machine.
+    let outside = "203.0.113.77";
+    let web = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "externalIPs": [outside], "ports": ports.map(|port| {
         json!({"name": format!("port-{port}"), "port": port, "targetPort": 8080})
     })}});
     let web = serde_json::from_value(web).expect("a service");
@@ -135,6 +137,8 @@ async fn services_take_no_ports_of_the_hosts_network() {
         let answer = eventually("an answer", async || ask(&format!("{ip}:{port}"), "/").await).await;
         assert_eq!(answer, (200, "web".to_owned()), "{port}");
         assert_eq!(asked_in(&endpoint, "web", &format!("{ip}/{port}")).await, "web", "{port}");
+        let answer = eventually("an answer", async || ask(&format!("{outside}:{port}"), "/").await).await;
+        assert_eq!(answer, (200, "web".to_owned()), "{port}");
     }
     drop(std::net::TcpListener::bind(("0.0.0.0", ports[0])).expect("a listener"));
     services.delete("web", &DeleteParams::default()).await.expect("deleted");

@@ -1,8 +1,9 @@
 //! The service proxy. As with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux also at their
-//! cluster IPs, which are addresses of the loopback network. If pods have network namespaces, cluster IPs are in one, too
-//! ([`super::service_network`]).
+//! cluster IPs, which are addresses of the loopback network, and at external addresses of the host. If pods have network namespaces, cluster IPs are in one, too
+//! ([`super::service_network`]), and so are all other external addresses.
 //!
 //! * [`route`]: the endpoints of each address
+//! * [`places`]: where the node listens on an address
 //! * [`service_listener`]: one address at which a service answers
 //! * [`datagrams`]: the UDP ports of services
 //!
@@ -11,13 +12,14 @@
 //! as coming from the node.
 
 mod datagrams;
+mod places;
 mod route;
 mod service_listener;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -26,10 +28,14 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use self::route::{Routes, protocol, routes};
+use self::{
+    places::Places,
+    route::{protocol, routes},
+};
 pub(crate) use self::{
+    places::ProxyNetwork,
     route::{Protocol, Route},
-    service_listener::ServiceListener,
+    service_listener::{Place, ServiceListener},
 };
 use crate::{
     controllers::{
@@ -38,7 +44,6 @@ use crate::{
         value::{list, text},
     },
     events::{ObjectEvent, Recorder},
-    node::{address::Lease, network::PodNetworks, service_network::ServiceNetwork},
 };
 
 /// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
@@ -50,13 +55,11 @@ pub(crate) async fn run(
     tasks: TaskTracker,
     network: ProxyNetwork,
 ) {
-    let ProxyNetwork { node, pods } = network;
     let mut proxy = Proxy {
         clock,
         events,
         tasks,
-        node,
-        network: open_network(pods).await,
+        places: Places::open(network).await,
         services: BTreeMap::new(),
         slices: BTreeMap::new(),
         states: BTreeMap::new(),
@@ -77,34 +80,11 @@ pub(crate) async fn run(
     }
 }
 
-/// The network of the node, as the proxy needs it.
-pub(crate) struct ProxyNetwork {
-    /// The address of the node.
-    pub(crate) node: Ipv4Addr,
-    /// What makes the network namespaces of pods, if they have any, and an address for one of the proxy's own.
-    pub(crate) pods: Option<(Arc<PodNetworks>, Lease)>,
-}
-
-/// Makes the network namespace of the proxy, if pods have such namespaces.
-async fn open_network(pods: Option<(Arc<PodNetworks>, Lease)>) -> Option<ServiceNetwork> {
-    let (networks, own) = pods?;
-    let opened = ServiceNetwork::open(networks, own).await;
-    let opened = opened.inspect_err(|why| {
-        tracing::warn!(
-            why,
-            "services have no network namespace: a program that listens on all addresses takes their ports"
-        );
-    });
-    opened.ok()
-}
-
 struct Proxy {
     clock: SharedClock,
     events: Recorder,
     tasks: TaskTracker,
-    node: Ipv4Addr,
-    /// The network namespace in which cluster IPs are; `None` if they are in that of the host.
-    network: Option<ServiceNetwork>,
+    places: Places,
     services: BTreeMap<Key, Arc<Value>>,
     /// The slices by service, then by name.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
@@ -115,13 +95,8 @@ struct Proxy {
 /// The listeners of a service.
 struct ServiceState {
     uid: String,
-    /// The cluster IP, if it is in the network namespace of the proxy.
-    routed: Option<Ipv4Addr>,
-    listeners: Listeners,
+    listeners: BTreeMap<(Protocol, SocketAddr), ServiceListener>,
 }
-
-/// The listeners by address.
-type Listeners = BTreeMap<(Protocol, SocketAddr), ServiceListener>;
 
 impl Proxy {
     /// Processes a change, and returns the affected service.
@@ -158,7 +133,8 @@ impl Proxy {
         for key in dirty {
             let slices: Vec<&Value> = self.slices.get(&key).into_iter().flatten().map(|(_, slice)| &**slice).collect();
             let service = self.services.get(&key).cloned();
-            let routes = service.as_deref().map(|service| routes(service, &slices, self.node)).unwrap_or_default();
+            let routes =
+                service.as_deref().map(|service| routes(service, &slices, self.places.node())).unwrap_or_default();
             let uid = service.as_deref().map(|service| text(service, "/metadata/uid").to_owned());
             if let Some(state) = self.states.get_mut(&key) {
                 let same = uid.as_ref() == Some(&state.uid);
@@ -166,10 +142,7 @@ impl Proxy {
                 for (_, listener) in past.collect::<Vec<_>>() {
                     listener.close().await;
                 }
-                let is_past = |ip: &Ipv4Addr| !routes.keys().any(|(_, address)| address.ip() == *ip);
-                if let (Some(network), Some(ip)) = (&self.network, state.routed.take_if(|ip| !same || is_past(ip))) {
-                    network.remove(ip).await;
-                }
+                self.places.retain(&key, |ip| same && routes.keys().any(|(_, address)| address.ip() == ip)).await;
                 if !same {
                     self.states.remove(&key);
                 }
@@ -178,13 +151,10 @@ impl Proxy {
         }
         for (key, service, routes) in wanted {
             let uid = text(&service, "/metadata/uid").to_owned();
-            let state = self.states.entry(key).or_insert_with(|| {
+            let state = self.states.entry(key.clone()).or_insert_with(|| {
                 unsupported_ports(&service).into_iter().for_each(|told| self.events.record(told));
-                ServiceState { uid, routed: None, listeners: BTreeMap::new() }
+                ServiceState { uid, listeners: BTreeMap::new() }
             });
-            if let (Some(network), None) = (&self.network, state.routed) {
-                state.routed = route_cluster_ip(network, &service, &routes, &state.listeners).await;
-            }
             for (at, route) in routes {
                 if let Some(listener) = state.listeners.get(&at) {
                     listener.set_route(route);
@@ -192,31 +162,13 @@ impl Proxy {
                 }
                 let (events, service) = (self.events.clone(), service.clone());
                 let (_, address) = at;
+                let Some(place) = self.places.of(address.ip(), &key).await else { continue };
                 let on_failure = move |error: &io::Error| events.record(listen_failure(&service, address, error));
-                let namespace = self.network.as_ref().filter(|_| state.routed.is_some_and(|ip| address.ip() == ip));
-                let namespace = namespace.map(|network| network.namespace().clone());
-                let listener = ServiceListener::open(at, namespace, route, self.clock.clone(), &self.tasks, on_failure);
+                let listener = ServiceListener::open(at, place, route, self.clock.clone(), &self.tasks, on_failure);
                 state.listeners.insert(at, listener);
             }
         }
     }
-}
-
-/// Routes the cluster IP of a service into the proxy's network namespace. Returns `None` if there is none, or if it is in the network of
-/// the host, because that has failed.
-async fn route_cluster_ip(
-    network: &ServiceNetwork,
-    service: &Value,
-    routes: &Routes,
-    open: &Listeners,
-) -> Option<Ipv4Addr> {
-    let ip: Ipv4Addr = text(service, "/spec/clusterIP").parse().ok()?;
-    let has_it = |(_, address): &(Protocol, SocketAddr)| address.ip() == ip;
-    if !routes.keys().any(has_it) || open.keys().any(has_it) {
-        return None;
-    }
-    let added = network.add(ip).await;
-    added.inspect_err(|why| tracing::warn!(why, %ip, "failed to route a cluster IP")).ok().map(|()| ip)
 }
 
 /// Returns an event about ports with unsupported protocols.

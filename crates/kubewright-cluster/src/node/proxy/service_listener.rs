@@ -28,6 +28,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// Where an address is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In the network of the host.
+    Host,
+    /// In the network namespace for Services.
+    Namespace(Arc<NetworkNamespace>),
+}
+
 /// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
 /// also waits until they are closed.
 #[derive(Debug)]
@@ -38,10 +47,9 @@ pub(crate) struct ServiceListener {
 
 impl ServiceListener {
     /// Starts to listen. `on_failure` is only called for the first of several consecutive failures to bind the address.
-    /// It listens in `namespace`, or in the network of the host.
     pub(crate) fn open(
         (protocol, address): (Protocol, SocketAddr),
-        namespace: Option<Arc<NetworkNamespace>>,
+        place: Place,
         route: Route,
         clock: SharedClock,
         tasks: &TaskTracker,
@@ -51,7 +59,7 @@ impl ServiceListener {
         let acceptor = Acceptor {
             protocol,
             address,
-            namespace,
+            place,
             route: receiver,
             clock,
             picker: EndpointPicker::default(),
@@ -87,7 +95,7 @@ impl Drop for ServiceListener {
 pub(super) struct Acceptor<F> {
     protocol: Protocol,
     pub(super) address: SocketAddr,
-    namespace: Option<Arc<NetworkNamespace>>,
+    place: Place,
     pub(super) route: watch::Receiver<Route>,
     pub(super) clock: SharedClock,
     pub(super) picker: EndpointPicker,
@@ -102,16 +110,16 @@ enum Socket {
 }
 
 impl Socket {
-    async fn bind(protocol: Protocol, address: SocketAddr, namespace: Option<&NetworkNamespace>) -> io::Result<Self> {
-        match (protocol, namespace) {
-            (Protocol::Tcp, None) => TcpListener::bind(address).await.map(Self::Tcp),
-            (Protocol::Udp, None) => UdpSocket::bind(address).await.map(Self::Udp),
-            (Protocol::Tcp, Some(namespace)) => {
+    async fn bind(protocol: Protocol, address: SocketAddr, place: &Place) -> io::Result<Self> {
+        match (protocol, place) {
+            (Protocol::Tcp, Place::Host) => TcpListener::bind(address).await.map(Self::Tcp),
+            (Protocol::Udp, Place::Host) => UdpSocket::bind(address).await.map(Self::Udp),
+            (Protocol::Tcp, Place::Namespace(namespace)) => {
                 let listener = namespace.run(move || net::TcpListener::bind(address)).await?;
                 listener.set_nonblocking(true)?;
                 TcpListener::from_std(listener).map(Self::Tcp)
             }
-            (Protocol::Udp, Some(namespace)) => {
+            (Protocol::Udp, Place::Namespace(namespace)) => {
                 let socket = namespace.run(move || net::UdpSocket::bind(address)).await?;
                 socket.set_nonblocking(true)?;
                 UdpSocket::from_std(socket).map(Self::Udp)
@@ -125,7 +133,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
         let mut failing = false;
         // Without endpoints there is no listening socket, so that connections are refused at once.
         while self.until(|route| !route.endpoints.is_empty()).await {
-            match Socket::bind(self.protocol, self.address, self.namespace.as_deref()).await {
+            match Socket::bind(self.protocol, self.address, &self.place).await {
                 Ok(socket) => {
                     failing = false;
                     match socket {
