@@ -19,7 +19,7 @@ use super::{
 /// the address by which it is connected, the address of the node, and the address.
 const ADD: &str = r#"set -e
 "$2" --net="$3" -- "$1" route replace local "$7" dev lo table local
-"$1" route replace "$7/32" via "$5" dev "$4" onlink src "$6" table local"#;
+"$1" route add "$7/32" via "$5" dev "$4" onlink src "$6" table local"#;
 /// Undoes [`ADD`].
 const REMOVE: &str = r#""$1" route del "$7/32" via "$5" dev "$4" table local
 "$2" --net="$3" -- "$1" route del local "$7" dev lo table local"#;
@@ -51,7 +51,7 @@ impl ServiceNetwork {
     /// Makes an address one of the namespace's.
     ///
     /// # Errors
-    /// Returns the reason why packets to the address can't be routed there.
+    /// Returns the reason why packets to the address can't be routed there, such as another cluster on this host that has it.
     pub(crate) async fn add(&self, address: Ipv4Addr) -> Result<(), String> {
         self.run(ADD, address).await
     }

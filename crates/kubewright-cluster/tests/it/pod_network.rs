@@ -141,9 +141,17 @@ async fn services_take_no_ports_of_the_hosts_network() {
         assert_eq!(answer, (200, "web".to_owned()), "{port}");
     }
     drop(std::net::TcpListener::bind(("0.0.0.0", ports[0])).expect("a listener"));
+    // Another Service has the external address, too.
+    let port = ports[0] + 1;
+    let other = json!({"metadata": {"name": "other"}, "spec": {"selector": {"app": "web"}, "externalIPs": [outside],
+        "ports": [{"port": port, "targetPort": 8080}]}});
+    let other = serde_json::from_value(other).expect("a service");
+    services.create(&PostParams::default(), &other).await.expect("created");
+    eventually("an answer", async || ask(&format!("{outside}:{port}"), "/").await).await;
     services.delete("web", &DeleteParams::default()).await.expect("deleted");
     // The address is one of the host's loopback network again.
     eventually("the address is given up", async || std::net::TcpListener::bind((&*ip, ports[0])).ok()).await;
+    assert_eq!(ask(&format!("{outside}:{port}"), "/").await, Some((200, "web".to_owned())));
     cluster.shutdown().await;
 }
 

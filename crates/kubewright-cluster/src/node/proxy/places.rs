@@ -63,8 +63,11 @@ impl Places {
         let Some(network) = self.network.as_ref().filter(|_| ip.is_loopback() || !is_here) else {
             return is_here.then_some(Place::Host);
         };
-        if !self.routed.get(service).is_some_and(|addresses| addresses.contains(&ip)) {
-            if let Err(why) = network.add(ip).await {
+        let has_it = |addresses: &BTreeSet<Ipv4Addr>| addresses.contains(&ip);
+        if !self.routed.get(service).is_some_and(has_it) {
+            // Only one Service has a cluster IP.
+            let is_routed = !ip.is_loopback() && self.routed.values().any(has_it);
+            if !is_routed && let Err(why) = network.add(ip).await {
                 tracing::warn!(why, %ip, "failed to route the address of a Service");
                 return is_here.then_some(Place::Host);
             }
