@@ -349,14 +349,14 @@ fn own(path: &Path, group: u32) -> io::Result<()> {
 }
 
 impl VolumePlace<'_> {
-    /// Lets the group own a directory that the pod writes.
+    /// Lets the group own a directory that the pod writes. The path may be a link to it.
     fn own(&self, path: &Path) -> io::Result<()> {
         let Some(group) = self.group else { return Ok(()) };
         let found = path.metadata()?;
         if self.only_on_mismatch && found.gid() == group && found.mode() & 0o2770 == 0o2770 {
             return Ok(());
         }
-        own(path, group)
+        own(&path.canonicalize()?, group)
     }
 }
 
@@ -573,8 +573,11 @@ mod tests {
             std::fs::create_dir(at(name)).expect("created");
             make(&place, "v", &Content::Local(at(name), name == "read")).expect("made");
         }
+        std::fs::create_dir(at("target")).expect("created");
+        symlink(at("target"), at("link")).expect("linked");
+        make(&place, "v", &Content::Local(at("link"), false)).expect("made");
         let set_group_id = |name: &str| std::fs::metadata(at(name)).expect("it exists").mode() & 0o2000 != 0;
-        assert!(set_group_id("written") && !set_group_id("read"));
+        assert!(set_group_id("written") && !set_group_id("read") && set_group_id("target"));
         let error = make(&place, "v", &Content::Local(at("gone"), false)).expect_err("refused").to_string();
         assert_eq!(error, format!("path {:?} does not exist", at("gone").display().to_string()));
         assert!(!at("gone").exists());
