@@ -1,6 +1,6 @@
 //! `cargo xtask conformance`: Kubernetes' own end-to-end tests against `kubewright cluster`.
 //!
-//! The tests, and `agnhost`, the program of most of their pods, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
+//! The tests, and the programs of their pods, of which `agnhost` is that of most, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
 //! cluster and the tests in namespaces of their own and on an overlay of the file system, so that they don't conflict with other
 //! programs and leave no files. Failures are listed, and fail the chore.
 
@@ -21,6 +21,13 @@ const FOLDER: &str = "crates/kubewright-cluster/tests/conformance";
 /// The folder of everything that is built and written.
 const BUILD: &str = "target/conformance";
 
+/// The programs of pods, with their packages below those of Kubernetes' images.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("agnhost", "agnhost"),
+    ("resource-consumer", "resource-consumer"),
+    ("consume-cpu", "resource-consumer/consume-cpu"),
+];
+
 /// The options of `unshare`. Tests of local volumes make them in the mount namespace of the first process, which has to be one of ours.
 const NAMESPACES: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
@@ -32,7 +39,7 @@ pub(crate) fn build_and_run(steps: &mut Steps, focus: &str, skip: &str) {
     let cluster = cargo(&["build", "--release", "-p", "kubewright-cli"]);
     let built = [
         steps.check("build of the end-to-end tests", build_tests),
-        steps.check("build of agnhost", build_agnhost),
+        steps.check("build of the pods' programs", build_programs),
         steps.run("build of kubewright", cluster),
     ];
     if !built.contains(&false) {
@@ -68,10 +75,12 @@ fn build_tests() -> Result<()> {
     run(command.arg(root().join(BUILD).join("e2e.test")).arg("k8s.io/kubernetes/test/e2e"))
 }
 
-fn build_agnhost() -> Result<()> {
-    let mut command = go(&["build", "-o"]);
-    command.arg(root().join(BUILD).join("agnhost")).arg("k8s.io/kubernetes/test/images/agnhost");
-    run(command.env("CGO_ENABLED", "0"))
+fn build_programs() -> Result<()> {
+    PROGRAMS.iter().try_for_each(|(name, package)| {
+        let mut command = go(&["build", "-o"]);
+        command.arg(root().join(BUILD).join(name)).arg(format!("k8s.io/kubernetes/test/images/{package}"));
+        run(command.env("CGO_ENABLED", "0"))
+    })
 }
 
 fn test(focus: &str, skip: &str) -> Result<()> {

@@ -31,7 +31,6 @@ use crate::{
         informer::Informer,
         kubernetes_service,
         manager::{ControllerManager, VOLUMES},
-        objects::Objects,
         scheduler,
         selection::Controllers,
         volume_binder::{self, Volumes},
@@ -47,8 +46,9 @@ use crate::{
         network::NodeNetwork,
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
+        pods::NodePods,
         process::{Processes, raise_open_files, stop_ignoring_terminal_signals},
-        proxy,
+        proxy::{self, ProxyNetwork},
         simulation::{FinishError, Simulation},
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
         view,
@@ -308,8 +308,8 @@ impl ClusterBuilder {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.node(NODE_NAME).action("", "v1", "pods", "log", action).component("scheduler");
         }
-        let (host_usage, pods) = (HostUsage::default(), Objects::default());
-        let simulated_usage = SimulatedUsage::new(clock.clone(), pods.clone());
+        let (host_usage, pods) = (HostUsage::default(), NodePods::default());
+        let simulated_usage = SimulatedUsage::new(clock.clone(), pods.objects().clone());
         let metrics: Option<Arc<dyn ResourceMetrics>> = match self.pods {
             Pods::Run => Some(Arc::new(host_usage.clone())),
             Pods::Simulate => Some(Arc::new(simulated_usage.clone())),
@@ -694,7 +694,7 @@ impl Cluster {
         clock: &SharedClock,
         random: &Random,
         (images, isolates_containers): (ImageTable, bool),
-        (logs, containers, pods): (LogStore, RunningContainers, Objects),
+        (logs, containers, pods): (LogStore, RunningContainers, NodePods),
         capacity: Capacity,
         network: NodeNetwork,
     ) {
@@ -733,11 +733,12 @@ impl Cluster {
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
-        let address = host.address();
+        let networks = host.networks.clone().map(|networks| (networks, host.addresses.take()));
+        let network = ProxyNetwork { node: host.address(), pods: networks };
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), pods));
         let task = self.recorder("kube-proxy", NODE_NAME);
-        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone(), address));
+        self.spawn(proxy::run(self.api.clone(), clock.clone(), task, self.tracker.clone(), network));
         self.spawn(object::renew(self.object_client("kubelet"), clock.clone()));
         let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, clock.clone(), Some(events)));

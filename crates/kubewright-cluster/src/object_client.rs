@@ -101,6 +101,11 @@ impl ObjectClient {
         self.send(Method::GET, path.to_owned(), "application/json", None).await
     }
 
+    /// Reads the text at a path.
+    pub(crate) async fn read_text(&self, path: &str) -> Result<String, kube::Error> {
+        self.0.request_text(Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?).await
+    }
+
     /// Creates an object in a collection, or posts to a subresource of an object.
     pub(crate) async fn create(
         &self,

@@ -22,6 +22,8 @@ use crate::{
 
 /// The longest pause between two attempts to write.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The pause between two requests for the readiness of the API server.
+const READINESS_PAUSE: Duration = Duration::from_millis(100);
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 /// Services.
@@ -60,6 +62,11 @@ pub(crate) async fn run(
     let mut addresses = ServiceAddresses::default();
     let mut feed = api.feed();
     let mut retries = Retries::up_to(LONGEST_PAUSE);
+    // As in kube-apiserver, the service follows the server's own checks. `/metrics/slis` has their results from then on.
+    while let Err(error) = client.read_text("/readyz").await {
+        tracing::debug!(%error, "failed to ask the API server whether it is ready");
+        tokio::time::sleep(READINESS_PAUSE).await;
+    }
     loop {
         let now = clock.monotonic();
         let due = !retries.due(now).is_empty();

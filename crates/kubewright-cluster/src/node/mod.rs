@@ -3,6 +3,7 @@
 //! * [`image`]: the programs that run in place of images
 //! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
+//! * [`pods`]: the pods of the node
 //! * [`environment`], [`env_file`], [`resource`] and [`volume`]: variables, files of variables, resource fields and volumes of containers
 //! * [`host_path`]: directories and files of the host as volumes
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
@@ -14,7 +15,7 @@
 //! * [`exec`]: connections to running containers
 //! * [`log`]: container logs
 //! * [`kubelet_api`]: the kubelet's own statistics
-//! * [`proxy`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
+//! * [`proxy`], [`service_network`], [`service_env`], [`hosts`] and [`dns`]: the routing and discovery of services
 //! * [`sysctl`]: the kernel parameters that pods may set
 //! * [`sockets`]: sockets of the node's servers
 //! * [`object`]: the Node object and its lease
@@ -41,12 +42,14 @@ pub(crate) mod network;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
+pub(crate) mod pods;
 pub(crate) mod privileges;
 pub(crate) mod process;
 mod process_streams;
 pub(crate) mod proxy;
 pub(crate) mod resource;
 mod service_env;
+pub(crate) mod service_network;
 pub(crate) mod simulation;
 mod sockets;
 mod sysctl;
@@ -87,6 +90,7 @@ use self::{
     network::PodNetworks,
     object::Capacity,
     pod::worker::{Message, Worker},
+    pods::NodePods,
     process::Processes,
     tokens::Tokens,
     view::Tools,
@@ -97,7 +101,7 @@ pub use self::{
 };
 use crate::{
     api_endpoints::ApiEndpoints,
-    controllers::{objects::Objects, reconcile::Key},
+    controllers::reconcile::Key,
     events::{ObjectEvent, Recorder},
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -179,7 +183,7 @@ impl NodeContext {
 
 /// Runs the pods that are bound to the node, for as long as it is polled, and keeps `pods` up to date. Dropping the future
 /// kills them.
-pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: Objects) {
+pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: NodePods) {
     let feed = api.feed();
     let names = host.hosts.clone().follow();
     let kubelet = Kubelet {
@@ -200,7 +204,7 @@ struct Kubelet {
     host: Arc<NodeContext>,
     feed: Feed,
     /// The pods of the node.
-    pods: Objects,
+    pods: NodePods,
     /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<()>,

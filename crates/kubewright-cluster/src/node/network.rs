@@ -28,7 +28,7 @@ use super::{
     namespace::NetworkNamespace,
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
-    proxy::{Protocol, Route, ServiceListener},
+    proxy::{Place, Protocol, Route, ServiceListener},
     sysctl,
     view::find_program,
 };
@@ -127,12 +127,12 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Makes the network namespaces of a node's pods.
 #[derive(Debug)]
 pub(crate) struct PodNetworks {
-    ip: PathBuf,
-    nsenter: PathBuf,
+    pub(super) ip: PathBuf,
+    pub(super) nsenter: PathBuf,
     /// Redirects connections to other machines; `None` if pods reach none.
     nft: Option<PathBuf>,
     unshare: PathBuf,
-    shell: PathBuf,
+    pub(super) shell: PathBuf,
     processes: Processes,
     /// The address of the node, as pods see it.
     node: Lease,
@@ -207,9 +207,8 @@ impl PodNetworks {
     }
 
     /// Makes the namespaces of a pod with this address.
-    async fn create(&self, address: Ipv4Addr, pod: &Pod) -> Result<Sandbox, String> {
+    pub(super) async fn create(&self, address: Ipv4Addr, pod: &Pod) -> Result<Sandbox, String> {
         let [_, a, b, c] = address.octets();
-        let device = format!("kw{a:02x}{b:02x}{c:02x}");
         let hardware = |end: u8| format!("{end:02x}:00:7f:{a:02x}:{b:02x}:{c:02x}");
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let has_ipc = pod.spec.as_ref().is_none_or(|spec| spec.host_ipc != Some(true));
@@ -218,7 +217,7 @@ impl PodNetworks {
         argv.extend(["--".into(), text(&self.shell), "-c".into(), SETUP.into()]);
         argv.extend([&self.shell, &self.ip, &self.nsenter].map(text));
         // Locally administered addresses.
-        argv.extend([address.to_string(), self.node().to_string(), device, hardware(0x02), hardware(0x06)]);
+        argv.extend([address.to_string(), self.node().to_string(), device(address), hardware(0x02), hardware(0x06)]);
         argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules()]);
         argv.extend(sysctl::files(pod).flat_map(|(file, value)| [file, value]));
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
@@ -244,10 +243,16 @@ impl PodNetworks {
     }
 }
 
+/// Returns the name of the host's device that leads to the namespace with an address.
+pub(super) fn device(address: Ipv4Addr) -> String {
+    let [_, a, b, c] = address.octets();
+    format!("kw{a:02x}{b:02x}{c:02x}")
+}
+
 /// A process that keeps a network namespace. Dropping it ends the namespace, once no other process is in it.
 #[derive(Debug)]
-struct Sandbox {
-    namespace: Arc<NetworkNamespace>,
+pub(super) struct Sandbox {
+    pub(super) namespace: Arc<NetworkNamespace>,
     _process: Process,
     /// The process ends with its input.
     _stdin: Option<Stdin>,
@@ -320,7 +325,14 @@ impl PodSandbox {
                         format!("failed to listen on the host port {address}: {error}. Retrying every few seconds");
                     events.record(ObjectEvent::of_pod(&pod, true, "PortNotAvailable", message));
                 };
-                ServiceListener::open((protocol, address), route, host.clock.clone(), host.tasks, on_failure)
+                ServiceListener::open(
+                    (protocol, address),
+                    Place::Host,
+                    route,
+                    host.clock.clone(),
+                    host.tasks,
+                    on_failure,
+                )
             })
             .collect()
     }

@@ -24,10 +24,10 @@ use super::{
         machine::{Effect, Machine},
         status::patch,
     },
+    pods::NodePods,
     usage::SimulatedUsage,
 };
 use crate::{
-    controllers::objects::Objects,
     events::whole_seconds,
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
@@ -68,7 +68,7 @@ pub(crate) struct Simulation {
     permits: Arc<Semaphore>,
     usage: SimulatedUsage,
     /// The pods of the node.
-    pods: Objects,
+    pods: NodePods,
     admission: Arc<Mutex<Admission>>,
 }
 
@@ -78,7 +78,7 @@ impl Simulation {
         client: ObjectClient,
         clock: SharedClock,
         start: Duration,
-        (usage, pods): (SimulatedUsage, Objects),
+        (usage, pods): (SimulatedUsage, NodePods),
     ) -> Self {
         let permits = Arc::new(Semaphore::new(CONCURRENCY));
         let (addresses, leases, admission) = (Addresses::default(), Arc::default(), Arc::default());

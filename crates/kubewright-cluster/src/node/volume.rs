@@ -40,8 +40,8 @@ pub(crate) enum Content {
     Empty,
     /// An empty directory in memory, if the host has a place for it.
     Memory,
-    /// A directory or file of the host.
-    Host(PathBuf),
+    /// A directory of the host that has to be there, and whether no container may write it.
+    Local(PathBuf, bool),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
     HostPath(PathBuf, String),
     /// A directory of the host that is created if it is missing, but not its parents.
@@ -138,7 +138,8 @@ pub(crate) fn content(
         return Ok(Content::HostPath(host.path.clone().into(), host.type_.clone().unwrap_or_default()));
     }
     if let Some(claim) = claim_of(pod, volume) {
-        return persistent(&claim, &found.objects);
+        let read_only = volume.persistent_volume_claim.as_ref().is_some_and(|source| source.read_only == Some(true));
+        return persistent(&claim, read_only, &found.objects);
     }
     if let Some(source) = &volume.config_map {
         files.mode = source.default_mode.unwrap_or(MODE);
@@ -176,14 +177,15 @@ pub(crate) fn content(
 }
 
 /// Returns the content of a persistent volume.
-fn persistent(claim: &str, found: &BTreeMap<Reference, Value>) -> Result<Content, String> {
+fn persistent(claim: &str, read_only: bool, found: &BTreeMap<Reference, Value>) -> Result<Content, String> {
     let reference = Reference::Claim(claim.into());
     let volume = found.get(&reference).ok_or_else(|| format!("{reference} is not bound"))?;
     let (host, local) = (&volume["spec"]["hostPath"], &volume["spec"]["local"]);
     let path = |source: &Value| source["path"].as_str().map(PathBuf::from);
     match (path(host), path(local)) {
         (Some(path), _) if host["type"] == "DirectoryOrCreate" => Ok(Content::Folder(path)),
-        (Some(path), _) | (None, Some(path)) => Ok(Content::Host(path)),
+        (Some(path), _) => Ok(Content::HostPath(path, host["type"].as_str().unwrap_or_default().to_owned())),
+        (None, Some(path)) => Ok(Content::Local(path, read_only)),
         (None, None) => Err("this node has persistent volumes of the types hostPath and local only".into()),
     }
 }
@@ -298,7 +300,7 @@ pub(crate) fn inside(path: &str) -> PathBuf {
 pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     let literal = mount.sub_path.is_none()
         && mount.sub_path_expr.is_none()
-        && matches!(content, Content::Host(path) | Content::HostPath(path, _) if *path == Path::new(&mount.mount_path));
+        && matches!(content, Content::Local(path, _) | Content::HostPath(path, _) if *path == Path::new(&mount.mount_path));
     (!literal).then(|| inside(&mount.mount_path))
 }
 
@@ -347,14 +349,14 @@ fn own(path: &Path, group: u32) -> io::Result<()> {
 }
 
 impl VolumePlace<'_> {
-    /// Lets the group own a directory that the pod writes.
+    /// Lets the group own a directory that the pod writes. The path may be a link to it.
     fn own(&self, path: &Path) -> io::Result<()> {
         let Some(group) = self.group else { return Ok(()) };
         let found = path.metadata()?;
         if self.only_on_mismatch && found.gid() == group && found.mode() & 0o2770 == 0o2770 {
             return Ok(());
         }
-        own(path, group)
+        own(&path.canonicalize()?, group)
     }
 }
 
@@ -375,7 +377,10 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
     }
     let volume = directory(place.pod_directory, place.memory, name, *content == Content::Memory);
     match content {
-        Content::Host(path) => return Ok(path.clone()),
+        Content::Local(path, read_only) => {
+            check_local(path)?;
+            return if *read_only { Ok(path.clone()) } else { place.own(path).map(|()| path.clone()) };
+        }
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
             create(path, FOR_ALL)?;
@@ -394,6 +399,18 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Content::Files(files) => volume_files::replace(&volume, files)?,
     }
     Ok(volume)
+}
+
+/// Checks that the path of a local volume is a directory.
+fn check_local(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(io::Error::other(format!("the local volume {} is no directory", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(io::Error::other(format!("path {:?} does not exist", path.display().to_string())))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the path on the host of a volume, or of the part that a mount shows. A part of a volume with files is a copy,
@@ -463,6 +480,7 @@ mod tests {
                 Reference::Claim("data".into()),
                 json!({"spec": {"hostPath": {"path": "/f", "type": "DirectoryOrCreate"}}}),
             ),
+            (Reference::Claim("host".into()), json!({"spec": {"hostPath": {"path": "/h", "type": "Directory"}}})),
             (Reference::Claim("local".into()), json!({"spec": {"local": {"path": "/l"}}})),
             (Reference::Claim("remote".into()), json!({"spec": {"nfs": {"server": "s"}}})),
         ]);
@@ -496,7 +514,9 @@ mod tests {
         check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["HostPath(\"/srv\", \"\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
-        check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Host(\"/l\")"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Local(\"/l\", false)"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "local", "readOnly": true}}), Ok(&["Local(\"/l\", true)"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "host"}}), Ok(&["HostPath(\"/h\", \"Directory\")"]));
         check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));
         let items = json!([{"key": "a", "path": "x/y", "mode": 256}]);
         check(json!({"configMap": {"name": "settings", "items": items}}), Ok(&["x/y 400 1"]));
@@ -540,6 +560,27 @@ mod tests {
         }
         let elsewhere = make(&place(None), "w", &Content::Memory).expect("made");
         assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));
+    }
+
+    #[test]
+    fn a_local_volume_has_to_be_there_and_belongs_to_the_group() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let group = std::fs::metadata(folder.path()).expect("it exists").gid();
+        let place =
+            VolumePlace { pod_directory: folder.path(), memory: None, group: Some(group), only_on_mismatch: false };
+        let at = |name: &str| folder.path().join(name);
+        for name in ["written", "read"] {
+            std::fs::create_dir(at(name)).expect("created");
+            make(&place, "v", &Content::Local(at(name), name == "read")).expect("made");
+        }
+        std::fs::create_dir(at("target")).expect("created");
+        symlink(at("target"), at("link")).expect("linked");
+        make(&place, "v", &Content::Local(at("link"), false)).expect("made");
+        let set_group_id = |name: &str| std::fs::metadata(at(name)).expect("it exists").mode() & 0o2000 != 0;
+        assert!(set_group_id("written") && !set_group_id("read") && set_group_id("target"));
+        let error = make(&place, "v", &Content::Local(at("gone"), false)).expect_err("refused").to_string();
+        assert_eq!(error, format!("path {:?} does not exist", at("gone").display().to_string()));
+        assert!(!at("gone").exists());
     }
 
     #[test]

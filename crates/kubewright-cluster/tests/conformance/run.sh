@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs Kubernetes' end-to-end tests against the embedded cluster, in namespaces of their own: run.sh FOLDER KUBEWRIGHT FOCUS SKIP
-# FOLDER has e2e.test and agnhost, and gets cluster.log, e2e.log and reports/junit_01.xml.
+# FOLDER has e2e.test, agnhost, resource-consumer and consume-cpu, and gets cluster.log, e2e.log and reports/junit_01.xml.
 set -eu
 folder=$1 kubewright=$2 focus=$3 skip=$4
 
@@ -30,6 +30,15 @@ cat >/agnhost-image <<'END'
 export CERT_FILE="${CERT_FILE:-/localhost.crt}" KEY_FILE="${KEY_FILE:-/localhost.key}"
 exec /agnhost "$@"
 END
+# A program that uses processors and memory as it is told to, which looks for its helper in its working directory.
+cp "$folder/resource-consumer" /resource-consumer
+mkdir -p /consume-cpu
+cp "$folder/consume-cpu" /consume-cpu/consume-cpu
+cat >/consumer <<'END'
+#!/bin/sh
+cd /
+exec /resource-consumer "$@"
+END
 # A web server on port 80, as in the images of nginx and httpd.
 cat >/web-server <<'END'
 #!/bin/sh
@@ -42,8 +51,8 @@ cat >/shell <<'END'
 exec "$@"
 END
 # Programs of the images.
-for program in dig nc nslookup openssl; do
-	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils, netcat-openbsd and openssl of Debian)" >&2
+for program in dig nc nslookup openssl stress; do
+	command -v "$program" >/dev/null || echo "$program is missing: some tests will fail (packages bind9-dnsutils, netcat-openbsd, openssl and stress of Debian)" >&2
 done
 [ -e /bin/sysctl ] || ln -s "$(command -v sysctl)" /bin/sysctl || echo "sysctl is missing: some tests will fail (package procps of Debian)" >&2
 # The images' shells know [[, and pass on variables with any names.
@@ -64,7 +73,7 @@ cat >/effective-user <<'END'
 #!/bin/sh
 echo "Effective uid: $(/effective-id -u)"
 END
-chmod 755 /agnhost-image /web-server /shell /pause /effective-user
+chmod 755 /agnhost-image /consumer /web-server /shell /pause /effective-user
 # The user of agnhost's image that is in a group. It comes before one of this machine with the same number.
 sed -i '1i user-defined-in-image:x:1000:1000::/:/bin/sh' /etc/passwd
 echo group-defined-in-image:x:50000:user-defined-in-image >>/etc/group
@@ -76,6 +85,7 @@ registry.k8s.io/e2e-test-images/httpd=/web-server
 registry.k8s.io/e2e-test-images/nginx=/web-server
 registry.k8s.io/e2e-test-images/nonewprivs=/effective-user
 registry.k8s.io/e2e-test-images/perl=/shell
+registry.k8s.io/e2e-test-images/resource-consumer=/consumer
 registry.k8s.io/pause=/pause
 END
 

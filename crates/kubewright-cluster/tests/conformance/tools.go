@@ -6,4 +6,6 @@ package conformance
 import (
 	_ "k8s.io/kubernetes/test/e2e"
 	_ "k8s.io/kubernetes/test/images/agnhost"
+	_ "k8s.io/kubernetes/test/images/resource-consumer"
+	_ "k8s.io/kubernetes/test/images/resource-consumer/consume-cpu"
 )

@@ -84,6 +84,13 @@ async fn the_node_answers_what_a_kubelet_does() {
         own.contains("\nkubelet_node_name{node=\"kubewright\"} 1\n") && own.contains("\nkubelet_running_pods 1\n"),
         "{own}"
     );
+    assert!(own.contains("\nkubelet_started_containers_total{container_type=\"container\"} 1\n"), "{own}");
+    cluster.finish_pod("default", "web", 139).await.expect("ended");
+    let ended = r#"kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"} 1"#;
+    eventually("the end is counted", async || {
+        get(&cluster, "/metrics").await.expect("metrics").contains(ended).then_some(())
+    })
+    .await;
     assert!(get(&cluster, "/logs/").await.expect("a page").contains("<pre>"));
     assert_eq!(code(get(&cluster, "/logs/kubewright-nothing").await), 404);
     assert_eq!(code(get(&cluster, "/nothing").await), 404);

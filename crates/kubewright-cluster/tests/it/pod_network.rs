@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{
     Api,
-    api::{DeleteParams, LogParams, PostParams},
+    api::{DeleteParams, LogParams, Patch, PostParams},
 };
 use kubewright_cluster::{Cluster, Endpoint, PodNetwork, Pods, StartError};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ async fn pods_have_ports_and_a_localhost_of_their_own() {
     let service = services.create(&PostParams::default(), &service).await.expect("created");
     let service = service.spec.and_then(|spec| spec.cluster_ip).expect("an address");
     let label = json!({"metadata": {"labels": {"app": "two"}}});
-    let patch = kube::api::Patch::Merge(&label);
+    let patch = Patch::Merge(&label);
     pods(&cluster).patch("two", &Default::default(), &patch).await.expect("patched");
     eventually("the Service answers", async || ask(&format!("{service}:8099"), "/").await).await;
     let node = until(&cluster, "two", is_running).await.status.and_then(|status| status.host_ip).expect("an address");
@@ -109,6 +109,49 @@ async fn pods_have_ports_and_a_localhost_of_their_own() {
     let nodes: Api<Node> = Api::all(cluster.client());
     let addresses = nodes.get("kubewright").await.expect("the node").status.and_then(|status| status.addresses);
     assert!(addresses.is_some_and(|all| all.iter().any(|one| one.address == node)) && node != "127.0.0.1");
+    cluster.shutdown().await;
+}
+
+/// A program of the host, or a pod of its network, may listen on the port of a Service at all addresses.
+#[tokio::test]
+async fn services_take_no_ports_of_the_hosts_network() {
+    let Some(cluster) = cluster().await else { return };
+    let endpoint = listen(&cluster).await;
+    serve(&cluster, "web", "0.0.0.0:8080", json!({})).await;
+    let label = json!({"metadata": {"labels": {"app": "web"}}});
+    pods(&cluster).patch("web", &Default::default(), &Patch::Merge(&label)).await.expect("patched");
+    let services: Api<Service> = Api::default_namespaced(cluster.client());
+    let program = std::net::TcpListener::bind("0.0.0.0:0").expect("a listener");
+    let taken = program.local_addr().expect("an address").port();
+    // Once the first one answers, the address isn't one of the host any more.
+    let ports = [free_port(), taken];
+    // An address for documentation, which is that of no machine.
+    let outside = "203.0.113.77";
+    let web = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "externalIPs": [outside], "ports": ports.map(|port| {
+        json!({"name": format!("port-{port}"), "port": port, "targetPort": 8080})
+    })}});
+    let web = serde_json::from_value(web).expect("a service");
+    let web = services.create(&PostParams::default(), &web).await.expect("created").spec.unwrap_or_default();
+    let ip = web.cluster_ip.unwrap_or_default();
+    for port in ports {
+        let answer = eventually("an answer", async || ask(&format!("{ip}:{port}"), "/").await).await;
+        assert_eq!(answer, (200, "web".to_owned()), "{port}");
+        assert_eq!(asked_in(&endpoint, "web", &format!("{ip}/{port}")).await, "web", "{port}");
+        let answer = eventually("an answer", async || ask(&format!("{outside}:{port}"), "/").await).await;
+        assert_eq!(answer, (200, "web".to_owned()), "{port}");
+    }
+    drop(std::net::TcpListener::bind(("0.0.0.0", ports[0])).expect("a listener"));
+    // Another Service has the external address, too.
+    let port = ports[0] + 1;
+    let other = json!({"metadata": {"name": "other"}, "spec": {"selector": {"app": "web"}, "externalIPs": [outside],
+        "ports": [{"port": port, "targetPort": 8080}]}});
+    let other = serde_json::from_value(other).expect("a service");
+    services.create(&PostParams::default(), &other).await.expect("created");
+    eventually("an answer", async || ask(&format!("{outside}:{port}"), "/").await).await;
+    services.delete("web", &DeleteParams::default()).await.expect("deleted");
+    // The address is one of the host's loopback network again.
+    eventually("the address is given up", async || std::net::TcpListener::bind((&*ip, ports[0])).ok()).await;
+    assert_eq!(ask(&format!("{outside}:{port}"), "/").await, Some((200, "web".to_owned())));
     cluster.shutdown().await;
 }
 

@@ -35,6 +35,15 @@ fn condition(range: &ServiceCIDR) -> (String, String, String) {
 }
 
 #[tokio::test]
+async fn the_server_has_checked_itself_before_its_service_is_there() {
+    let cluster = Cluster::builder().api_only().start().await.unwrap();
+    cluster.expect(|services: &[&Service]| services.iter().any(|one| one.name_any() == "kubernetes")).await.unwrap();
+    let request = http::Request::get("/metrics/slis").body(Vec::new()).unwrap();
+    let metrics = cluster.client().request_text(request).await.unwrap();
+    assert!(metrics.contains("kubernetes_healthcheck{name=\"ping\",type=\"readyz\"} 1\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn each_cluster_ip_is_an_object_for_as_long_as_a_service_has_it() {
     // kube-apiserver maintains them itself.
     let cluster = Cluster::builder().api_only().start().await.unwrap();

@@ -19,24 +19,23 @@ use kubewright_apiserver::{Action, ActionRequest, Body};
 use serde_json::{Value, json};
 
 use self::{logs::Found, stats::Stats};
-use super::usage::UsageTotals;
-use crate::controllers::{objects::Objects, value::list};
-
-/// The lists of a pod's status that have the states of containers.
-const STATUSES: [&str; 3] =
-    ["/status/initContainerStatuses", "/status/containerStatuses", "/status/ephemeralContainerStatuses"];
+use super::{
+    pods::{NodePods, STATUSES},
+    usage::UsageTotals,
+};
+use crate::controllers::value::list;
 
 /// The handler of requests to the node.
 #[derive(Debug)]
 pub(crate) struct KubeletApi {
     usage: Arc<dyn UsageTotals>,
     /// The pods of the node.
-    pods: Objects,
+    pods: NodePods,
 }
 
 impl KubeletApi {
     /// Creates a handler for a node with these pods.
-    pub(crate) fn new(usage: Arc<dyn UsageTotals>, pods: Objects) -> Self {
+    pub(crate) fn new(usage: Arc<dyn UsageTotals>, pods: NodePods) -> Self {
         Self { usage, pods }
     }
 
@@ -50,17 +49,21 @@ impl KubeletApi {
         }
         Ok(match path {
             "/healthz" => plain(StatusCode::OK, "ok".into()),
-            "/metrics" => metrics_text(own_metrics::text_of(&request.name, &self.pods.all())?),
+            "/metrics" => {
+                metrics_text(own_metrics::text_of(&request.name, &self.pods.objects().all(), &self.pods.counts())?)
+            }
             "/metrics/resource" => metrics_text(self.stats(&request.object).metrics()?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
-            "/pods" => document(&list_of(self.pods.all().iter().map(|pod| (**pod).clone()).collect())),
-            "/runningpods" => document(&list_of(self.pods.all().iter().filter_map(|pod| running(pod)).collect())),
+            "/pods" => document(&list_of(self.pods.objects().all().iter().map(|pod| (**pod).clone()).collect())),
+            "/runningpods" => {
+                document(&list_of(self.pods.objects().all().iter().filter_map(|pod| running(pod)).collect()))
+            }
             _ => not_found(),
         })
     }
 
     fn stats<'a>(&self, node: &'a Value) -> Stats<'a> {
-        let pods = self.pods.all().into_iter().map(|pod| {
+        let pods = self.pods.objects().all().into_iter().map(|pod| {
             let containers = self.usage.containers(&pod);
             (pod, containers)
         });
@@ -74,7 +77,7 @@ fn list_of(pods: Vec<Value>) -> Value {
 
 /// Returns a pod with its running containers as the kubelet lists it; `None` if none is running.
 fn running(pod: &Value) -> Option<Value> {
-    let statuses = STATUSES.into_iter().flat_map(|statuses| list(pod, statuses));
+    let statuses = STATUSES.into_iter().flat_map(|(statuses, _)| list(pod, statuses));
     let running = statuses.filter(|status| status["state"]["running"].is_object());
     let containers: Vec<_> =
         running.map(|one| json!({"name": one["name"], "image": one["image"], "resources": {}})).collect();

@@ -121,7 +121,7 @@ fn of_pod(pod: &Value, containers: &[(String, Usage)]) -> Value {
 
 /// Returns the status of a container.
 fn started<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
-    STATUSES.into_iter().flat_map(|at| list(pod, at)).find(|status| text(status, "/name") == name)
+    STATUSES.into_iter().flat_map(|(at, _)| list(pod, at)).find(|status| text(status, "/name") == name)
 }
 
 /// Returns what the containers of a pod use together.

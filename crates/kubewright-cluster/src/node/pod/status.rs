@@ -116,7 +116,7 @@ impl Machine {
             "Failed" => Some("PodFailed"),
             _ => None,
         };
-        let containers = match (over, unready(&[Role::Main])) {
+        let containers = match (over, unready(&[Role::Sidecar, Role::Main])) {
             (Some(reason), _) => ConditionStatus::no(reason, String::new()),
             (None, names) if names.is_empty() => ConditionStatus::yes(),
             (None, names) => {

@@ -200,6 +200,31 @@ fn sidecars_start_before_and_stop_after() {
 }
 
 #[test]
+fn a_pod_is_as_ready_as_its_sidecars() {
+    let probe = json!({"httpGet": {"port": 80}});
+    let bench = |probed: bool| {
+        let mut sidecar = json!({"name": "proxy", "image": "busybox", "restartPolicy": "Always"});
+        if probed {
+            sidecar["readinessProbe"] = probe.clone();
+        }
+        let mut bench =
+            Bench::new(json!({"containers": [{"name": "main", "image": "busybox"}], "initContainers": [sidecar]}));
+        for index in 0..2 {
+            bench.step();
+            bench.started(index);
+        }
+        bench.step();
+        bench
+    };
+    assert_eq!(bench(false).condition("Ready"), "True -");
+    let unready = bench(true);
+    assert_eq!(unready.condition("Initialized"), "True -");
+    assert_eq!(unready.condition("Ready"), "False ContainersNotReady");
+    let message = "containers with unready status: [proxy]";
+    assert!(unready.status()["conditions"].as_array().into_iter().flatten().any(|one| one["message"] == message));
+}
+
+#[test]
 fn the_hook_of_a_sidecar_does_not_wait_for_its_turn() {
     let spec = json!({"containers": [{"name": "main", "image": "busybox"}],
         "initContainers": [{"name": "proxy", "image": "busybox", "restartPolicy": "Always"}]});

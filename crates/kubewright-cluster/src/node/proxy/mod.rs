@@ -1,7 +1,9 @@
 //! The service proxy. As with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux also at their
-//! cluster IPs, which are addresses of the loopback network.
+//! cluster IPs, which are addresses of the loopback network, and at external addresses of the host. If pods have network namespaces, cluster IPs are in one, too
+//! ([`super::service_network`]), and so are all other external addresses.
 //!
 //! * [`route`]: the endpoints of each address
+//! * [`places`]: where the node listens on an address
 //! * [`service_listener`]: one address at which a service answers
 //! * [`datagrams`]: the UDP ports of services
 //!
@@ -10,13 +12,14 @@
 //! as coming from the node.
 
 mod datagrams;
+mod places;
 mod route;
 mod service_listener;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -25,10 +28,14 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use self::route::{protocol, routes};
+use self::{
+    places::Places,
+    route::{protocol, routes},
+};
 pub(crate) use self::{
+    places::ProxyNetwork,
     route::{Protocol, Route},
-    service_listener::ServiceListener,
+    service_listener::{Place, ServiceListener},
 };
 use crate::{
     controllers::{
@@ -40,13 +47,19 @@ use crate::{
 };
 
 /// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
-/// `node` is the address of the node.
-pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker, node: Ipv4Addr) {
+/// `network` has the address of the node, and the network namespace for the cluster IPs if pods have such namespaces.
+pub(crate) async fn run(
+    api: ApiServer,
+    clock: SharedClock,
+    events: Recorder,
+    tasks: TaskTracker,
+    network: ProxyNetwork,
+) {
     let mut proxy = Proxy {
         clock,
         events,
         tasks,
-        node,
+        places: Places::open(network).await,
         services: BTreeMap::new(),
         slices: BTreeMap::new(),
         states: BTreeMap::new(),
@@ -71,7 +84,7 @@ struct Proxy {
     clock: SharedClock,
     events: Recorder,
     tasks: TaskTracker,
-    node: Ipv4Addr,
+    places: Places,
     services: BTreeMap<Key, Arc<Value>>,
     /// The slices by service, then by name.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
@@ -120,7 +133,8 @@ impl Proxy {
         for key in dirty {
             let slices: Vec<&Value> = self.slices.get(&key).into_iter().flatten().map(|(_, slice)| &**slice).collect();
             let service = self.services.get(&key).cloned();
-            let routes = service.as_deref().map(|service| routes(service, &slices, self.node)).unwrap_or_default();
+            let routes =
+                service.as_deref().map(|service| routes(service, &slices, self.places.node())).unwrap_or_default();
             let uid = service.as_deref().map(|service| text(service, "/metadata/uid").to_owned());
             if let Some(state) = self.states.get_mut(&key) {
                 let same = uid.as_ref() == Some(&state.uid);
@@ -128,6 +142,7 @@ impl Proxy {
                 for (_, listener) in past.collect::<Vec<_>>() {
                     listener.close().await;
                 }
+                self.places.retain(&key, |ip| same && routes.keys().any(|(_, address)| address.ip() == ip)).await;
                 if !same {
                     self.states.remove(&key);
                 }
@@ -136,7 +151,7 @@ impl Proxy {
         }
         for (key, service, routes) in wanted {
             let uid = text(&service, "/metadata/uid").to_owned();
-            let state = self.states.entry(key).or_insert_with(|| {
+            let state = self.states.entry(key.clone()).or_insert_with(|| {
                 unsupported_ports(&service).into_iter().for_each(|told| self.events.record(told));
                 ServiceState { uid, listeners: BTreeMap::new() }
             });
@@ -147,8 +162,9 @@ impl Proxy {
                 }
                 let (events, service) = (self.events.clone(), service.clone());
                 let (_, address) = at;
+                let Some(place) = self.places.of(address.ip(), &key).await else { continue };
                 let on_failure = move |error: &io::Error| events.record(listen_failure(&service, address, error));
-                let listener = ServiceListener::open(at, route, self.clock.clone(), &self.tasks, on_failure);
+                let listener = ServiceListener::open(at, place, route, self.clock.clone(), &self.tasks, on_failure);
                 state.listeners.insert(at, listener);
             }
         }

@@ -35,11 +35,14 @@ pub(crate) struct Route {
     pub(crate) affinity: Option<Duration>,
 }
 
+/// The addresses at which a service answers, with the endpoints of each.
+pub(super) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
+
 /// Returns the addresses of a service, with the endpoints of each.
 ///
 /// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback network belongs to this
-/// host, as on Linux, the ports on the cluster IP. SCTP is not supported.
-pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTreeMap<(Protocol, SocketAddr), Route> {
+/// host, as on Linux, the ports on the cluster IP; and the ports on external addresses. SCTP is not supported.
+pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Routes {
     let mut routes = BTreeMap::new();
     if has_label(service, OTHER_PROXY) || text(service, "/spec/type") == "ExternalName" {
         return routes;
@@ -56,14 +59,23 @@ pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> BTre
         let node_port = number("nodePort").filter(|number| *number != 0).into_iter();
         let at_node = node_port.flat_map(|number| [(Ipv4Addr::LOCALHOST, number), (node, number)]);
         let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
+        let outside = external_addresses(service).filter_map(|address| Some((address, number("port")?)));
         let endpoints = endpoints(text(port, "/name"), protocol, slices);
-        for address in at_node.chain(at_cluster_ip).map(SocketAddr::from) {
+        for address in at_node.chain(at_cluster_ip).chain(outside).map(SocketAddr::from) {
             // A route to the address itself would never reach a pod.
             let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
             routes.insert((protocol, address), Route { endpoints, affinity });
         }
     }
     routes
+}
+
+/// Returns the addresses outside of the cluster at which a service answers: its `externalIPs`, and those of its load balancer, unless that is a proxy itself.
+fn external_addresses(service: &Value) -> impl Iterator<Item = Ipv4Addr> {
+    let given = list(service, "/spec/externalIPs").iter().filter_map(Value::as_str);
+    let balancers = list(service, "/status/loadBalancer/ingress").iter();
+    let balanced = balancers.filter(|one| text(one, "/ipMode") != "Proxy").map(|one| text(one, "/ip"));
+    given.chain(balanced).filter_map(|address| address.parse().ok())
 }
 
 fn has_label(object: &Value, label: &str) -> bool {
@@ -210,6 +222,17 @@ mod tests {
         let slices = slices.map(|slice| labelled(HEADLESS, slice));
         let without = shown(&service(json!({})), &slices);
         assert_eq!(without[0], "127.0.0.1:30080 -> ", "{without:?}");
+    }
+
+    #[test]
+    fn a_service_has_routes_for_external_addresses() {
+        let mut service = service(json!({"type": "LoadBalancer", "clusterIP": "None", "externalIPs": ["203.0.113.7"],
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}));
+        service["status"]["loadBalancer"]["ingress"] = json!([
+            {"ip": "203.0.113.8", "ipMode": "VIP"}, {"ip": "203.0.113.9", "ipMode": "Proxy"}, {"hostname": "example.com"},
+        ]);
+        let to = ["203.0.113.7", "203.0.113.8"].map(|address| format!("{address}:80 -> 127.1.0.1:8080"));
+        assert_eq!(shown(&service, &[slice(&[("127.1.0.1", READY)])]), to);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! One address at which a service answers: a socket that is open while the service has endpoints, and its connections.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{self, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apimachinery::watch;
@@ -13,7 +18,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::route::{EndpointPicker, Protocol, Route};
-use crate::node::sockets::ACCEPT_PAUSE;
+use crate::node::{namespace::NetworkNamespace, sockets::ACCEPT_PAUSE};
 
 /// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's queue. Each connection takes
 /// two open files and two buffers of 8 KiB.
@@ -22,6 +27,15 @@ pub(super) const CONNECTIONS: usize = 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// Where an address is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In the network of the host.
+    Host,
+    /// In the network namespace for Services.
+    Namespace(Arc<NetworkNamespace>),
+}
 
 /// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
 /// also waits until they are closed.
@@ -35,6 +49,7 @@ impl ServiceListener {
     /// Starts to listen. `on_failure` is only called for the first of several consecutive failures to bind the address.
     pub(crate) fn open(
         (protocol, address): (Protocol, SocketAddr),
+        place: Place,
         route: Route,
         clock: SharedClock,
         tasks: &TaskTracker,
@@ -44,6 +59,7 @@ impl ServiceListener {
         let acceptor = Acceptor {
             protocol,
             address,
+            place,
             route: receiver,
             clock,
             picker: EndpointPicker::default(),
@@ -79,6 +95,7 @@ impl Drop for ServiceListener {
 pub(super) struct Acceptor<F> {
     protocol: Protocol,
     pub(super) address: SocketAddr,
+    place: Place,
     pub(super) route: watch::Receiver<Route>,
     pub(super) clock: SharedClock,
     pub(super) picker: EndpointPicker,
@@ -93,10 +110,20 @@ enum Socket {
 }
 
 impl Socket {
-    async fn bind(protocol: Protocol, address: SocketAddr) -> io::Result<Self> {
-        match protocol {
-            Protocol::Tcp => TcpListener::bind(address).await.map(Self::Tcp),
-            Protocol::Udp => UdpSocket::bind(address).await.map(Self::Udp),
+    async fn bind(protocol: Protocol, address: SocketAddr, place: &Place) -> io::Result<Self> {
+        match (protocol, place) {
+            (Protocol::Tcp, Place::Host) => TcpListener::bind(address).await.map(Self::Tcp),
+            (Protocol::Udp, Place::Host) => UdpSocket::bind(address).await.map(Self::Udp),
+            (Protocol::Tcp, Place::Namespace(namespace)) => {
+                let listener = namespace.run(move || net::TcpListener::bind(address)).await?;
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(Self::Tcp)
+            }
+            (Protocol::Udp, Place::Namespace(namespace)) => {
+                let socket = namespace.run(move || net::UdpSocket::bind(address)).await?;
+                socket.set_nonblocking(true)?;
+                UdpSocket::from_std(socket).map(Self::Udp)
+            }
         }
     }
 }
@@ -106,7 +133,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
         let mut failing = false;
         // Without endpoints there is no listening socket, so that connections are refused at once.
         while self.until(|route| !route.endpoints.is_empty()).await {
-            match Socket::bind(self.protocol, self.address).await {
+            match Socket::bind(self.protocol, self.address, &self.place).await {
                 Ok(socket) => {
                     failing = false;
                     match socket {
