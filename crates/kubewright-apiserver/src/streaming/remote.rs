@@ -20,6 +20,9 @@ use super::{
 pub(crate) const PROTOCOLS: [&str; 5] =
     ["v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
+/// The maximum length of a report. What is longer is cut off, and then no `Status`.
+const MAX_REPORT: usize = 1 << 20;
+
 /// Connects the streams of a client to a command, by the subprotocol that its server has selected, until the command ends.
 pub(crate) async fn execute(
     connection: impl AsyncRead + AsyncWrite,
@@ -50,7 +53,7 @@ async fn relay(opened: Vec<Stream>, client: CommandStreams, as_status: bool) -> 
     let resize = client.resize.zip(take("resize")).map(|(from, to)| send_sizes(from, to));
     let stdout = client.stdout.zip(take("stdout")).map(|(to, from)| receive(from, to));
     let stderr = client.stderr.zip(take("stderr")).map(|(to, from)| receive(from, to));
-    let error = take("error").map(read_all);
+    let error = take("error").map(read_report);
     let input = async {
         tokio::join!(OptionFuture::from(stdin), OptionFuture::from(resize));
         std::future::pending::<()>().await;
@@ -99,12 +102,14 @@ async fn receive(mut from: Stream, to: Output) {
     }
 }
 
-async fn read_all(mut from: Stream) -> Vec<u8> {
-    let mut all = Vec::new();
+/// Reads the report about the end of a command.
+async fn read_report(mut from: Stream) -> Vec<u8> {
+    let mut report = Vec::new();
     while let Some(bytes) = from.input.recv().await {
-        all.extend_from_slice(&bytes);
+        let left = MAX_REPORT.saturating_sub(report.len());
+        report.extend_from_slice(bytes.get(..left).unwrap_or(&bytes));
     }
-    all
+    report
 }
 
 /// Returns the result of a command by the report of its server. An empty report is a success.
