@@ -37,7 +37,7 @@ pub(super) struct Affinity<'a> {
 }
 
 impl<'a> Affinity<'a> {
-    /// Counts another pod so many times: once if it is there, and minus once if it goes.
+    /// Adds a number to the counts of another pod: 1 for a pod that is there, and -1 for one that is removed.
     pub(super) fn count(&mut self, pod: &'a Candidate<'_>, peer: Peer<'a>, times: i64, namespaces: &Namespaces) {
         let terms = pod.terms();
         let is_selected = |term: &Term| selects(term, peer, namespaces);

@@ -149,7 +149,7 @@ impl<'a> Spreads<'a> {
         }
     }
 
-    /// Counts another pod so many times: once if it is there, and minus once if it goes.
+    /// Adds a number to the counts of another pod: 1 for a pod that is there, and -1 for one that is removed.
     pub(super) fn count(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, times: i64) {
         if !self.0.is_empty() && peer.namespace == pod.namespace() {
             self.add(pod, peer, times);
@@ -194,7 +194,7 @@ pub(super) fn scores<'a, P: Iterator<Item = Peer<'a>>>(
         let peers = peers().filter(|peer| is_scored(peer.node));
         let counts = counts(constraint, pod, &scored, peers);
         let size = if constraint.key == HOSTNAME { scored.len() } else { counts.len() };
-        // A domain weighs more, the more of them there are.
+        // The weight of a domain grows with the number of domains.
         let weight = (size as f64 + 2.0).ln();
         for (node, sum) in scored.iter().zip(&mut sums) {
             if let Some(count) = constraint.domain(node).and_then(|domain| counts.get(domain)) {

@@ -189,12 +189,12 @@ impl ClusterState {
         self.pods.range(PodKey::first_of(namespace)..).take_while(move |(key, _)| key.namespace == namespace)
     }
 
-    /// Returns those in a namespace.
+    /// Returns the pods of a namespace that have a node.
     pub(super) fn peers_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = Peer<'a>> {
         self.pods_in(namespace).filter_map(move |(_, pod)| self.peer(namespace, pod))
     }
 
-    /// Returns those whose affinity or anti-affinity has terms.
+    /// Returns the pods that have a node and whose affinity or anti-affinity has terms.
     pub(super) fn peers_with_terms(&self) -> impl Iterator<Item = Peer<'_>> {
         self.with_terms.iter().filter_map(|key| self.peer(&key.namespace, self.pods.get(key)?))
     }
@@ -284,7 +284,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Counts another pod so many times: once if it is there, and minus once if it goes.
+/// Adds a number to the counts of another pod: 1 for a pod that is there, and -1 for one that is removed.
 fn count<'a>(
     state: &'a ClusterState,
     pod: &'a Candidate<'_>,
