@@ -38,19 +38,19 @@ pub(super) struct Affinity<'a> {
 
 impl<'a> Affinity<'a> {
     /// Adds a number to the counts of another pod: 1 for a pod that is there, and -1 for one that is removed.
-    pub(super) fn count(&mut self, pod: &'a Candidate<'_>, peer: Peer<'a>, times: i64, namespaces: &Namespaces) {
+    pub(super) fn count(&mut self, pod: &'a Candidate<'_>, peer: Peer<'a>, number: i64, namespaces: &Namespaces) {
         let terms = pod.terms();
         let is_selected = |term: &Term| selects(term, peer, namespaces);
         if terms.affinity.iter().all(is_selected) {
             for term in &terms.affinity {
-                add(&mut self.wanted, term.domain(peer.node), times);
+                add(&mut self.wanted, term.domain(peer.node), number);
             }
         }
         for term in terms.anti_affinity.iter().filter(|term| is_selected(term)) {
-            add(&mut self.unwanted, term.domain(peer.node), times);
+            add(&mut self.unwanted, term.domain(peer.node), number);
         }
         for term in peer.pod.terms.anti_affinity.iter().filter(|term| selects_candidate(term, pod, namespaces)) {
-            add(&mut self.repelling, term.domain(peer.node), times);
+            add(&mut self.repelling, term.domain(peer.node), number);
         }
     }
 

@@ -135,7 +135,7 @@ impl<'a> Spreads<'a> {
         self.0.iter().all(|spread| spread.constraint.domain(node).is_some())
     }
 
-    fn add(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, times: i64) {
+    fn add(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, number: i64) {
         if !self.place(peer.node) {
             return;
         }
@@ -144,15 +144,15 @@ impl<'a> Spreads<'a> {
                 && constraint.includes(pod.object, peer.node)
                 && let Some(count) = constraint.domain(peer.node).and_then(|domain| domains.get_mut(domain))
             {
-                *count += times;
+                *count += number;
             }
         }
     }
 
     /// Adds a number to the counts of another pod: 1 for a pod that is there, and -1 for one that is removed.
-    pub(super) fn count(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, times: i64) {
+    pub(super) fn count(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, number: i64) {
         if !self.0.is_empty() && peer.namespace == pod.namespace() {
-            self.add(pod, peer, times);
+            self.add(pod, peer, number);
             self.0.iter_mut().for_each(Spread::update_least);
         }
     }

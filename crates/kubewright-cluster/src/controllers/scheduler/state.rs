@@ -290,11 +290,11 @@ fn count<'a>(
     pod: &'a Candidate<'_>,
     relations: &mut Cow<'_, Relations<'a>>,
     (namespace, other): (&'a str, &'a Occupant),
-    times: i64,
+    number: i64,
 ) {
     if let Some(peer) = state.peer(namespace, other) {
         let relations = relations.to_mut();
-        relations.spreads.count(pod, peer, times);
-        relations.affinity.count(pod, peer, times, &state.namespaces);
+        relations.spreads.count(pod, peer, number);
+        relations.affinity.count(pod, peer, number, &state.namespaces);
     }
 }
