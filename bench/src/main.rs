@@ -77,8 +77,8 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     operators: Option<PathBuf>,
 
-    /// Program with the five operators, built as for a release [default: target/dist/five-operators; with --smoke, the one
-    /// beside this program]
+    /// Program with the five operators; `cargo xtask bench` passes that of `kubewright build --profile dist` [default:
+    /// target/dist/five-operators; with --smoke, the one beside this program]
     #[arg(long, value_name = "FILE")]
     shipped: Option<PathBuf>,
 

@@ -145,8 +145,9 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the node for whose pods, and for which, actions answer in place of a kubelet. Those of other nodes are passed on to their
-    /// kubelets, over TLS and with a certificate of the server's authority. By default, there is none.
+    /// Sets the node whose kubelet is part of this process: actions answer requests for this node and its pods. Requests for other nodes and their
+    /// pods are sent to the kubelets of these nodes, over TLS and with a client certificate of the server's authority. By default, requests for
+    /// all nodes are.
     pub fn node(mut self, name: &str) -> Self {
         self.node = Some(name.into());
         self

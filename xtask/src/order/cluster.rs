@@ -20,7 +20,7 @@ pub(super) const BUILD: Build =
     Build { package: "kubewright-cli", program: "kubewright", profile: "release", is_static: false };
 /// The script. The build script of the command line passes it to the linker.
 const SCRIPT: &str = "crates/kubewright-cli/order.ld";
-/// The time at rest after a start. Below valgrind, the program is some fifty times slower.
+/// The time at rest after a start. Under valgrind, the program is some fifty times slower.
 const REST: Duration = Duration::from_secs(40);
 /// The maximum time of a start.
 const LONGEST_START: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! Programs below valgrind, which records the instructions that they execute.
+//! Programs under valgrind, which records the instructions that they execute.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::run;
 
-/// A program below valgrind.
+/// A program that runs under valgrind.
 pub(super) struct Observed {
     program: PathBuf,
     profile: PathBuf,

@@ -23,11 +23,11 @@ pub(super) const BUILD: Build =
     Build { package: "five-operators", program: "five-operators", profile: "dist", is_static: true };
 /// The list. `kubewright build` and `kubewright image` read it.
 const LIST: &str = "crates/kubewright-cli/src/operator/functions.txt";
-/// The times of each start with its rest. Below valgrind, the program is some fifty times slower. Watches end after five to ten minutes.
+/// The times of each start with its rest. Under valgrind, the program is some fifty times slower. Watches end after five to ten minutes.
 const RESTS: [Duration; STARTS] = [Duration::from_mins(11), Duration::from_secs(90), Duration::from_secs(90)];
 /// The maximum time of the cluster's start.
 const LONGEST_START: Duration = Duration::from_secs(30);
-/// What stands before a member of the C library, whose sections aren't those of single functions.
+/// The prefix of lines that name members of the C library, whose sections contain several functions.
 const LIBRARY: &str = "libc.a:";
 /// The length to which names are cut: what follows are mostly the types in names of the standard library's functions.
 const LENGTH: usize = 80;

@@ -35,7 +35,7 @@ impl Sections {
         Self(map.lines().filter_map(section).collect())
     }
 
-    /// Returns whether there are none, as in the map of another linker.
+    /// Returns whether the map has no sections, which is the case if it isn't one of lld.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -89,10 +89,10 @@ pub(super) fn section_pattern(section: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in super::super) const MAP: &str = "             VMA              LMA     Size Align Out     In      Symbol
+    const MAP: &str = "             VMA              LMA     Size Align Out     In      Symbol
           80cf00           80cf00       50    16 .text
           80cf00           80cf00       20    16         /a/deps/kubewright-00ff.kubewright.11-cgu.0.rcgu.o:(.text._ZN10kubewright4main17h0123456789abcdefE)
           80cf00           80cf00       20     1                 kubewright::main

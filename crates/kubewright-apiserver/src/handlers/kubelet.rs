@@ -27,7 +27,7 @@ const OF_KUBERNETES: &str = ".k8s.io";
 /// The maximum length of the text of an error.
 const MAX_ERROR: usize = 50_000;
 
-/// Lets a kubelet answer.
+/// Sends a request to a kubelet, and returns its response.
 pub(super) async fn answer(call: Call, subresource: &str, at: AtKubelet, kubelet: Kubelet) -> Result<Response, Status> {
     if subresource == "log" {
         return log(&call, &kubelet, &at.target).await;
@@ -79,7 +79,7 @@ async fn log(call: &Call, kubelet: &Kubelet, target: &str) -> Result<Response, S
     Ok(log)
 }
 
-/// Returns the error for a response of the kubelet that is none of success.
+/// Converts an unsuccessful response of the kubelet to an error.
 fn refused(code: StatusCode, text: &str, name: &str) -> Status {
     let about = |reason: &str, message: String| {
         let details = Details { kind: "pods/log".into(), name: name.into(), ..Details::default() };

@@ -71,7 +71,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// What a proxied request is for.
+/// The target of a proxied request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// A server at any of these addresses, with TLS or without.

@@ -71,11 +71,11 @@ pub(crate) fn cargo_build(package: &Package) -> Command {
 /// The flag that makes cargo print human-readable diagnostics, and everything else as JSON.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
-/// Builds the optimised, static program of an operator, for an image, with its functions [placed](placement) where the linker can do so.
+/// Builds the optimised, static program of an operator, for an image. [Places](placement) its functions if the linker accepts that.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
     let placement = placement::options(package, &target.triple, || static_cargo(package, target))?;
     if placement.is_empty() {
-        shell.detail("Memory", "the linker can't place functions: more of the program is resident");
+        shell.detail("Linker", "rejects the list of functions: those that run at rest are not placed together");
     }
     let mut command = static_cargo(package, target);
     // The target is set even if it is the host. Otherwise the flags would also apply to build scripts and procedural

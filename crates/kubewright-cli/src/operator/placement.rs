@@ -1,7 +1,7 @@
 //! The placement of functions in the program of an operator: those that an operator calls at its start and at rest come first.
 //!
 //! The system maps 64 KiB of a program around each address that runs (`fault_around_bytes` of Linux). Where the functions that run are spread
-//! over the program, nearly all of it becomes resident. `functions.txt` lists them for the linker, if that is LLVM's.
+//! over the program, nearly all of it becomes resident. `functions.txt` lists them for the linker, if that is lld.
 
 use std::{
     fs,
@@ -15,16 +15,17 @@ use super::Package;
 
 /// The beginnings of the names of functions, and members of the C library. Written by `cargo xtask order`.
 const FUNCTIONS: &str = include_str!("functions.txt");
-/// What stands before a member of the C library.
+/// The prefix of lines that name members of the C library.
 const LIBRARY: &str = "libc.a:";
 /// The option by which addresses that the system adjusts at the start are stored as a bitmap. glibc reads it since 2.36, musl since 1.2.4.
 const PACK: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
-/// An option that GNU's linker, which would place constants among the functions, doesn't have. It is the default of LLVM's.
-const LLVM: &str = "-Clink-arg=-Wl,--icf=none";
-/// The manifest of a program that shows which options the linker takes.
+/// The default of lld, which GNU's linker rejects: with the script, that one would place constants among the functions.
+const LLD_ONLY: &str = "-Clink-arg=-Wl,--icf=none";
+/// The manifest of the program that is linked to find out which options the linker accepts.
 const MANIFEST: &str = "[package]\nname = \"empty\"\nedition = \"2024\"\n[workspace]\n";
 
-/// Returns those options of the compiler that the project's linker takes and with which a program runs: both, the placement alone, or none.
+/// Returns the options of the compiler that place the functions and pack relocations. Omits those that the project's linker rejects, or with which
+/// a program doesn't run.
 ///
 /// `build` returns a cargo command without its subcommand, with the flags for the target.
 pub(super) fn options(package: &Package, target: &str, build: impl Fn() -> Command) -> Result<Vec<String>> {
@@ -37,8 +38,8 @@ pub(super) fn options(package: &Package, target: &str, build: impl Fn() -> Comma
     let file = folder.join(format!("functions-{:016x}.ld", hasher.finish()));
     fs::write(&file, script).with_context(|| format!("write {}", file.display()))?;
     let place = format!("-Clink-arg=-Wl,-T,{}", file.display());
-    let empty = Empty::create()?;
-    let place = vec![LLVM.to_owned(), place];
+    let empty = EmptyProgram::create()?;
+    let place = vec![LLD_ONLY.to_owned(), place];
     let both = place.iter().cloned().chain([PACK.to_owned()]).collect();
     for options in [both, place] {
         if empty.runs(build(), target, &options)? {
@@ -70,9 +71,9 @@ fn script(local: &[String]) -> String {
 }
 
 /// A package with an empty program, in a directory of its own.
-struct Empty(tempfile::TempDir);
+struct EmptyProgram(tempfile::TempDir);
 
-impl Empty {
+impl EmptyProgram {
     fn create() -> Result<Self> {
         let folder = tempfile::tempdir().context("create a temporary directory")?;
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);

@@ -20,7 +20,7 @@ use super::{
 const ADD: &str = r#"set -e
 "$2" --net="$3" -- "$1" route replace local "$7" dev lo table local
 "$1" route add "$7/32" via "$5" dev "$4" onlink src "$6" table local"#;
-/// Undoes [`ADD`].
+/// Removes the routes of [`ADD`].
 const REMOVE: &str = r#""$1" route del "$7/32" via "$5" dev "$4" table local
 "$2" --net="$3" -- "$1" route del local "$7" dev lo table local"#;
 
@@ -34,10 +34,10 @@ pub(crate) struct ServiceNetwork {
 }
 
 impl ServiceNetwork {
-    /// Makes the namespace. `own` is an address that nothing else has.
+    /// Creates the namespace. `own` is an address that nothing else has.
     ///
     /// # Errors
-    /// Returns the reason why it can't be made.
+    /// Returns the reason why it can't be created.
     pub(crate) async fn open(networks: Arc<PodNetworks>, own: Lease) -> Result<Self, String> {
         let sandbox = networks.create(own.ip(), &Pod::default()).await?;
         Ok(Self { networks, sandbox, own })
@@ -48,7 +48,7 @@ impl ServiceNetwork {
         &self.sandbox.namespace
     }
 
-    /// Makes an address one of the namespace's.
+    /// Adds an address to the namespace.
     ///
     /// # Errors
     /// Returns the reason why packets to the address can't be routed there, such as another cluster on this host that has it.
@@ -56,7 +56,7 @@ impl ServiceNetwork {
         self.run(ADD, address).await
     }
 
-    /// Gives up an address.
+    /// Removes an address from the namespace.
     pub(crate) async fn remove(&self, address: Ipv4Addr) {
         if let Err(why) = self.run(REMOVE, address).await {
             tracing::debug!(why, %address, "failed to remove the routes of an address");

@@ -40,7 +40,7 @@ pub(crate) enum Content {
     Empty,
     /// An empty directory in memory, if the host has a place for it.
     Memory,
-    /// A directory of the host that has to be there, and whether no container may write it.
+    /// An existing directory of the host, and whether no container may write it.
     Local(PathBuf, bool),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
     HostPath(PathBuf, String),

@@ -174,7 +174,7 @@ pub(super) async fn open<F: Future>(
     }
 }
 
-/// Creates a stream: as its connection knows it, and as its user does.
+/// Creates the two sides of a stream: that of its connection, and that of its user.
 fn pair(stream: u32, headers: Headers, queue: &mpsc::Sender<Frame>) -> (OpenStream, Stream) {
     let (sender, input) = mpsc::channel(QUEUE);
     let reset = CancellationToken::new();

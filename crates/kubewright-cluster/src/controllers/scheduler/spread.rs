@@ -72,9 +72,9 @@ impl<'a> Constraint<'a> {
     }
 }
 
-/// A hard constraint with what is there.
+/// A hard constraint with the numbers of pods in its domains.
 #[derive(Clone, Debug)]
-struct Spread<'a> {
+struct HardConstraint<'a> {
     constraint: Constraint<'a>,
     min_domains: i64,
     /// One if the constraint selects the pod itself.
@@ -85,7 +85,7 @@ struct Spread<'a> {
     least: i64,
 }
 
-impl Spread<'_> {
+impl HardConstraint<'_> {
     fn update_least(&mut self) {
         let is_sparse = i64::try_from(self.domains.len()).unwrap_or(i64::MAX) < self.min_domains;
         let least = self.domains.values().copied().min().unwrap_or(i64::from(i32::MAX));
@@ -93,11 +93,11 @@ impl Spread<'_> {
     }
 }
 
-/// The hard constraints of a pod, with the numbers of the pods that are there.
+/// The hard constraints of a pod, with the numbers of pods in their domains.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spreads<'a>(Vec<Spread<'a>>);
+pub(super) struct HardConstraints<'a>(Vec<HardConstraint<'a>>);
 
-impl<'a> Spreads<'a> {
+impl<'a> HardConstraints<'a> {
     /// Counts the pods of the namespace.
     pub(super) fn new(
         pod: &Candidate<'a>,
@@ -108,7 +108,7 @@ impl<'a> Spreads<'a> {
             let constraint = Constraint::new(rules);
             let own = i64::from(constraint.selector.matches(|key| pod.label(key)));
             let min_domains = number(rules, "/minDomains").unwrap_or(1);
-            Spread { constraint, min_domains, own, domains: BTreeMap::new(), least: 0 }
+            HardConstraint { constraint, min_domains, own, domains: BTreeMap::new(), least: 0 }
         };
         let mut all = Self(hard(pod.object).map(spread).collect());
         if all.0.is_empty() {
@@ -126,7 +126,7 @@ impl<'a> Spreads<'a> {
         for peer in peers {
             all.add(pod, peer, 1);
         }
-        all.0.iter_mut().for_each(Spread::update_least);
+        all.0.iter_mut().for_each(HardConstraint::update_least);
         all
     }
 
@@ -139,7 +139,7 @@ impl<'a> Spreads<'a> {
         if !self.place(peer.node) {
             return;
         }
-        for Spread { constraint, domains, .. } in &mut self.0 {
+        for HardConstraint { constraint, domains, .. } in &mut self.0 {
             if constraint.counts(peer)
                 && constraint.includes(pod.object, peer.node)
                 && let Some(count) = constraint.domain(peer.node).and_then(|domain| domains.get_mut(domain))
@@ -153,7 +153,7 @@ impl<'a> Spreads<'a> {
     pub(super) fn count(&mut self, pod: &Candidate<'_>, peer: Peer<'_>, number: i64) {
         if !self.0.is_empty() && peer.namespace == pod.namespace() {
             self.add(pod, peer, number);
-            self.0.iter_mut().for_each(Spread::update_least);
+            self.0.iter_mut().for_each(HardConstraint::update_least);
         }
     }
 

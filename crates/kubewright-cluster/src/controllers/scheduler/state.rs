@@ -15,7 +15,7 @@ use super::{
     fit::Requested,
     group::Groups,
     ports::{self, UsedPorts},
-    spread::Spreads,
+    spread::HardConstraints,
     terms::Namespaces,
 };
 use crate::controllers::{
@@ -148,10 +148,10 @@ impl ClusterState {
         })
     }
 
-    /// Returns how the pods that are there matter to a pod.
+    /// Returns what the pods that have a node mean for the constraints and terms of a pod.
     pub(super) fn relations<'a>(&'a self, pod: &'a Candidate<'_>) -> Relations<'a> {
         let nodes = self.nodes.values().map(|node| &**node);
-        let spreads = Spreads::new(pod, nodes, self.peers_in(pod.namespace()));
+        let spread = HardConstraints::new(pod, nodes, self.peers_in(pod.namespace()));
         let mut affinity = Affinity::default();
         let mut count = |peer| affinity.count(pod, peer, 1, &self.namespaces);
         if pod.terms().are_required() {
@@ -159,7 +159,7 @@ impl ClusterState {
         } else {
             self.peers_with_terms().for_each(&mut count);
         }
-        Relations { spreads, affinity }
+        Relations { spread, affinity }
     }
 
     /// Returns a node as it is, with those of the nominated pods that it is kept free for. `relations` are those of the pod that it is tried for.
@@ -200,10 +200,10 @@ impl ClusterState {
     }
 }
 
-/// How the pods that are there matter to a pod. Made once for all nodes.
+/// What the pods that have a node mean for the constraints and terms of a pod. Computed once for all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Relations<'a> {
-    spreads: Spreads<'a>,
+    spread: HardConstraints<'a>,
     affinity: Affinity<'a>,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Trial<'a> {
             return Some(Obstacle::new(reason, true));
         }
         let affinity = || relations.affinity.conflict(pod, node, &self.state.namespaces);
-        let conflict = relations.spreads.conflict(node).or_else(affinity)?;
+        let conflict = relations.spread.conflict(node).or_else(affinity)?;
         Some(Obstacle::new(conflict.reason, conflict.is_final))
     }
 
@@ -294,7 +294,7 @@ fn count<'a>(
 ) {
     if let Some(peer) = state.peer(namespace, other) {
         let relations = relations.to_mut();
-        relations.spreads.count(pod, peer, number);
+        relations.spread.count(pod, peer, number);
         relations.affinity.count(pod, peer, number, &state.namespaces);
     }
 }

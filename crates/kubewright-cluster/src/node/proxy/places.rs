@@ -16,22 +16,22 @@ use crate::{
 pub(crate) struct ProxyNetwork {
     /// The address of the node.
     pub(crate) node: Ipv4Addr,
-    /// What makes the network namespaces of pods, if they have any, and an address for one of the proxy's own.
+    /// The factory of the pods' network namespaces, if they have any, and an address for one of the proxy's own.
     pub(crate) pods: Option<(Arc<PodNetworks>, Lease)>,
 }
 
-/// The places of addresses.
+/// The networks in which the node listens on the addresses of Services.
 #[derive(Debug)]
 pub(super) struct Places {
     node: Ipv4Addr,
-    /// The network namespace for Services; `None` if pods have none either, or if it can't be made.
+    /// The network namespace for Services; `None` if pods have none either, or if it can't be created.
     network: Option<ServiceNetwork>,
     /// The addresses in the namespace, by Service. Several Services may have the same external address.
     routed: BTreeMap<Key, BTreeSet<Ipv4Addr>>,
 }
 
 impl Places {
-    /// Makes the network namespace for Services, if pods have network namespaces.
+    /// Creates the network namespace for Services, if pods have network namespaces.
     pub(super) async fn open(network: ProxyNetwork) -> Self {
         let mut places = Self { node: network.node, network: None, routed: BTreeMap::new() };
         if let Some((networks, own)) = network.pods {
@@ -76,7 +76,7 @@ impl Places {
         Some(Place::Namespace(network.namespace().clone()))
     }
 
-    /// Gives up the addresses of a Service that it doesn't have any more.
+    /// Removes the addresses that a Service no longer has.
     pub(super) async fn retain(&mut self, service: &Key, holds: impl Fn(Ipv4Addr) -> bool) {
         let Some(addresses) = self.routed.get_mut(service) else { return };
         let past: Vec<_> = addresses.extract_if(.., |ip| !holds(*ip)).collect();

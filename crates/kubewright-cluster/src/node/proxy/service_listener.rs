@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Where an address is.
+/// The network in which the node listens on an address.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// In the network of the host.
