@@ -74,6 +74,9 @@ async fn the_node_answers_what_a_kubelet_does() {
         64 << 20
     );
     assert!(metrics.contains(&sample), "{metrics}");
+    let metrics = get(&cluster, "/metrics/cadvisor").await.expect("metrics");
+    let sample = metrics.lines().find(|line| line.starts_with(r#"container_memory_rss{container="main""#));
+    assert!(sample.is_some_and(|line| line.contains(&format!(r#"pod="web"}} {} "#, 64 << 20))), "{metrics}");
     let list: Value = serde_json::from_str(&get(&cluster, "/pods").await.expect("pods")).expect("JSON");
     assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("PodList"), &json!("web")));
     let list: Value = serde_json::from_str(&get(&cluster, "/runningpods/").await.expect("pods")).expect("JSON");

@@ -6,7 +6,12 @@ use kubewright_apimachinery::{clock::VirtualClock, random::Random};
 use kubewright_cluster::{Cluster, Pods, ResourceUsage};
 use serde_json::{Value, json};
 
-use crate::{create, eventually, is_running, pod, running, until};
+use crate::{
+    create, eventually,
+    exec::{Exec, V5, path},
+    is_running, pod, running, until,
+    wire::listen,
+};
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 
@@ -87,6 +92,11 @@ async fn a_container_that_computes_uses_cpu() {
     assert_eq!(missing, "pods \"busy\" not found");
     // The child process computes, the leader waits for it.
     create(&cluster, &pod("busy", "(while :; do :; done) & wait", json!({}))).await;
+    create(&cluster, &pod("entered", "sleep 3600", json!({}))).await;
+    until(&cluster, "entered", is_running).await;
+    let command = path("entered", "stdout=true", &["sh", "-c", "echo begins; while :; do :; done"]);
+    let mut command = Exec::open(&listen(&cluster).await, V5, &command).await;
+    command.until("begins").await;
     let milli_cores = |metrics: &Value| {
         let cpu = metrics["containers"][0]["usage"]["cpu"].as_str()?.to_owned();
         let number: String = cpu.chars().take_while(char::is_ascii_digit).collect();
@@ -98,11 +108,12 @@ async fn a_container_that_computes_uses_cpu() {
             _ => number * 1000,
         })
     };
-    let busy = eventually("the pod uses CPU", async || {
-        let metrics = get(&cluster, "/namespaces/default/pods/busy").await.ok()?;
+    let uses_cpu = async |name: &str| {
+        let metrics = get(&cluster, &format!("/namespaces/default/pods/{name}")).await.ok()?;
         milli_cores(&metrics).filter(|used| *used > 20).map(|_| metrics)
-    });
-    let busy = busy.await;
+    };
+    eventually("the command uses CPU of its container", async || uses_cpu("entered").await).await;
+    let busy = eventually("the pod uses CPU", async || uses_cpu("busy").await).await;
     assert_ne!(busy["containers"][0]["usage"]["memory"], "0");
     assert!(get(&cluster, "/nodes/kubewright").await.expect("metrics")["usage"]["memory"].is_string());
     cluster.shutdown().await;

@@ -51,6 +51,7 @@ async fn run(
 ) -> Result<i32, String> {
     let spawned = container.processes.spawn_with_streams(line, streams.stdin.is_some(), tty);
     let (process, own) = spawned.map_err(|error| format!("failed to exec in container: {error}"))?;
+    let _running = container.add_command(process.id());
     let stderr = OptionFuture::from(own.stderr.map(|stderr| send(stderr, streams.stderr)));
     // The rest of the process group is killed with its leader, so the output ends.
     let end = async { tokio::join!(process.ended(), send(own.stdout, streams.stdout), stderr).0 };

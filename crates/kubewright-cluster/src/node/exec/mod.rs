@@ -6,7 +6,10 @@ mod attach;
 mod command;
 mod ports;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -40,6 +43,8 @@ pub(crate) struct RunningContainer {
     pub(crate) line: CommandLine,
     /// The ID of its process, which leads a process group.
     pub(crate) process: u32,
+    /// The IDs of the processes of commands that run in it.
+    pub(crate) commands: Mutex<BTreeSet<u32>>,
     /// The address of its pod.
     pub(crate) address: String,
     /// The output, for attached clients.
@@ -90,13 +95,57 @@ impl RunningContainers {
         of_pod.map(|(_, container)| container).find(|container| container.uid == uid).cloned()
     }
 
-    /// Returns the IDs of the processes of all containers, by the UID of the pod and the name of the container.
-    pub(crate) fn processes(&self) -> Vec<((String, String), u32)> {
+    /// Returns the processes of all containers.
+    pub(crate) fn processes(&self) -> Vec<ContainerProcesses> {
         let containers = self.0.lock();
-        let process = |(name, container): (&ContainerName, &Arc<RunningContainer>)| {
-            ((container.uid.clone(), name[2].clone()), container.process)
+        let processes = |(name, container): (&ContainerName, &Arc<RunningContainer>)| ContainerProcesses {
+            uid: container.uid.clone(),
+            name: name[2].clone(),
+            process: container.process,
+            commands: container.commands.lock().iter().copied().collect(),
         };
-        containers.iter().map(process).collect()
+        containers.iter().map(processes).collect()
+    }
+}
+
+/// The IDs of the processes of a container that lead process groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerProcesses {
+    /// The UID of the pod.
+    pub(crate) uid: String,
+    /// The name of the container.
+    pub(crate) name: String,
+    /// The container's own process.
+    pub(crate) process: u32,
+    /// The processes of commands in the container.
+    pub(crate) commands: Vec<u32>,
+}
+
+impl ContainerProcesses {
+    /// Returns each leader, and the container's own process.
+    pub(crate) fn leaders(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.commands.iter().copied().chain([self.process]).map(|leader| (leader, self.process))
+    }
+}
+
+/// A command that counts among the processes of a container until this is dropped.
+#[derive(Debug)]
+struct RunningCommand<'a> {
+    container: &'a RunningContainer,
+    process: u32,
+}
+
+impl RunningContainer {
+    /// Counts the process of a command among those of the container.
+    fn add_command(&self, process: u32) -> RunningCommand<'_> {
+        self.commands.lock().insert(process);
+        RunningCommand { container: self, process }
+    }
+}
+
+impl Drop for RunningCommand<'_> {
+    fn drop(&mut self) {
+        self.container.commands.lock().remove(&self.process);
     }
 }
 

@@ -2,9 +2,11 @@
 //! (<https://kubernetes.io/docs/reference/instrumentation/node-metrics/>).
 //!
 //! * [`stats`]: `/stats/summary` and `/metrics/resource`
+//! * [`cadvisor`]: the text of `/metrics/cadvisor`
 //! * [`own_metrics`]: the text of `/metrics`
 //! * [`logs`]: the files of `/logs/`
 
+mod cadvisor;
 mod logs;
 mod metrics;
 mod own_metrics;
@@ -53,6 +55,7 @@ impl KubeletApi {
                 metrics_text(own_metrics::text_of(&request.name, &self.pods.objects().all(), &self.pods.counts())?)
             }
             "/metrics/resource" => metrics_text(self.stats(&request.object).metrics()?),
+            "/metrics/cadvisor" => metrics_text(self.stats(&request.object).cadvisor()?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
             "/pods" => document(&list_of(self.pods.objects().all().iter().map(|pod| (**pod).clone()).collect())),
             "/runningpods" => {

@@ -1,4 +1,4 @@
-//! What the node and its containers have used, in the kubelet's two formats. Pure.
+//! What the node and its containers have used, in the kubelet's formats. Pure.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use prometheus::proto::MetricFamily;
 use serde_json::{Value, json};
 
 use super::{
-    STATUSES,
+    STATUSES, cadvisor,
     metrics::{add_sample, family, write},
 };
 use crate::{
@@ -47,6 +47,14 @@ impl<'a> Stats<'a> {
         }
         let pods: Vec<_> = self.pods.iter().map(|(pod, containers)| of_pod(pod, containers)).collect();
         json!({"node": node, "pods": pods})
+    }
+
+    /// Returns the text of `/metrics/cadvisor`.
+    ///
+    /// # Errors
+    /// If a metric has no name, which a test excludes.
+    pub(super) fn cadvisor(&self) -> Result<String, Status> {
+        cadvisor::text_of(self.node, self.usage.as_ref(), &self.pods)
     }
 
     /// Returns the text of `/metrics/resource`.
@@ -120,12 +128,12 @@ fn of_pod(pod: &Value, containers: &[(String, Usage)]) -> Value {
 }
 
 /// Returns the status of a container.
-fn started<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+pub(super) fn started<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
     STATUSES.into_iter().flat_map(|(at, _)| list(pod, at)).find(|status| text(status, "/name") == name)
 }
 
 /// Returns what the containers of a pod use together.
-fn sum(containers: &[(String, Usage)]) -> Option<Usage> {
+pub(super) fn sum(containers: &[(String, Usage)]) -> Option<Usage> {
     containers.iter().map(|(_, usage)| *usage).reduce(|sum, one| Usage {
         at: sum.at.max(one.at),
         cpu_nanos: sum.cpu_nanos.saturating_add(one.cpu_nanos),

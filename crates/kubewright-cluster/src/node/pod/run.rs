@@ -93,6 +93,7 @@ pub(crate) async fn run_container(
         processes: host.processes.clone(),
         line: line.clone(),
         process: process.id(),
+        commands: Mutex::default(),
         address: address.clone(),
         output: output.clone(),
         stdin: Mutex::new(streams.stdin),

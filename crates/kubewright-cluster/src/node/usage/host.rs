@@ -1,7 +1,7 @@
 //! Measurements of the host and of the processes of containers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -14,9 +14,12 @@ use serde_json::Value;
 
 use super::{
     Usage, UsageTotals,
-    proc::{self, Totals},
+    proc::{self, Groups, Totals},
 };
-use crate::{controllers::value::text, node::exec::RunningContainers};
+use crate::{
+    controllers::value::text,
+    node::exec::{ContainerProcesses, RunningContainers},
+};
 
 /// The time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -76,10 +79,10 @@ impl History {
 }
 
 impl HostUsage {
-    /// Adds a measurement. `running` are the containers by UID of the pod and name, with their leading processes.
+    /// Adds a measurement of running containers and of the node.
     fn add(
         &self,
-        running: Vec<((String, String), u32)>,
+        running: Vec<ContainerProcesses>,
         node: Option<Totals>,
         groups: &BTreeMap<u32, Totals>,
         (at, monotonic): (Timestamp, Duration),
@@ -90,7 +93,8 @@ impl HostUsage {
             state.node.add(sample(totals));
         }
         let mut before = std::mem::take(&mut state.containers);
-        for (name, leader) in running {
+        for ContainerProcesses { uid, name, process: leader, .. } in running {
+            let name = (uid, name);
             let Some(totals) = groups.get(&leader) else { continue };
             // Another process is another run of the container.
             let known = before.remove(&name).filter(|(process, _)| *process == leader);
@@ -140,12 +144,17 @@ impl UsageTotals for HostUsage {
 
 /// Measures for as long as it is polled. On systems other than Linux, nothing can be measured.
 pub(crate) async fn sample(usage: HostUsage, containers: RunningContainers, clock: SharedClock) {
+    let mut groups = Groups::default();
     loop {
         let running = containers.processes();
-        let leaders: BTreeSet<u32> = running.iter().map(|(_, leader)| *leader).collect();
-        let read = tokio::task::spawn_blocking(move || (proc::host(), proc::groups(&leaders))).await;
-        let Ok((node, groups)) = read else { return };
-        usage.add(running, node, &groups, (clock.now(), clock.monotonic()));
+        let leaders = running.iter().flat_map(ContainerProcesses::leaders).collect();
+        let read = tokio::task::spawn_blocking(move || {
+            let totals = groups.measure(&leaders);
+            (proc::host(), totals, groups)
+        });
+        let Ok((node, totals, kept)) = read.await else { return };
+        groups = kept;
+        usage.add(running, node, &totals, (clock.now(), clock.monotonic()));
         tokio::time::sleep(INTERVAL).await;
     }
 }
@@ -159,7 +168,12 @@ mod tests {
     fn add(usage: &HostUsage, second: u64, leader: u32, cpu_millis: u64) {
         let totals = Totals { cpu_nanos: cpu_millis * 1_000_000, memory: 100 + second };
         let at = Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
-        let running = vec![(("uid".to_owned(), "main".to_owned()), leader)];
+        let running = vec![ContainerProcesses {
+            uid: "uid".to_owned(),
+            name: "main".to_owned(),
+            process: leader,
+            commands: Vec::new(),
+        }];
         usage.add(running, Some(totals), &[(leader, totals)].into(), (at, Duration::from_secs(second)));
     }
 

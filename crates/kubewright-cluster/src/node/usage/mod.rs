@@ -1,8 +1,10 @@
 //! What the node and its containers use, for `metrics.k8s.io` and the kubelet's own statistics.
 //!
 //! * [`host`]: processes of this host, from `/proc`
+//! * [`account`]: the CPU time of a container
 //! * [`simulated`]: pods without processes, which use what a test says
 
+mod account;
 mod host;
 mod proc;
 mod simulated;
