@@ -66,6 +66,7 @@ pub(crate) use self::{
 use crate::{
     admission::Warnings,
     aggregation::ApiService,
+    auth::UserInfo,
     body::{self, BoxError},
     managed_fields::Conversions,
     registry::Resource,
@@ -144,22 +145,30 @@ where
         return Ok(Box::pin(state.aggregation.forward(&service, &user, parts, body)).await);
     }
     let Route::Resource(target) = route else { return Box::pin(info::respond(&state, &parts, route)).await };
-    // Custom resources are served by another handler in Kubernetes. It takes HEAD for GET, and knows no path without a
-    // namespace but that of the list.
-    let is_custom = target.resource.schema.custom;
-    let head_is_get = parts.method == Method::HEAD && is_custom;
+    respond_to_target(target, user, state, parts, body, exchange).await
+}
+
+/// Responds to a request for the objects of a kind.
+async fn respond_to_target<B>(
+    target: Target,
+    user: Arc<UserInfo>,
+    state: Arc<State>,
+    parts: Parts,
+    body: B,
+    exchange: &mut Exchange<'_>,
+) -> Result<Response, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let methods = Methods { custom: target.resource.schema.custom.then(|| target.resource.clone()) };
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-    if is_custom && target.resource.namespaced && target.namespace.is_empty() && !is_read {
+    if methods.custom.is_some() && target.resource.namespaced && target.namespace.is_empty() && !is_read {
         return Ok(info::page_not_found());
     }
-    let custom = is_custom.then(|| target.resource.clone());
-    let refuse = |method: &Method, is_collection: bool| match &custom {
-        Some(resource) => refused_by_custom(resource, method, is_collection),
-        None => Status::method_not_allowed(),
-    };
     let proxied = target.subresource.as_deref().is_some_and(|path| path.split('/').next() == Some("proxy"));
-    if matches!(parts.method, Method::HEAD | Method::OPTIONS | Method::TRACE) && !proxied && !head_is_get {
-        return Err(refuse(&parts.method, target.name.is_none()));
+    if !proxied && !methods.are_known(&parts.method) {
+        return Err(methods.refuse(&parts.method, target.name.is_none()));
     }
     let body = read_body(body).await?;
     exchange.audit().receive(&parts.headers, &target, &body);
@@ -178,8 +187,7 @@ where
     }
     let name = name.unwrap_or_default();
     check_name(&name)?;
-    let deprecation = resource.deprecated.clone();
-    let (problems, warnings, advice) = (Warnings::default(), Warnings::default(), Warnings::default());
+    let collected = ResponseWarnings { deprecation: resource.deprecated.clone(), ..ResponseWarnings::default() };
     let call = Call {
         state,
         resource,
@@ -191,9 +199,9 @@ where
         accept,
         parts,
         body,
-        problems: problems.clone(),
-        warnings: warnings.clone(),
-        advice: advice.clone(),
+        problems: collected.problems.clone(),
+        warnings: collected.warnings.clone(),
+        advice: collected.advice.clone(),
         has_empty: AtomicBool::new(false),
         audit: exchange.audit().context(),
         conversions: Conversions::default(),
@@ -202,24 +210,76 @@ where
     let (method, is_collection) = (call.parts.method.clone(), call.name.is_empty());
     let mut result = dispatch(call).await;
     // The router refuses these, which knows nothing of the kind.
-    let is_routed = is_custom || !matches!(&result, Err(status) if *status == Status::method_not_allowed());
+    let is_routed =
+        methods.custom.is_some() || !matches!(&result, Err(status) if *status == Status::method_not_allowed());
     result = result.map_err(|status| match status == Status::method_not_allowed() {
-        true => refuse(&method, is_collection),
+        true => methods.refuse(&method, is_collection),
         false => status,
     });
     if let Some(store) = store.filter(|_| result.is_ok()) {
         // One place for all requests, since some write several objects.
         result = store.synced().await.map_err(Status::from).and(result);
     }
-    let mut response = result.unwrap_or_else(|status| {
-        let mut response = response::status_as(accept.encoding, &status);
-        response::add_warnings(&mut response, &problems.lock());
-        response::add_warnings(&mut response, &warnings.lock());
+    Ok(collected.respond(result, accept, is_routed))
+}
+
+/// The methods of a path of objects. Custom resources are served by another handler in Kubernetes: it takes HEAD for GET, and
+/// knows no path without a namespace but that of the list.
+struct Methods {
+    /// The kind, if it is a custom one.
+    custom: Option<Arc<Resource>>,
+}
+
+impl Methods {
+    /// Returns whether any path has a method.
+    fn are_known(&self, method: &Method) -> bool {
+        match *method {
+            Method::HEAD => self.custom.is_some(),
+            Method::OPTIONS | Method::TRACE => false,
+            _ => true,
+        }
+    }
+
+    /// Returns the error for a method that the path doesn't have.
+    fn refuse(&self, method: &Method, is_collection: bool) -> Status {
+        let Some(resource) = &self.custom else { return Status::method_not_allowed() };
+        let verb = match *method {
+            Method::PUT | Method::PATCH if is_collection => return Status::bad_request("name must be provided"),
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if is_collection => "deletecollection",
+            Method::DELETE => "delete",
+            _ => "",
+        };
+        Status::method_not_supported(&resource.group, &resource.plural, verb)
+    }
+}
+
+/// The warnings that a response carries.
+#[derive(Default)]
+struct ResponseWarnings {
+    /// The warning about the version of the kind.
+    deprecation: Option<String>,
+    problems: Warnings,
+    warnings: Warnings,
+    advice: Warnings,
+}
+
+impl ResponseWarnings {
+    /// Returns the response with its warnings. A request that isn't routed gets none about the version.
+    fn respond(&self, result: Result<Response, Status>, accept: Accept, is_routed: bool) -> Response {
+        let mut response = result.unwrap_or_else(|status| {
+            let mut response = response::status_as(accept.encoding, &status);
+            response::add_warnings(&mut response, &self.problems.lock());
+            response::add_warnings(&mut response, &self.warnings.lock());
+            response
+        });
+        let deprecation = self.deprecation.as_slice().get(..usize::from(is_routed)).unwrap_or_default();
+        response::add_warnings(&mut response, deprecation);
+        response::add_warnings(&mut response, &self.advice.lock());
         response
-    });
-    response::add_warnings(&mut response, deprecation.as_slice().get(..usize::from(is_routed)).unwrap_or_default());
-    response::add_warnings(&mut response, &advice.lock());
-    Ok(response)
+    }
 }
 
 /// Checks that the storage can have an object of this name. An empty one is that of a collection.
@@ -264,20 +324,6 @@ where
         return Err(Status::new(413, "RequestEntityTooLarge", message));
     }
     Ok(bytes.freeze())
-}
-
-/// Returns the error of the handler of custom resources for a method that a path doesn't have.
-fn refused_by_custom(resource: &Resource, method: &Method, is_collection: bool) -> Status {
-    let verb = match *method {
-        Method::PUT | Method::PATCH if is_collection => return Status::bad_request("name must be provided"),
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE if is_collection => "deletecollection",
-        Method::DELETE => "delete",
-        _ => "",
-    };
-    Status::method_not_supported(&resource.group, &resource.plural, verb)
 }
 
 /// Runs the handler of a call.

@@ -1,6 +1,6 @@
 //! The task of one watch: its list and watch with their errors, deadlines and backoff.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration, vec};
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use kube::{Api, Client};
@@ -15,7 +15,7 @@ use super::{
     list_watch::{Event, WatchError, list_watch},
     metrics::CacheMetrics,
 };
-use crate::client;
+use crate::{client, object::ObjectKey};
 
 /// The backoff after a first error; it doubles up to [`MAX_BACKOFF`], with jitter.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
@@ -43,101 +43,154 @@ const MAX_TOO_LARGE: u32 = 2;
 
 /// Watches one scope of a kind until it is dropped. It retries after every error.
 pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random: Random, metrics: CacheMetrics) {
-    let scope = kind.scopes().nth(number).flatten();
-    let mut resync = Resync::every(kind.resync_period()).await;
-    // The keys that the current resync has yet to handle.
-    let mut pending = Vec::new().into_iter();
-    // The errors since the watch was last healthy, and the lists that timed out since the last complete one.
-    let (mut failures, mut timeouts) = (0, 0);
-    // Whether keys wait for the next complete list.
-    let mut is_urgent = false;
+    let resync = Resync::every(kind.resync_period()).await;
+    let scope = kind.scopes().nth(number).flatten().map(str::to_owned);
+    let mut watch = Watch {
+        kind,
+        number,
+        random,
+        metrics,
+        resync,
+        pending: Vec::new().into_iter(),
+        failures: 0,
+        timeouts: 0,
+        is_urgent: false,
+        is_listing: true,
+        is_requested: false,
+    };
     loop {
-        let mut events = events(&kind, scope, &client);
-        // Whether a list is under way, and whether another one is requested. The second one follows the first: a slow list would
-        // never complete if each request restarted it.
-        let (mut is_listing, mut is_requested) = (true, false);
+        let events = events(&watch.kind, scope.as_deref(), &client);
+        watch.follow(events).await;
+    }
+}
+
+type Events = BoxStream<'static, Result<Event<RawObject>, WatchError>>;
+
+/// The state of one watch.
+struct Watch {
+    kind: Arc<Kind>,
+    /// The number of the scope.
+    number: usize,
+    random: Random,
+    metrics: CacheMetrics,
+    resync: Resync,
+    /// The keys that the current resync has yet to handle.
+    pending: vec::IntoIter<ObjectKey>,
+    /// The errors since the watch was last healthy.
+    failures: u32,
+    /// The lists that timed out since the last complete one.
+    timeouts: u32,
+    /// Whether keys wait for the next complete list.
+    is_urgent: bool,
+    /// Whether a list is under way.
+    is_listing: bool,
+    /// Whether another list is requested. It follows the one that is under way: a slow list would never complete if each request
+    /// restarted it.
+    is_requested: bool,
+}
+
+impl Watch {
+    /// Handles the events of a stream until another one has to begin.
+    async fn follow(&mut self, mut events: Events) {
+        (self.is_listing, self.is_requested) = (true, false);
         loop {
-            let limit = is_listing.then(|| list_timeout(is_urgent, timeouts));
+            let limit = self.is_listing.then(|| list_timeout(self.is_urgent, self.timeouts));
             let event = tokio::select! {
                 biased;
                 // A busy watch has always a next event, so what is rare comes first.
-                () = kind.relist_requested(number), if !is_requested => {
-                    (is_requested, is_urgent) = (true, true);
-                    if is_listing {
+                () = self.kind.relist_requested(self.number), if !self.is_requested => {
+                    (self.is_requested, self.is_urgent) = (true, true);
+                    if self.is_listing {
                         continue;
                     }
-                    break;
+                    return;
                 }
-                () = resync.tick(), if pending.as_slice().is_empty() => {
-                    pending = kind.keys_of(number).into_iter();
+                () = self.resync.tick(), if self.pending.as_slice().is_empty() => {
+                    self.pending = self.kind.keys_of(self.number).into_iter();
                     continue;
                 }
                 event = next(&mut events, limit) => event,
                 // In batches, between which events and other tasks get their turn.
-                () = tokio::task::yield_now(), if !pending.as_slice().is_empty() => {
-                    kind.resync(&pending.by_ref().take(RESYNC_BATCH).collect::<Vec<_>>());
+                () = tokio::task::yield_now(), if !self.pending.as_slice().is_empty() => {
+                    self.kind.resync(&self.pending.by_ref().take(RESYNC_BATCH).collect::<Vec<_>>());
                     continue;
                 }
                 // Tasks that an event has woken run first.
-                () = tokio::task::yield_now(), if kind.is_over_capacity() => {
-                    kind.evict();
+                () = tokio::task::yield_now(), if self.kind.is_over_capacity() => {
+                    self.kind.evict();
                     continue;
                 }
-                () = tokio::time::sleep(HEALTHY_AGE), if failures > 0 && !is_listing => {
-                    failures = 0;
-                    kind.recover(number);
+                () = tokio::time::sleep(HEALTHY_AGE), if self.failures > 0 && !self.is_listing => {
+                    self.failures = 0;
+                    self.kind.recover(self.number);
                     continue;
                 }
             };
-            let event = match event {
-                Ok(Some(event)) => event,
-                Ok(None) => break,
+            let has_ended = match event {
+                Ok(Some(Ok(event))) => {
+                    self.take(event);
+                    false
+                }
+                Ok(Some(Err(error))) => self.fail(error).await,
+                Ok(None) => true,
                 Err(Stalled(limit)) => {
-                    metrics.interrupted();
-                    let reason = format!("no answer to a list for {limit:?}");
-                    warn!(kind = %kind.name(), "failed to list {}: {reason}", kind.name());
-                    kind.fail(number, reason);
-                    tokio::time::sleep(backoff(failures, random.fraction())).await;
-                    (failures, timeouts) = (failures + 1, timeouts + 1);
-                    break;
+                    self.time_out(limit).await;
+                    true
                 }
             };
-            match &event {
-                // The list is sent after this event, so it is also the requested one.
-                Ok(Event::Init) => (is_listing, is_requested) = (true, false),
-                Ok(Event::InitDone) => (is_listing, is_urgent, timeouts) = (false, is_requested, 0),
-                _ => {}
-            }
-            match event {
-                // `Init` comes before the list is sent, and the next page may fail again: neither shows a healthy server.
-                Ok(event @ (Event::Init | Event::InitApply(_))) => take(&kind, number, event, &metrics),
-                Ok(event) => {
-                    failures = 0;
-                    take(&kind, number, event, &metrics);
-                }
-                Err(error) => {
-                    metrics.interrupted();
-                    let expired = has_code(&error, 410);
-                    // A replica of the API server that is behind another one catches up soon. If not, etcd was restored.
-                    let is_lost = is_ahead(&error) && failures >= MAX_TOO_LARGE;
-                    let wait =
-                        if has_code(&error, 404) { MISSING_BACKOFF } else { backoff(failures, random.fraction()) };
-                    report(&kind, number, failures, error);
-                    tokio::time::sleep(wait).await;
-                    failures += 1;
-                    if is_lost {
-                        kind.forget_versions(number);
-                    }
-                    // The stream would request the same version forever; only a new stream begins with a list.
-                    if expired || is_lost {
-                        break;
-                    }
-                }
-            }
-            if is_requested && !is_listing {
-                break;
+            if has_ended || (self.is_requested && !self.is_listing) {
+                return;
             }
         }
+    }
+
+    fn take(&mut self, event: Event<RawObject>) {
+        match &event {
+            // The list is sent after this event, so it is also the requested one.
+            Event::Init => (self.is_listing, self.is_requested) = (true, false),
+            Event::InitDone => (self.is_listing, self.is_urgent, self.timeouts) = (false, self.is_requested, 0),
+            _ => {}
+        }
+        // `Init` comes before the list is sent, and the next page may fail again: neither shows a healthy server.
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
+            self.failures = 0;
+        }
+        let kind = &self.kind;
+        if let Err(Undecodable { key, reason }) = kind.take(self.number, event) {
+            self.metrics.undecodable();
+            warn!(kind = %kind.name(), object = %key, error = reason, "failed to decode an object: the cache ignores its new state");
+        }
+    }
+
+    /// Reports an error, and waits. Returns whether the stream is of no more use: it would request the same version forever, and
+    /// only a new one begins with a list.
+    async fn fail(&mut self, error: WatchError) -> bool {
+        self.metrics.interrupted();
+        let expired = has_code(&error, 410);
+        // A replica of the API server that is behind another one catches up soon. If not, etcd was restored.
+        let is_lost = is_ahead(&error) && self.failures >= MAX_TOO_LARGE;
+        let wait = if has_code(&error, 404) { MISSING_BACKOFF } else { self.backoff() };
+        report(&self.kind, self.number, self.failures, error);
+        tokio::time::sleep(wait).await;
+        self.failures += 1;
+        if is_lost {
+            self.kind.forget_versions(self.number);
+        }
+        expired || is_lost
+    }
+
+    /// Reports a list that was not answered for so long, and waits.
+    async fn time_out(&mut self, limit: Duration) {
+        self.metrics.interrupted();
+        let (name, reason) = (self.kind.name(), format!("no answer to a list for {limit:?}"));
+        warn!(kind = %name, "failed to list {name}: {reason}");
+        self.kind.fail(self.number, reason);
+        tokio::time::sleep(self.backoff()).await;
+        (self.failures, self.timeouts) = (self.failures + 1, self.timeouts + 1);
+    }
+
+    fn backoff(&self) -> Duration {
+        backoff(self.failures, self.random.fraction())
     }
 }
 
@@ -182,11 +235,7 @@ impl Resync {
 }
 
 /// Returns the events of a scope, with metadata only if no type reads more.
-fn events(
-    kind: &Kind,
-    scope: Option<&str>,
-    client: &Client,
-) -> BoxStream<'static, Result<Event<RawObject>, WatchError>> {
+fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> Events {
     let (resource, client) = (&kind.name().api_resource(), client.clone());
     let selection = kind.selection(scope);
     if kind.is_metadata_only() {
@@ -203,13 +252,6 @@ fn events(
         None => Api::all_with(client, resource),
     };
     list_watch(api, selection, kind.streams_lists()).boxed()
-}
-
-fn take(kind: &Kind, number: usize, event: Event<RawObject>, metrics: &CacheMetrics) {
-    if let Err(Undecodable { key, reason }) = kind.take(number, event) {
-        metrics.undecodable();
-        warn!(kind = %kind.name(), object = %key, error = reason, "failed to decode an object: the cache ignores its new state");
-    }
 }
 
 /// Logs an error, and again each time the number of failures has doubled.

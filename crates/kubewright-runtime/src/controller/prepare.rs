@@ -92,6 +92,14 @@ impl Environment {
         environment
     }
 
+    fn loop_metrics(&self, controller: &str, workers: usize) -> LoopMetrics {
+        LoopMetrics {
+            controller: self.metrics.controller(controller, workers),
+            queue: self.metrics.queue(controller),
+            barrier: self.barrier_metrics.controller(controller),
+        }
+    }
+
     /// Returns the name under which a controller appears.
     fn label(&self, controller: &str) -> String {
         match &self.cluster {
@@ -154,11 +162,7 @@ impl<K: AnyObject> Controller<K> {
         let agent = format!("{}/{name}", environment.agent);
         let api = Client::new(sender.clone()).field_owner(&field_manager).user_agent(&agent);
         let api = client.map_or(api.clone(), |wrap| wrap(api));
-        let metrics = LoopMetrics {
-            controller: environment.metrics.controller(&name, concurrency),
-            queue: environment.metrics.queue(&name),
-            barrier: environment.barrier_metrics.controller(&name),
-        };
+        let metrics = environment.loop_metrics(&name, concurrency);
         let queue = Queue::seeded(self.backoff, environment.random.u64());
         let queue = Arc::new(SharedQueue::of(queue, environment.clock.clone(), metrics.queue.clone()));
         let mut wiring = Wiring::new(environment.cache.clone(), is_late);
@@ -179,23 +183,8 @@ impl<K: AnyObject> Controller<K> {
         let notify = notify(&queue, tracer.as_ref(), rank.clone());
         let watches = DynamicWatches::new(environment.cache.clone(), enqueue.clone(), notify);
         connect(&mut wiring, &queue, &enqueue, sources);
-        let (acquiring, objects) = (queue.clone(), keys.clone());
-        let enqueue_acquired: EnqueueAcquired = Box::new(move |acquired| {
-            let acquired = keys.keys(None, &Selector::default()).into_iter().filter(|key| acquired(key));
-            acquired.for_each(|key| {
-                let priority = ranked_priority(LOW_PRIORITY, rank.as_ref(), &key);
-                acquiring.add(key, priority, When::Now);
-            });
-        });
-        let handoff = Handoff::default();
-        if is_exclusive && environment.is_elected {
-            handoff.add_all();
-        }
-        let (held, notified) = (handoff.clone(), queue.clone());
-        share.on_acquire(&name, move |acquired| {
-            held.add(acquired);
-            notified.notify();
-        });
+        let enqueue_acquired = enqueue_acquired(&queue, keys.clone(), rank);
+        let handoff = handoff(&queue, &share, &name, is_exclusive && environment.is_elected);
         let services = Arc::new(Services {
             api,
             cache: environment.cache.clone(),
@@ -238,7 +227,7 @@ impl<K: AnyObject> Controller<K> {
             recovers: self.recovers,
         };
         let (timeout, backlog, kinds) = (self.cache_sync_timeout, wiring.backlog(), wiring.kinds());
-        let run = Box::new(move |stop, abort| run(dispatcher, objects, outside, backlog, timeout, stop, abort).boxed());
+        let run = Box::new(move |stop, abort| run(dispatcher, keys, outside, backlog, timeout, stop, abort).boxed());
         let detach = detach(environment.clone(), services, share, wiring);
         Prepared { run, kinds, detach }
     }
@@ -337,6 +326,32 @@ fn notify(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<R
             }
         });
     })
+}
+
+/// Returns the function that enqueues the keys that this replica has taken over.
+fn enqueue_acquired<K: AnyObject>(queue: &Arc<SharedQueue>, objects: Reader<K>, rank: Option<Rank>) -> EnqueueAcquired {
+    let queue = queue.clone();
+    Box::new(move |acquired| {
+        for key in objects.keys(None, &Selector::default()).into_iter().filter(|key| acquired(key)) {
+            let priority = ranked_priority(LOW_PRIORITY, rank.as_ref(), &key);
+            queue.add(key, priority, When::Now);
+        }
+    })
+}
+
+/// Returns the keys that another replica may have reconciled before: those that this one takes over, and `all` of them if
+/// it is going to lead.
+fn handoff(queue: &Arc<SharedQueue>, share: &Share, controller: &str, all: bool) -> Handoff {
+    let handoff = Handoff::default();
+    if all {
+        handoff.add_all();
+    }
+    let (held, queue) = (handoff.clone(), queue.clone());
+    share.on_acquire(controller, move |acquired| {
+        held.add(acquired);
+        queue.notify();
+    });
+    handoff
 }
 
 /// Connects the sources with the cache and the queue.

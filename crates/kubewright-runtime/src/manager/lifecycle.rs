@@ -82,11 +82,25 @@ impl LeaseHold {
 }
 
 /// The tasks of a manager, by the time at which they run.
-pub(super) struct Lifecycle {
+#[derive(Default)]
+pub(super) struct Tasks {
     /// Tasks that run on every replica from the start.
-    pub(super) everywhere: Vec<Task>,
+    everywhere: Vec<Task>,
     /// Tasks that run while the lease is held.
-    pub(super) elected: Vec<Task>,
+    elected: Vec<Task>,
+}
+
+impl Tasks {
+    /// Adds a task.
+    pub(super) fn add(&mut self, needs_leader: bool, task: Task) {
+        let group = if needs_leader { &mut self.elected } else { &mut self.everywhere };
+        group.push(task);
+    }
+}
+
+/// The run of a manager's tasks.
+pub(super) struct Lifecycle {
+    pub(super) tasks: Tasks,
     pub(super) hold: Option<LeaseHold>,
     /// Cancelled when the `elected` tasks start.
     pub(super) begun: CancellationToken,
@@ -98,7 +112,7 @@ impl Lifecycle {
     /// Runs the tasks until `shutdown` completes, a task fails, or the lease is lost. Returns after all tasks have
     /// ended.
     pub(super) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-        let Self { everywhere, elected, hold, begun, grace } = self;
+        let Self { tasks: Tasks { everywhere, elected }, hold, begun, grace } = self;
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
         let mut running = JoinSet::new();
         let start = |running: &mut JoinSet<_>, tasks: Vec<Task>| {

@@ -15,32 +15,32 @@ mod kubeconfig_secrets;
 mod labelled_namespaces;
 mod lifecycle;
 mod requests;
+mod start;
 mod webhooks;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::IntoFuture,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    mem,
     time::Duration,
 };
 
 use axum::routing::MethodRouter;
 use clap::Parser;
-use futures::{FutureExt, TryFutureExt};
 use kube::{Client, CustomResourceExt};
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, info, warn};
+use tracing::{Span, info};
 
 use self::{
     clusters::Fleet,
     controllers::Additions,
     describe::DeclaredVersion,
     handles::Handles,
-    lifecycle::{LeaseHold, Lifecycle, Task},
+    lifecycle::{LeaseHold, Lifecycle},
     requests::Requests,
 };
 pub use self::{
@@ -54,25 +54,21 @@ pub use self::{
 pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
 use crate::{
     args::ManagerArgs,
-    cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
+    cache::CacheOptions,
     client,
-    context::UndeclaredReads,
-    controller::{
-        BarrierFamilies, Controller, ControllerDescription, Environment, Index, Key, KeyController, Prepared,
-    },
-    event::Broadcaster,
-    http::{BindAddress, BindError, Server},
-    leader::{AnyLock, LeaderOptions, Lock, fence::Fence, identity},
+    controller::{Controller, ControllerDescription, Environment, Index, Key, KeyController, Prepared},
+    http::BindAddress,
+    leader::{AnyLock, LeaderOptions, Lock, identity},
     metrics::Metrics,
     metrics_server::{self, MetricsServer},
     object::{AnyObject, KindName, Object},
-    probe::{self, Probes},
-    process::{hostname, program_name},
+    probe::Probes,
+    process::program_name,
     rbac::PolicyRule,
-    shard::{ShardOptions, Share},
+    shard::ShardOptions,
     signal::Signals,
     trace::Traces,
-    webhook::{self, Dependencies, Registrations, WebhookServer},
+    webhook::{Registrations, WebhookServer},
 };
 
 /// The default grace period for tasks to end when the manager stops, as in controller-runtime.
@@ -467,13 +463,8 @@ impl Manager {
     /// # Errors
     /// [`ManagerError::Connect`] if the configuration is missing or invalid. This method doesn't connect yet.
     pub async fn client(&self) -> Result<client::Client, ManagerError> {
-        let kube = match &self.connection {
-            Connection::Client(client) => client.clone(),
-            Connection::Args(args) => {
-                let metrics = self.metrics.clone().unwrap_or_else(|| Metrics::new(self.clock.clone()));
-                args.client(&metrics).await?
-            }
-        };
+        let metrics = self.metrics.clone().unwrap_or_else(|| Metrics::new(self.clock.clone()));
+        let kube = self.connection.client(&metrics).await?;
         Ok(client::Client::new(kube).user_agent(&self.requests.user_agent()))
     }
 
@@ -513,102 +504,24 @@ impl Manager {
     /// If the manager can't start, for example without a cluster, with an address in use, or with two controllers of
     /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); and if leadership or shard
     /// membership is lost. All tasks are then aborted at once, since another replica may take over.
-    pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
+    pub async fn run_until(mut self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
-        let declared = self.indexes().collect();
-        let metrics = self.metrics.unwrap_or_else(|| Metrics::new(self.clock.clone()));
-        let client = match &self.connection {
-            Connection::Client(client) => client.clone(),
-            Connection::Args(args) => args.client(&metrics).await?,
-        };
-        let client = self.requests.client(&client, &self.clock);
-        let cache = Cache::new(self.namespaces, self.cache.clone());
-        let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
-        let events = Broadcaster::start_for(queue.clone(), client.clone(), &hostname(), clock, metrics.clone());
-        let fence = Fence::default();
-        let mut environment = Environment {
-            fenced: client.clone(),
-            client,
-            cache,
-            clock: self.clock,
-            random: self.random,
-            barrier_metrics: BarrierFamilies::new(metrics.registry()),
-            cache_metrics: CacheFamilies::new(metrics.registry()),
-            metrics,
-            events: queue,
-            traces: self.traces.clone(),
-            share: Share::default(),
-            is_elected: false,
-            is_fenced: false,
-            cluster: None,
-            concurrency: self.concurrency,
-            fence,
-            agent: self.requests.user_agent(),
-            undeclared: UndeclaredReads::default(),
-        };
-        let replicas = self.replicas.resolve(&environment);
-        match replicas {
-            Replicas::Alone | Replicas::Args { .. } => {}
-            Replicas::Lead(_) => {
-                environment.raise_fence();
-                environment.is_elected = true;
-            }
-            Replicas::Shard(_) => {
-                environment.raise_fence();
-                environment.share = Share::of_a_group(environment.clock.clone());
-            }
-        }
+        let (mut environment, events) = self.connect().await?;
+        let replicas = mem::replace(&mut self.replicas, Replicas::Alone).resolve(&environment);
+        environment.coordinate(&replicas);
         self.handles.connect(&environment.cache);
-        let (mut everywhere, mut elected) = (Vec::<Task>::new(), Vec::new());
-        if let Some(supervisor) = self.additions.supervisor(&environment, declared, self.elected.clone(), self.grace) {
-            everywhere.push(Box::new(|stop, abort| supervisor.run(stop, abort).boxed()));
-        }
-        if let Some(supervisor) = self.fleet.supervisor(&environment, self.cache, self.elected.clone(), self.grace) {
-            everywhere.push(Box::new(|stop, abort| supervisor.run(stop, abort).boxed()));
-        }
-        for controller in self.controllers {
-            let group = if controller.needs_leader() { &mut elected } else { &mut everywhere };
-            group.push(controller_task(controller.prepare(&environment, false)));
-        }
-        for runnable in self.runnables {
-            let group = if runnable.needs_leader { &mut elected } else { &mut everywhere };
-            group.push(lifecycle::runnable_task(runnable, &environment));
-        }
-
-        add_checks(&self.probes, &environment);
-        let probe_servers = start_probes(&self.probe_address, &self.probes, &self.traces).await?;
-        let Environment { client, clock, metrics, .. } = &environment;
-        let traces = probe::traces_router(self.traces.clone());
-        let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, traces, client, clock).await?;
-        let dependencies = Dependencies { client, clock, metrics, readyz: &self.probes.readyz };
-        let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
-            Some(server) => {
-                let callers = server.callers()?;
-                webhook::Running::start(self.webhooks, server, callers, dependencies).await?
-            }
-            None => None,
-        };
-        let families = environment.cache_metrics.clone();
-        let watches = environment.cache.start(client, &environment.random, families, Span::none());
+        let tasks = self.take_tasks(&environment);
+        let servers = self.start_servers(&environment).await?;
+        let (client, random, families) = (&environment.client, &environment.random, environment.cache_metrics.clone());
+        let watches = environment.cache.start(client, random, families, Span::none());
         let result = match LeaseHold::start(replicas, self.lock, &environment) {
             Err(error) => Err(error),
-            Ok(hold) => {
-                let begun = self.elected;
-                Lifecycle { everywhere, elected, hold, begun, grace: self.grace }.run(shutdown).await
-            }
+            Ok(hold) => Lifecycle { tasks, hold, begun: self.elected, grace: self.grace }.run(shutdown).await,
         };
         watches.shutdown().await;
         events.shutdown(EVENT_GRACE).await;
-        if let Some(webhooks) = webhooks {
-            webhooks.shutdown().await;
-        }
-        if let Some(metrics_server) = metrics_server {
-            metrics_server.shutdown().await;
-        }
-        for probes in probe_servers {
-            probes.shutdown().await;
-        }
+        servers.shutdown().await;
         info!("stopped");
         #[cfg(feature = "opentelemetry")]
         crate::telemetry::flush().await;
@@ -672,54 +585,8 @@ impl Replicas {
     }
 }
 
-/// Starts the server of checks and traces. Traces are shown only on loopback. If the address is not a loopback address,
-/// a second server listens on loopback at the same port.
-async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -> Result<Vec<Server>, BindError> {
-    const FLAG: &str = "--health-probe-bind-address";
-    let router = || probes.router().merge(probe::local_traces_router(traces.clone()));
-    let Some(server) = Server::start("probes", FLAG, address, router()).await? else { return Ok(Vec::new()) };
-    let bound = server.address();
-    // A server on all interfaces listens on loopback too.
-    if bound.ip().to_canonical().is_loopback() || bound.ip().is_unspecified() {
-        return Ok(vec![server]);
-    }
-    let loopback: IpAddr = if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-    let local = BindAddress::Host(loopback.to_string(), bound.port());
-    match Server::start("traces", FLAG, &local, router()).await {
-        Ok(local) => Ok([server].into_iter().chain(local).collect()),
-        Err(error) => {
-            // In a pod the port is free. Elsewhere another program may use it; the probes still work without traces.
-            warn!(%error, "traces are not served");
-            Ok(vec![server])
-        }
-    }
-}
-
 /// Returns whether a path contains no route patterns.
 fn is_plain(path: &str) -> bool {
     let has_odd_part = path.split('/').any(|part| part.starts_with([':', '*']));
     path.starts_with('/') && !path.contains(['{', '}', ' ', '?', '#']) && !has_odd_part
-}
-
-/// Returns the task of a controller.
-fn controller_task(controller: Prepared) -> Task {
-    Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
-}
-
-/// Adds the manager's own checks: it responds, its caches are filled, its controllers declare what they read, and it has its share of
-/// the keys.
-fn add_checks(probes: &Probes, environment: &Environment) {
-    let Environment { cache, share, undeclared, .. } = environment;
-    if share.is_of_a_group() {
-        let share = share.clone();
-        probes.readyz.add("shards", move || std::future::ready(share.check()));
-    }
-    probes.healthz.add("ping", || async { Ok(()) });
-    let undeclared = undeclared.clone();
-    probes.readyz.add("declarations", move || std::future::ready(undeclared.check()));
-    let cache = cache.clone();
-    probes.readyz.add("caches", move || {
-        let unsynced = cache.unsynced();
-        async move { if unsynced.is_empty() { Ok(()) } else { Err(NotSynced(unsynced).to_string()) } }
-    });
 }
