@@ -26,7 +26,7 @@ pub(crate) struct ControllerRefs {
     children: Objects,
     /// Whether another keeps `children` up to date.
     shared: bool,
-    /// The finalizer that children have for their parent, and lose when they are released.
+    /// The finalizer that children get when they are adopted, and lose when they are released.
     finalizer: Option<&'static str>,
     /// The children whose controller reference names a parent of this kind, by the parent.
     named: BTreeMap<Key, BTreeSet<Key>>,
@@ -56,7 +56,7 @@ impl ControllerRefs {
         Self { children: pods, shared: true, ..Self::new(parent, Kind::POD) }
     }
 
-    /// Sets the finalizer that children lose when they are released.
+    /// Sets the finalizer that children get when they are adopted, and lose when they are released.
     pub(crate) fn finalizer(self, finalizer: &'static str) -> Self {
         Self { finalizer: Some(finalizer), ..self }
     }
@@ -205,7 +205,12 @@ impl ControllerRefs {
         for child in orphans.into_iter().filter(|child| !is_deleting(child) && belongs(child)) {
             let mut owners = list(&child, "/metadata/ownerReferences").to_vec();
             owners.push(controller_reference(parent, &self.parent.api_version(), self.parent.kind));
-            let patch = json!({"metadata": {"ownerReferences": owners}});
+            let mut patch = json!({"metadata": {"ownerReferences": owners}});
+            let finalizers = list(&child, "/metadata/finalizers");
+            if let Some(finalizer) = self.finalizer.filter(|own| finalizers.iter().all(|name| name != own)) {
+                let own = Value::from(finalizer);
+                patch["metadata"]["finalizers"] = finalizers.iter().chain([&own]).cloned().collect();
+            }
             claim.steps.push(Step::change(&self.child, &child, patch));
             claim.children.push(child);
         }

@@ -196,6 +196,39 @@ async fn pods_of_a_job_that_is_deleted_without_them_lose_the_finalizer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn adopted_pods_are_counted() {
+    let cluster = simulated().await;
+    for (name, code) in [("first", Some(0)), ("second", None)] {
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"app": "sum"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]},
+        });
+        let pod = serde_json::from_value(pod).expect("a pod");
+        pods(&cluster).create(&PostParams::default(), &pod).await.expect("created");
+        let runs = |pods: &[&Pod]| pods.iter().any(|pod| pod.name_any() == name && is_running(pod));
+        cluster.expect::<Pod>(runs).await.expect("a running pod");
+        if let Some(code) = code {
+            cluster.finish_pod("default", name, code).await.expect("it ends");
+        }
+    }
+    let labels = json!({"app": "sum"});
+    let template = json!({
+        "metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]},
+    });
+    let selector = json!({"matchLabels": labels});
+    let spec = json!({"manualSelector": true, "selector": selector, "completions": 2, "template": template});
+    create(&cluster, spec).await;
+    until(&cluster, |job| job.status.as_ref().and_then(|status| status.succeeded) == Some(1)).await;
+    cluster.finish_pod("default", "second", 0).await.expect("it ends");
+    let done = until(&cluster, |job| holds(job, "Complete")).await;
+    assert_eq!(done.status.and_then(|status| status.succeeded), Some(2));
+    let is_owned = |pod: &&Pod| pod.owner_references().len() == 1 && pod.finalizers().is_empty();
+    cluster.expect::<Pod>(|pods| pods.len() == 2 && pods.iter().all(is_owned)).await.expect("no other pods");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_pods_are_tried_again_after_seconds() {
     let cluster = simulated().await;
     let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});

@@ -128,13 +128,20 @@ impl Controller for Jobs {
             && matches!(text(job, "/spec/managedBy"), "" | MANAGER)
         {
             let claim = self.refs.claim(key, job);
-            plan.steps.extend(claim.steps);
+            if !is_finished(job) {
+                plan.steps.extend(claim.steps);
+            }
             let mut ended = self.ended.lock();
             let ended = ended.entry(text(job, "/metadata/uid").into()).or_default();
             decide(job, &claim.children, ended, now, &mut plan);
         }
         plan
     }
+}
+
+/// Returns whether a job has succeeded or failed, after which it neither adopts nor releases pods.
+fn is_finished(job: &Value) -> bool {
+    holds(job, "Complete") || holds(job, "Failed")
 }
 
 /// Returns whether a pod waits to be counted.
@@ -195,7 +202,7 @@ impl View<'_> {
 /// Decides the next steps for a job.
 fn decide(job: &Value, pods: &[Arc<Value>], ended: &mut EndedPods, now: Timestamp, plan: &mut Plan) {
     let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
-    if holds(job, "Complete") || holds(job, "Failed") {
+    if is_finished(job) {
         plan.steps.extend(pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)));
         return expire(job, now, plan);
     }
