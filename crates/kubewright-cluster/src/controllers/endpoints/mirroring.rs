@@ -15,7 +15,7 @@ use super::{
         reconcile::{Controller, Key, Plan, Step},
         value::{controller_reference, is_deleting, list, text},
     },
-    ENDPOINTS, ENDPOINTS_LIMIT, MANAGED_BY, SERVICE, SERVICE_NAME, SLICE, put,
+    ENDPOINTS, ENDPOINTS_LIMIT, MANAGED_BY, SERVICE, SERVICE_NAME, SLICE, put, remove_others,
 };
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -271,11 +271,7 @@ fn update(slice: &Value, mut wanted: Value) -> Option<Step> {
         return None;
     }
     for field in ["labels", "annotations"] {
-        for (name, _) in slice["metadata"][field].as_object().into_iter().flatten() {
-            if wanted["metadata"][field].get(name).is_none() {
-                wanted["metadata"][field][name] = Value::Null;
-            }
-        }
+        remove_others(&mut wanted, slice, field);
     }
     let metadata = &wanted["metadata"];
     let patch = json!({

@@ -259,6 +259,7 @@ fn write_slices(
         match free.next() {
             Some(slice) if says(slice, &content) => {}
             Some(slice) => {
+                remove_others(&mut content, slice, "labels");
                 content["metadata"]["annotations"][TRIGGER] = trigger.into();
                 plan.steps.push(Step::change(&SLICE, slice, content));
             }
@@ -280,6 +281,15 @@ fn write_slices(
 fn annotate(object: &mut Value, trigger: Option<&str>) {
     if let Some(trigger) = trigger {
         object["metadata"]["annotations"][TRIGGER] = trigger.into();
+    }
+}
+
+/// Makes a merge patch with the wanted metadata remove other labels, or annotations, of the present object.
+fn remove_others(wanted: &mut Value, present: &Value, field: &str) {
+    for (name, _) in present["metadata"][field].as_object().into_iter().flatten() {
+        if wanted["metadata"][field].get(name).is_none() {
+            wanted["metadata"][field][name] = Value::Null;
+        }
     }
 }
 
@@ -340,6 +350,7 @@ fn write_endpoints(
     let differs = or_empty(&present["subsets"]) != content["subsets"]
         || present["metadata"]["labels"] != content["metadata"]["labels"];
     if differs {
+        remove_others(&mut content, present, "labels");
         content["metadata"]["annotations"][TRIGGER] = trigger.into();
         plan.steps.push(Step::change(&ENDPOINTS, present, content));
     }

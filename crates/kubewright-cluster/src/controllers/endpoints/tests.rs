@@ -116,6 +116,24 @@ fn correct_slices_are_not_written() {
 }
 
 #[test]
+fn labels_that_a_service_no_longer_has_are_removed() {
+    let mut service = service();
+    let [slice, object] = &created(&known(&service, &[pod("a", "10.0.0.1", 8080, true)]))[..] else { panic!() };
+    service["metadata"]["labels"] = json!({"tier": "b"});
+    let mut endpoints = known(&service, &[pod("a", "10.0.0.1", 8080, true)]);
+    let key = Key { namespace: "default".into(), name: "web".into() };
+    endpoints.slices.entry(key.clone()).or_default().insert("web-x".into(), Arc::new(slice.clone()));
+    endpoints.endpoints.insert(key.clone(), Arc::new(object.clone()));
+    let steps = endpoints.decide(&key, Timestamp::UNIX_EPOCH).steps;
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        let Step::Merge(_, _, patch) = step else { panic!("{step:?}") };
+        let labels = &patch["metadata"]["labels"];
+        assert_eq!((labels.get("team"), &labels["tier"]), (Some(&Value::Null), &json!("b")));
+    }
+}
+
+#[test]
 fn services_without_a_selector_are_left_alone() {
     let mut plain = service();
     plain["spec"]["selector"] = Value::Null;
