@@ -125,6 +125,8 @@ pub struct ClusterBuilder {
     history: Option<usize>,
     controllers: Controllers,
     service_account_admission: Option<bool>,
+    node_authorization: Option<bool>,
+    node_restriction: Option<bool>,
     api: ApiServerBuilder,
     has_checkpoint: bool,
     data_dir: Option<PathBuf>,
@@ -231,6 +233,19 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true, as with kubeadm.
+    pub fn node_authorization(mut self, enabled: bool) -> Self {
+        self.node_authorization = Some(enabled);
+        self
+    }
+
+    /// Sets whether the changes of nodes are limited to themselves and their pods; see [`ApiServerBuilder::node_restriction`]. Defaults to true,
+    /// as with kubeadm. The cluster's own node isn't limited.
+    pub fn node_restriction(mut self, enabled: bool) -> Self {
+        self.node_restriction = Some(enabled);
+        self
+    }
+
     /// Records requests in an audit log; see [`ApiServerBuilder::audit_log`]. Defaults to none.
     pub fn audit_log(mut self, log: AuditLog) -> Self {
         self.api = self.api.audit_log(log);
@@ -300,6 +315,8 @@ impl ClusterBuilder {
         let containers = RunningContainers::default();
         let has_accounts = self.service_account_admission.unwrap_or(self.controllers.contains(ACCOUNT_CONTROLLER));
         let api = self.api.service_account_admission(has_accounts);
+        let api = api.node_authorization(self.node_authorization.unwrap_or(true));
+        let api = api.node_restriction(self.node_restriction.unwrap_or(true));
         let mut api = api.clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
