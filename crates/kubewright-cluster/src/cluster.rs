@@ -161,6 +161,10 @@ impl ClusterBuilder {
     /// `shareProcessNamespace`, the containers of a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers of
     /// pods with `hostPID` see the processes of the machine.
     ///
+    /// An `emptyDir` in memory is a file system of its own with the size that a kubelet gives it, which the node mounts on this machine. It is
+    /// unmounted with its pod or, if this process is killed, when the next cluster starts; without isolation, the mounts of the
+    /// machine don't change, and such a directory is one of `/dev/shm` without a limit of its own.
+    ///
     /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
     /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
     pub fn isolate_containers(mut self, isolates: bool) -> Self {

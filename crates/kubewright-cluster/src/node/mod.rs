@@ -37,6 +37,7 @@ mod identity;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;
+mod mounts;
 mod namespace;
 pub(crate) mod network;
 pub(crate) mod node_directory;

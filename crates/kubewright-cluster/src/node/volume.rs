@@ -20,6 +20,7 @@ use super::{
     environment::{Reference, downward},
     host_path,
     identity::VolumeOwner,
+    mounts,
     object::Capacity,
     resource,
     tokens::TokenRequest,
@@ -38,8 +39,8 @@ const MODE: i32 = 0o644;
 pub(crate) enum Content {
     /// An empty directory.
     Empty,
-    /// An empty directory in memory, if the host has a place for it.
-    Memory,
+    /// An empty directory in memory, if the host has a place for it, of at most so many bytes if it is a file system of its own.
+    Memory(u64),
     /// An existing directory of the host, and whether no container may write it.
     Local(PathBuf, bool),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
@@ -132,7 +133,11 @@ pub(crate) fn content(
     let mut files = Files { pod, container, found, node, mode: MODE, owner, files: BTreeMap::new() };
     if let Some(empty) = &volume.empty_dir {
         let is_memory = empty.medium.as_deref() == Some("Memory");
-        return Ok(if is_memory { Content::Memory } else { Content::Empty });
+        return Ok(if is_memory {
+            Content::Memory(resource::size_in_memory(pod, empty, node))
+        } else {
+            Content::Empty
+        });
     }
     if let Some(host) = &volume.host_path {
         return Ok(Content::HostPath(host.path.clone().into(), host.type_.clone().unwrap_or_default()));
@@ -311,6 +316,8 @@ pub(crate) struct VolumePlace<'a> {
     pub(crate) pod_directory: &'a Path,
     /// The pod's directory in memory, if the host has a place for it.
     pub(crate) memory: Option<&'a Path>,
+    /// Whether a directory in memory is a file system of its own, which the node mounts.
+    pub(crate) mounts: bool,
     /// The group, `fsGroup`.
     pub(crate) group: Option<u32>,
     /// Whether the group of a directory that it owns already isn't set again, as by `fsGroupChangePolicy: OnRootMismatch`.
@@ -375,7 +382,7 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let volume = directory(place.pod_directory, place.memory, name, *content == Content::Memory);
+    let volume = directory(place.pod_directory, place.memory, name, matches!(content, Content::Memory(_)));
     match content {
         Content::Local(path, read_only) => {
             check_local(path)?;
@@ -386,13 +393,19 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
             create(path, FOR_ALL)?;
             return place.own(path).map(|()| path.clone());
         }
-        Content::Empty | Content::Memory => {
+        Content::Empty | Content::Memory(_) => {
             if let Some(parent) = volume.parent() {
                 std::fs::create_dir_all(parent)?;
             }
             // Only the node's user reaches the directories above.
-            let mode = if *content == Content::Memory { FOR_ALL_IN_MEMORY } else { FOR_ALL };
-            if create(&volume, mode)? {
+            let is_new = match content {
+                Content::Memory(size) => {
+                    let is_new = create(&volume, FOR_ALL_IN_MEMORY)?;
+                    (place.mounts && mounts::mount_memory(&volume, *size)?) || is_new
+                }
+                _ => create(&volume, FOR_ALL)?,
+            };
+            if is_new {
                 place.own(&volume)?;
             }
         }
@@ -511,7 +524,7 @@ mod tests {
     #[test]
     fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
-        check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory"]));
+        check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory(1048576)"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["HostPath(\"/srv\", \"\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Local(\"/l\", false)"]));
@@ -549,16 +562,22 @@ mod tests {
     fn an_empty_directory_is_writable_for_each_user() {
         let pod = tempfile::tempdir().expect("a folder");
         let memory = pod.path().join("memory");
-        let place = |memory| VolumePlace { pod_directory: pod.path(), memory, group: None, only_on_mismatch: false };
+        let place = |memory| VolumePlace {
+            pod_directory: pod.path(),
+            memory,
+            mounts: false,
+            group: None,
+            only_on_mismatch: false,
+        };
         for (content, parent, expect) in
-            [(Content::Empty, pod.path().join(FOLDER), 0o777), (Content::Memory, memory.clone(), 0o1777)]
+            [(Content::Empty, pod.path().join(FOLDER), 0o777), (Content::Memory(1), memory.clone(), 0o1777)]
         {
             let volume = make(&place(Some(&memory)), "v", &content).expect("made");
             assert_eq!(volume.parent(), Some(&*parent));
             let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
             assert_eq!(mode & 0o7777, expect);
         }
-        let elsewhere = make(&place(None), "w", &Content::Memory).expect("made");
+        let elsewhere = make(&place(None), "w", &Content::Memory(1)).expect("made");
         assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));
     }
 
@@ -566,8 +585,13 @@ mod tests {
     fn a_local_volume_has_to_be_there_and_belongs_to_the_group() {
         let folder = tempfile::tempdir().expect("a folder");
         let group = std::fs::metadata(folder.path()).expect("it exists").gid();
-        let place =
-            VolumePlace { pod_directory: folder.path(), memory: None, group: Some(group), only_on_mismatch: false };
+        let place = VolumePlace {
+            pod_directory: folder.path(),
+            memory: None,
+            mounts: false,
+            group: Some(group),
+            only_on_mismatch: false,
+        };
         let at = |name: &str| folder.path().join(name);
         for name in ["written", "read"] {
             std::fs::create_dir(at(name)).expect("created");

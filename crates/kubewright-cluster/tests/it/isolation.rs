@@ -136,6 +136,33 @@ async fn volumes_are_shared_and_a_root_can_be_read_only() {
 }
 
 #[tokio::test]
+async fn a_volume_in_memory_has_its_size_and_survives_restarts() {
+    let Some(cluster) = cluster().await else { return };
+    let mount = json!([{"name": "memory", "mountPath": "/memory"}]);
+    let container = |name: &str, script: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", script], "volumeMounts": mount});
+    let first = "echo run >>/memory/runs; df -k /memory | tail -1 | tr -s ' ' | cut -d' ' -f1,2; \
+                 head -c 2M /dev/zero >/memory/large || rm /memory/large; [ $(wc -l </memory/runs) = 2 ]";
+    let second = "until [ -s /memory/runs ]; do sleep 0.05; done; echo shared";
+    let volumes = json!([{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]);
+    let spec = json!({"restartPolicy": "OnFailure", "containers": [container("main", first), container("other", second)], "volumes": volumes});
+    create(&cluster, &pod("memory", "", spec)).await;
+    let done = until(&cluster, "memory", is_done).await;
+    assert_eq!(phase(&done), "Succeeded");
+    let log = async |container: &str| {
+        let of = LogParams { container: Some(container.into()), ..LogParams::default() };
+        pods(&cluster).logs("memory", &of).await.expect("a log")
+    };
+    assert!(log("main").await.starts_with("tmpfs 1024\n"));
+    assert_eq!(log("other").await, "shared\n");
+    let uid = done.metadata.uid.expect("a UID");
+    let mounted = || std::fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains(&uid);
+    assert!(mounted());
+    pods(&cluster).delete("memory", &Default::default()).await.expect("deleted");
+    eventually("no mount", async || (!mounted()).then_some(())).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn processes_of_containers_are_their_own() {
     let Some(cluster) = cluster().await else { return };
     let command = "trap 'exit 7' TERM; echo $$$$; while :; do sleep 0.02; done";

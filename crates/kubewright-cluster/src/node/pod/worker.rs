@@ -25,7 +25,7 @@ use super::{
 use crate::{
     events::{ObjectEvent, whole_seconds},
     node::{
-        NodeContext, address::Lease, environment::Reference, network::PodSandbox, process::Process,
+        NodeContext, address::Lease, environment::Reference, mounts, network::PodSandbox, process::Process,
         view::SharedProcesses, volume,
     },
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
@@ -433,7 +433,7 @@ impl Worker {
         for directory in [Some(self.host.pod_directory(&uid)), self.host.memory_directory(&uid)].into_iter().flatten() {
             // The removal continues even if the node ends in the meantime.
             let path = directory.clone();
-            if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
+            if let Ok(Err(error)) = spawn_blocking(move || mounts::remove_tree(&path)).await
                 && error.kind() != std::io::ErrorKind::NotFound
             {
                 tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
