@@ -21,6 +21,8 @@ pub(crate) struct MountPoint<'a> {
     pub(crate) is_writable: bool,
     /// The type of the file system.
     pub(crate) kind: &'a str,
+    /// Whether what is mounted below it is seen in other namespaces.
+    is_shared: bool,
 }
 
 /// Reads the lines of `mountinfo` (<https://www.kernel.org/doc/html/latest/filesystems/proc.html>). A later mount may hide an
@@ -33,8 +35,11 @@ fn mount_point(line: &[u8]) -> Option<MountPoint<'_>> {
     let mut fields = line.split(|byte| *byte == b' ');
     let path = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
     let is_writable = fields.next()?.split(|byte| *byte == b',').all(|option| option != b"ro");
-    let kind = std::str::from_utf8(fields.skip_while(|field| *field != b"-").nth(1)?).ok()?;
-    (!path.as_os_str().as_bytes().ends_with(b"//deleted")).then_some(MountPoint { path, is_writable, kind })
+    let is_shared = fields.by_ref().take_while(|field| *field != b"-").any(|field| field.starts_with(b"shared:"));
+    let kind = if is_shared { fields.skip_while(|field| *field != b"-").nth(1)? } else { fields.next()? };
+    let kind = std::str::from_utf8(kind).ok()?;
+    let is_there = !path.as_os_str().as_bytes().ends_with(b"//deleted");
+    is_there.then_some(MountPoint { path, is_writable, kind, is_shared })
 }
 
 /// Replaces `\` with three octal digits by the byte that they stand for.
@@ -105,6 +110,49 @@ pub(crate) fn mount_memory(_directory: &Path, _size: u64) -> io::Result<bool> {
     Err(ErrorKind::Unsupported.into())
 }
 
+/// Makes a directory a mount of its own, unless it is one. What is mounted in it is seen in this namespace only.
+///
+/// # Errors
+/// If the system refuses it.
+pub(crate) fn bind_private(directory: &Path) -> io::Result<()> {
+    bind(directory, false)
+}
+
+/// Makes a directory or file a mount of its own, unless it is one. What is mounted in it is seen in the namespaces that have it, too.
+///
+/// # Errors
+/// If the system refuses it.
+pub(crate) fn bind_shared(path: &Path) -> io::Result<()> {
+    bind(path, true)
+}
+
+#[cfg(target_os = "linux")]
+fn bind(path: &Path, is_shared: bool) -> io::Result<()> {
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+
+    if !mounted_below(path)?.iter().any(|point| point == path) {
+        mount_bind(path, path)?;
+    }
+    let propagation = if is_shared { MountPropagationFlags::SHARED } else { MountPropagationFlags::PRIVATE };
+    Ok(mount_change(path, propagation)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bind(_path: &Path, _is_shared: bool) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// Returns the mount point that a path is below, if what is mounted there isn't seen in other namespaces.
+pub(crate) fn private_mount_of(path: &Path) -> io::Result<Option<PathBuf>> {
+    let path = path.canonicalize()?;
+    let table = fs::read(MOUNTS)?;
+    // Of several at the same path, the last one is seen.
+    let mount = mount_points(&table)
+        .filter(|mount| path.starts_with(&mount.path))
+        .max_by_key(|mount| mount.path.components().count());
+    Ok(mount.filter(|mount| !mount.is_shared).map(|mount| mount.path))
+}
+
 /// Detaches what is mounted at a path. Containers that see it keep it until they end.
 #[cfg(target_os = "linux")]
 fn detach(path: &Path) -> io::Result<()> {
@@ -143,7 +191,10 @@ mod tests {
 33 22 0:30 / /gone//deleted rw - tmpfs tmpfs rw
 broken";
         let found: Vec<_> = mount_points(text.as_bytes()).collect();
-        let point = |path: &str, is_writable| MountPoint { path: path.into(), is_writable, kind: "ext4" };
+        let point = |path: &str, is_shared| {
+            let is_writable = is_shared;
+            MountPoint { path: path.into(), is_writable, kind: "ext4", is_shared }
+        };
         assert_eq!(found, [point("/", true), point("/media/a b", false)]);
     }
 

@@ -24,7 +24,7 @@ use crate::{
         environment::{Reference, expand_all},
         identity::VolumeOwner,
         tokens::{self, PLACE},
-        view::Mount,
+        view::{Mount, Propagation},
         volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
@@ -195,7 +195,8 @@ impl ContainerVolumes {
                 if let Some(place) = volume::place(mount, &content) {
                     volume::link(root, &place, &source).map_err(|error| failed(error.to_string()))?;
                     let path = PathBuf::from(&mount.mount_path);
-                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true) });
+                    let propagation = Propagation::named(mount.mount_propagation.as_deref());
+                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true), propagation });
                 }
             }
         }

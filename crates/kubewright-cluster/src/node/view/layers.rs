@@ -118,7 +118,7 @@ fn file_systems(mounts: &[u8]) -> BTreeMap<PathBuf, bool> {
     }
     let mut found = BTreeMap::new();
     // A later mount hides an earlier one at the same mount point. The volumes of other pods aren't seen.
-    for MountPoint { path: point, is_writable, kind } in
+    for MountPoint { path: point, is_writable, kind, .. } in
         mount_points(mounts).filter(|mount| !node_directory::is_below(&mount.path))
     {
         let kind = if point == Path::new("/") {
