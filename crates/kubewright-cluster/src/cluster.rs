@@ -39,6 +39,7 @@ use crate::{
     node::{
         self, ImageTable, KUBELET_PORT, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::HOST_ADDRESS,
+        devices::Devices,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
         kubelet_api::KubeletApi,
@@ -750,6 +751,7 @@ impl Cluster {
             view_tools: Default::default(),
             isolates_containers,
             volume_writes: Default::default(),
+            devices: isolates_containers.then(|| Devices::new(&directory)),
             directory,
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),

@@ -155,12 +155,12 @@ pub(crate) fn private_mount_of(path: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Detaches what is mounted at a path. Containers that see it keep it until they end.
 #[cfg(target_os = "linux")]
-fn detach(path: &Path) -> io::Result<()> {
+pub(crate) fn detach(path: &Path) -> io::Result<()> {
     Ok(rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn detach(_path: &Path) -> io::Result<()> {
+pub(crate) fn detach(_path: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::Permissions,
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink},
     path::{Component, Path, PathBuf},
 };
 
@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Po
 use serde_json::Value;
 
 use super::{
+    devices::{Device, Devices},
     environment::{Reference, downward},
     host_path,
     identity::VolumeOwner,
@@ -43,6 +44,8 @@ pub(crate) enum Content {
     Memory(u64),
     /// An existing directory of the host, and whether no container may write it.
     Local(PathBuf, bool),
+    /// A block device of the host, and whether no container may write it.
+    Device(Box<Device>, bool),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
     HostPath(PathBuf, String),
     /// A directory of the host that is created if it is missing, but not its parents.
@@ -190,6 +193,16 @@ fn persistent(claim: &str, read_only: bool, found: &BTreeMap<Reference, Value>) 
     match (path(host), path(local)) {
         (Some(path), _) if host["type"] == "DirectoryOrCreate" => Ok(Content::Folder(path)),
         (Some(path), _) => Ok(Content::HostPath(path, host["type"].as_str().unwrap_or_default().to_owned())),
+        (None, Some(path)) if path.metadata().is_ok_and(|found| found.file_type().is_block_device()) => {
+            let options = volume["spec"]["mountOptions"].as_array().into_iter().flatten();
+            let device = Device {
+                path,
+                volume: volume["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                fs_type: local["fsType"].as_str().unwrap_or_default().to_owned(),
+                options: options.filter_map(Value::as_str).map(str::to_owned).collect(),
+            };
+            Ok(Content::Device(Box::new(device), read_only))
+        }
         (None, Some(path)) => Ok(Content::Local(path, read_only)),
         (None, None) => Err("this node has persistent volumes of the types hostPath and local only".into()),
     }
@@ -318,6 +331,8 @@ pub(crate) struct VolumePlace<'a> {
     pub(crate) memory: Option<&'a Path>,
     /// Whether a directory in memory is a file system of its own, which the node mounts.
     pub(crate) mounts: bool,
+    /// What mounts block devices, and the pod's UID; `None` if the node doesn't mount any.
+    pub(crate) devices: Option<(&'a Devices, &'a str)>,
     /// The group, `fsGroup`.
     pub(crate) group: Option<u32>,
     /// Whether the group of a directory that it owns already isn't set again, as by `fsGroupChangePolicy: OnRootMismatch`.
@@ -387,6 +402,17 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Content::Local(path, read_only) => {
             check_local(path)?;
             return if *read_only { Ok(path.clone()) } else { place.own(path).map(|()| path.clone()) };
+        }
+        Content::Device(device, read_only) => {
+            let Some((devices, uid)) = place.devices else {
+                let why = "is a block device, which a node mounts with --isolate-containers only";
+                return Err(io::Error::other(format!("the local volume {} {why}", device.path.display())));
+            };
+            let point = devices.mount(uid, device)?;
+            if !*read_only {
+                place.own(&point)?;
+            }
+            return Ok(point);
         }
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
@@ -566,6 +592,7 @@ mod tests {
             pod_directory: pod.path(),
             memory,
             mounts: false,
+            devices: None,
             group: None,
             only_on_mismatch: false,
         };
@@ -589,6 +616,7 @@ mod tests {
             pod_directory: folder.path(),
             memory: None,
             mounts: false,
+            devices: None,
             group: Some(group),
             only_on_mismatch: false,
         };

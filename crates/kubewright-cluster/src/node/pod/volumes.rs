@@ -154,13 +154,19 @@ impl ContainerVolumes {
         volume::content(&self.pod, &self.container, found, &self.sources, host.capacity, self.owner)
     }
 
-    fn place<'a>(&self, host: &NodeContext, pod_directory: &'a Path, memory: Option<&'a Path>) -> VolumePlace<'a> {
+    fn place<'a>(
+        &'a self,
+        host: &'a NodeContext,
+        pod_directory: &'a Path,
+        memory: Option<&'a Path>,
+    ) -> VolumePlace<'a> {
         let security = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
         let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
         let only_on_mismatch = policy == Some("OnRootMismatch");
         // Only a node that changes the mounts of the host anyway adds some that outlive a cluster that is killed.
         let mounts = host.isolates_containers;
-        VolumePlace { pod_directory, memory, mounts, group: self.owner.group, only_on_mismatch }
+        let devices = host.devices.as_ref().map(|devices| (devices, uid(&self.pod)));
+        VolumePlace { pod_directory, memory, mounts, devices, group: self.owner.group, only_on_mismatch }
     }
 
     /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.

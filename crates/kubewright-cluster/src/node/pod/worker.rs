@@ -430,6 +430,7 @@ impl Worker {
         self.host.tokens.forget(&uid);
         self.host.hosts.remove(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
+        self.release_devices(&uid).await;
         for directory in [Some(self.host.pod_directory(&uid)), self.host.memory_directory(&uid)].into_iter().flatten() {
             // The removal continues even if the node ends in the meantime.
             let path = directory.clone();
@@ -438,6 +439,18 @@ impl Worker {
             {
                 tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
             }
+        }
+    }
+
+    /// Unmounts the block devices that no other pod uses.
+    async fn release_devices(&self, uid: &str) {
+        if self.host.devices.is_none() {
+            return;
+        }
+        let (host, uid) = (self.host.clone(), uid.to_owned());
+        let released = spawn_blocking(move || host.devices.as_ref().map_or(Ok(()), |devices| devices.release(&uid)));
+        if let Ok(Err(error)) = released.await {
+            tracing::warn!(%error, "failed to unmount the block devices of a pod");
         }
     }
 }
