@@ -74,6 +74,8 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
+    node_authorization: bool,
+    node_restriction: bool,
     audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
@@ -211,6 +213,21 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Authorizes nodes by the pods that run on them, before the roles, as `--authorization-mode=Node,RBAC`: a user `system:node:NAME` in
+    /// the group `system:nodes` may read the objects that its pods refer to, and write to itself and its pods
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/node/>). Defaults to false.
+    pub fn node_authorization(mut self, enabled: bool) -> Self {
+        self.node_authorization = enabled;
+        self
+    }
+
+    /// Limits nodes to changes of themselves and their pods, whatever they are authorized for, as the admission plugin
+    /// `NodeRestriction`. Defaults to false, as in Kubernetes.
+    pub fn node_restriction(mut self, enabled: bool) -> Self {
+        self.node_restriction = enabled;
+        self
+    }
+
     /// Records requests in an audit log, as its policy selects them
     /// (<https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>). Defaults to none.
     ///
@@ -312,6 +329,14 @@ impl ApiServerBuilder {
         if self.service_account_admission {
             indexes.accounts.enable(random.clone());
         }
+        if self.node_authorization {
+            let references = indexes.references.clone();
+            references.enable();
+            indexes.authorizer.extend(Arc::new(builtin::NodeAuthorizer { references, store: store.clone() }));
+        }
+        let node_restriction = self
+            .node_restriction
+            .then(|| builtin::NodeRestriction { store: store.clone(), authorizer: indexes.authorizer.clone() });
         let registry = Arc::new(builtin::registry(&random, &indexes));
         let webhook_client = Arc::new(WebhookClient {
             store: store.clone(),
@@ -339,6 +364,7 @@ impl ApiServerBuilder {
             authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority,
+            node_restriction,
             admission,
             audit_log: self.audit_log,
             webhook_client,

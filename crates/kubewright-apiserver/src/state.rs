@@ -19,7 +19,10 @@ use crate::{
     metrics::Metrics,
     openapi::OpenApi,
     proxy::ProxyResolver,
-    registry::{Registry, builtin::ServiceRange},
+    registry::{
+        Registry,
+        builtin::{NodeRestriction, ServiceRange},
+    },
     storage::Store,
     tls::ClientCredentials,
     webhook_client::WebhookClient,
@@ -39,6 +42,8 @@ pub(crate) struct State {
     pub(crate) authorization: Authorization,
     /// Signs the certificates of listeners and clients.
     pub(crate) certificate_authority: Arc<CertificateAuthority>,
+    /// Limits the changes of nodes, if they are limited.
+    pub(crate) node_restriction: Option<NodeRestriction>,
     /// The admission webhooks and policies.
     pub(crate) admission: Arc<Admission>,
     /// The API servers of other versions.

@@ -108,6 +108,7 @@ fn normalized(attributes: &Attributes) -> Attributes {
         namespace: cut(&attributes.namespace),
         name: String::new(),
         path,
+        fields: Vec::new(),
     }
 }
 

@@ -39,6 +39,7 @@ use crate::{
     node::{
         self, ImageTable, KUBELET_PORT, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::HOST_ADDRESS,
+        devices::Devices,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
         kubelet_api::KubeletApi,
@@ -125,6 +126,8 @@ pub struct ClusterBuilder {
     history: Option<usize>,
     controllers: Controllers,
     service_account_admission: Option<bool>,
+    node_authorization: Option<bool>,
+    node_restriction: Option<bool>,
     api: ApiServerBuilder,
     has_checkpoint: bool,
     data_dir: Option<PathBuf>,
@@ -158,6 +161,10 @@ impl ClusterBuilder {
     /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. With
     /// `shareProcessNamespace`, the containers of a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers of
     /// pods with `hostPID` see the processes of the machine.
+    ///
+    /// An `emptyDir` in memory is a file system of its own with the size that a kubelet gives it, which the node mounts on this machine. It is
+    /// unmounted with its pod or, if this process is killed, when the next cluster starts; without isolation, the mounts of the
+    /// machine don't change, and such a directory is one of `/dev/shm` without a limit of its own.
     ///
     /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
     /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
@@ -231,6 +238,19 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true, as with kubeadm.
+    pub fn node_authorization(mut self, enabled: bool) -> Self {
+        self.node_authorization = Some(enabled);
+        self
+    }
+
+    /// Sets whether the changes of nodes are limited to themselves and their pods; see [`ApiServerBuilder::node_restriction`]. Defaults to true,
+    /// as with kubeadm. The cluster's own node isn't limited.
+    pub fn node_restriction(mut self, enabled: bool) -> Self {
+        self.node_restriction = Some(enabled);
+        self
+    }
+
     /// Records requests in an audit log; see [`ApiServerBuilder::audit_log`]. Defaults to none.
     pub fn audit_log(mut self, log: AuditLog) -> Self {
         self.api = self.api.audit_log(log);
@@ -300,6 +320,8 @@ impl ClusterBuilder {
         let containers = RunningContainers::default();
         let has_accounts = self.service_account_admission.unwrap_or(self.controllers.contains(ACCOUNT_CONTROLLER));
         let api = self.api.service_account_admission(has_accounts);
+        let api = api.node_authorization(self.node_authorization.unwrap_or(true));
+        let api = api.node_restriction(self.node_restriction.unwrap_or(true));
         let mut api = api.clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {
             api = api.history(changes);
@@ -729,6 +751,7 @@ impl Cluster {
             view_tools: Default::default(),
             isolates_containers,
             volume_writes: Default::default(),
+            devices: isolates_containers.then(|| Devices::new(&directory)),
             directory,
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),

@@ -17,7 +17,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",

@@ -59,6 +59,7 @@ impl Authorize for RequestAuthorizer {
             namespace: check.namespace.clone(),
             name: check.name.clone(),
             path: check.path.clone(),
+            fields: Vec::new(),
         };
         let decision = self.authorizer.authorize(account.as_ref().unwrap_or(&self.user), &attributes);
         AccessDecision { allowed: decision.allowed, reason: decision.reason }

@@ -23,12 +23,19 @@ pub struct Attributes {
     pub name: String,
     /// The non-resource path, if any. All other fields but the verb are then empty.
     pub path: String,
+    /// The fields that the selector of a list, a watch or a deletion of a collection requires to have these values.
+    pub fields: Vec<(String, String)>,
 }
 
 impl Attributes {
     /// Returns the same attributes with another verb.
     pub(crate) fn with_verb(&self, verb: &str) -> Self {
         Self { verb: verb.into(), ..self.clone() }
+    }
+
+    /// Returns whether the request is limited to objects of which a field has this value.
+    pub(crate) fn selects(&self, field: &str, value: &str) -> bool {
+        self.fields.iter().any(|(name, required)| name == field && required == value)
     }
 
     /// Returns the resource with its subresource, as roles name it: `pods/log`.

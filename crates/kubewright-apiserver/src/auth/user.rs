@@ -14,6 +14,10 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 pub(crate) const MASTERS: &str = "system:masters";
 /// The extra field with the identity of the credentials.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+/// The prefix of the user names of nodes.
+const NODE: &str = "system:node:";
 /// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
@@ -72,6 +76,12 @@ impl UserInfo {
     /// Returns whether roles don't limit the user, who is in `system:masters` or a part of the cluster.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.is_unrestricted || self.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// Returns the name of the node that the user is, if it is one.
+    pub(crate) fn node(&self) -> Option<&str> {
+        let name = self.name.strip_prefix(NODE)?;
+        self.groups.iter().any(|group| group == NODES).then_some(name)
     }
 
     /// Returns the user as `userInfo` of reviews, without empty fields.

@@ -5,6 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use bytes::Bytes;
 use http::{Method, StatusCode, header, request::Parts};
 use kubewright_apimachinery::status::{Details, Status};
+use serde_json::Value;
 
 use super::{
     decode::Format,
@@ -13,12 +14,12 @@ use super::{
     route::Target,
 };
 use crate::{
-    admission::Warnings,
+    admission::{Operation, Warnings},
     audit::AuditContext,
     auth::{Requester, UserInfo},
     codec,
     managed_fields::{Conversions, Manager},
-    registry::Resource,
+    registry::{Resource, builtin::Change},
     response::{Accept, Response},
     state::State,
     storage::{Key, Stored},
@@ -66,6 +67,25 @@ impl Call {
         };
         let attributes = filters::of_target(&self.parts.method, &target, &self.query).with_verb(verb);
         self.state.authorization.authorize(&self.user, &attributes)
+    }
+
+    /// Returns whether the changes of the user are restricted, as those of nodes are.
+    pub(super) fn is_restricted(&self) -> bool {
+        self.state.node_restriction.is_some() && self.user.node().is_some()
+    }
+
+    /// Checks a change by the user, if it is a node whose changes are restricted. `old` and `new` are in served form.
+    pub(super) fn restrict(
+        &self,
+        operation: Operation,
+        subresource: &str,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Result<(), Status> {
+        let Some(restriction) = &self.state.node_restriction else { return Ok(()) };
+        let (namespace, name) = (self.namespace.as_str(), self.name.as_str());
+        let resource = &*self.resource;
+        restriction.check(&self.user, Change { operation, resource, subresource, namespace, name, old, new })
     }
 
     /// Returns the user of the call, as passed to strategies.

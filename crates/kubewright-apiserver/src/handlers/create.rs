@@ -56,6 +56,7 @@ pub(super) async fn create_admitted(
     object = call.complete(None, object, manager);
     call.await_controllers(&object).await;
     object = call.admit(None, object)?;
+    call.restrict(Operation::Create, "", None, Some(&object))?;
     if let Some(review) = &review {
         let managed = object["metadata"].get("managedFields").cloned();
         object = review.mutate(Some(object), None, |object| call.admit(None, object)).await?.unwrap_or_default();

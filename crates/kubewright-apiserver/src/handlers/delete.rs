@@ -267,7 +267,10 @@ pub(super) async fn remove(
     let present = || call.state.store.get(&resource.storage, key).ok_or_else(gone);
     let Some(mut review) = review else {
         // As in Kubernetes, an object that can't be converted can't be deleted.
-        call.load(present()?).await?;
+        let present = call.load(present()?).await?;
+        if call.is_restricted() {
+            call.restrict(Operation::Delete, "", Some(&codec::to_served(resource, &present.value())), None)?;
+        }
         return remove_directly(call, key, options, |_| true);
     };
     for _ in 0..MAX_ATTEMPTS {
@@ -275,6 +278,7 @@ pub(super) async fn remove(
         options.check(resource, &present)?;
         review.set_options(options.completed(resource, &present).to_value());
         let served = codec::to_served(resource, &present);
+        call.restrict(Operation::Delete, "", Some(&served), None)?;
         review.mutate(None, Some(&served), Ok).await?;
         review.validate(None, Some(&served)).await?;
         let mut conflict = false;

@@ -158,6 +158,7 @@ impl Call {
         };
         let mut object = admit(sent);
         self.match_namespace(&mut object)?;
+        self.restrict(Operation::Create, name, None, Some(&object))?;
         if let Some(ty) = ObjectType::of(group, version, kind) {
             ty.complete(&mut object);
             object = self.manager(&self.manager_name(options), name).track_body(subresource.kind, object);
@@ -196,7 +197,7 @@ impl Call {
             options.dry_run,
         );
         if review.is_none() && self.needs_no_conversion()? {
-            let edited = self.edit_directly(edit, options);
+            let edited = self.edit_directly(edit, options, subresource);
             if let Some(edited) = edited.filter(|_| !self.conversions.are_missing()) {
                 return edited;
             }
@@ -205,6 +206,7 @@ impl Call {
             let old = self.load(self.present()?).await?.value();
             let served = codec::to_served(&self.resource, &old);
             let DecodedBody { object, mut warnings } = self.decide(|| ready(edit.desired(&served))).await?;
+            self.restrict(Operation::Update, subresource, Some(&served), Some(&object))?;
             let object = edit.admit(&old, object)?;
             let new = match &review {
                 Some(review) => {
@@ -260,7 +262,12 @@ impl Call {
     }
 
     /// Edits in one transaction. Returns `None` if the edit takes so long that it must yield to other tasks.
-    fn edit_directly(&self, edit: &impl Edit, options: &WriteOptions) -> Option<Result<Edited, Status>> {
+    fn edit_directly(
+        &self,
+        edit: &impl Edit,
+        options: &WriteOptions,
+        subresource: &str,
+    ) -> Option<Result<Edited, Status>> {
         let mut warnings = Vec::new();
         let mut yielded = false;
         let stored = self.modify(options.dry_run, |old| {
@@ -268,6 +275,7 @@ impl Call {
             let served = codec::to_served(&self.resource, old);
             let incoming = edit.desired(&served)?;
             warnings = incoming.warnings;
+            self.restrict(Operation::Update, subresource, Some(&served), Some(&incoming.object))?;
             let desired = edit.admit(old, incoming.object)?;
             let new = edit.prepare(old, &served, desired).now_or_never();
             yielded = new.is_none();

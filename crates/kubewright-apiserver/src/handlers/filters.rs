@@ -93,7 +93,7 @@ pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attr
         ..Attributes::default()
     };
     if *watch {
-        return attributes.with_verb("watch");
+        return with_fields(attributes.with_verb("watch"), query);
     }
     with_verb(attributes, method, query)
 }
@@ -123,7 +123,10 @@ fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Att
         namespace: namespace.into(),
         ..Attributes::default()
     };
-    Some(if watch { attributes.with_verb("watch") } else { with_verb(attributes, method, query) })
+    Some(match watch {
+        true => with_fields(attributes.with_verb("watch"), query),
+        false => with_verb(attributes, method, query),
+    })
 }
 
 /// Sets the verb that corresponds to a method.
@@ -141,11 +144,20 @@ fn with_verb(mut attributes: Attributes, method: &Method, query: &Query) -> Attr
         _ => "",
     }
     .into();
-    // Users with permission for one object may select it by name from the collection.
-    if collection && matches!(attributes.verb.as_str(), "list" | "watch") {
-        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).ok();
-        let name = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
-        attributes.name = name.unwrap_or_default().into();
+    with_fields(attributes, query)
+}
+
+/// Sets the fields that the selector of a request for several objects requires to have certain values.
+fn with_fields(mut attributes: Attributes, query: &Query) -> Attributes {
+    if !matches!(attributes.verb.as_str(), "list" | "watch" | "deletecollection") {
+        return attributes;
     }
+    let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).unwrap_or_default();
+    // Users with permission for one object may select it by name from the collection.
+    if attributes.name.is_empty() && attributes.verb != "deletecollection" {
+        attributes.name = fields.exact("metadata.name").unwrap_or_default().into();
+    }
+    let exact = fields.requirements().iter().filter(|one| !one.negated);
+    attributes.fields = exact.map(|one| (one.field.clone(), one.value.clone())).collect();
     attributes
 }

@@ -5,7 +5,11 @@
 
 mod rule;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt::Debug,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::RwLock;
 
@@ -50,10 +54,20 @@ pub(crate) struct EffectiveRules {
     pub(crate) errors: Vec<String>,
 }
 
+/// An authorizer that is asked before the roles. What it doesn't allow, roles may allow.
+pub(crate) trait Extension: Debug + Send + Sync {
+    /// Decides whether a user is allowed to make a request.
+    fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision;
+
+    /// Returns why the rules of a user that come from this authorizer can't be listed, if there are any.
+    fn unlisted_rules(&self, user: &UserInfo) -> Option<&'static str>;
+}
+
 /// Authorizes requests by all roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     index: RwLock<Arc<Index>>,
+    extension: OnceLock<Arc<dyn Extension>>,
 }
 
 /// Names of bindings.
@@ -68,6 +82,11 @@ struct Index {
 }
 
 impl Authorizer {
+    /// Asks another authorizer before the roles from now on, if none is asked yet.
+    pub(crate) fn extend(&self, extension: Arc<dyn Extension>) {
+        self.extension.get_or_init(|| extension);
+    }
+
     /// Sets the rules of a role. `None` removes the role.
     pub(crate) fn set_role(&self, key: &RoleKey, rules: Option<Vec<PolicyRule>>) {
         let mut index = self.index.write();
@@ -98,6 +117,20 @@ impl Authorizer {
         if user.is_unrestricted() {
             return Decision { allowed: true, reason: String::new() };
         }
+        let Some(extension) = self.extension.get() else { return self.authorize_by_roles(user, attributes) };
+        let decision = extension.authorize(user, attributes);
+        if decision.allowed {
+            return decision;
+        }
+        let mut by_roles = self.authorize_by_roles(user, attributes);
+        if !by_roles.allowed && !decision.reason.is_empty() {
+            let reasons = [decision.reason, by_roles.reason];
+            by_roles.reason = reasons.into_iter().filter(|reason| !reason.is_empty()).collect::<Vec<_>>().join("\n");
+        }
+        by_roles
+    }
+
+    fn authorize_by_roles(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         let index = self.index.read().clone();
         let mut errors = BTreeSet::new();
         for (binding, subject) in index.bindings_of(user, &attributes.namespace) {
@@ -125,6 +158,8 @@ impl Authorizer {
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
         let index = self.index.read().clone();
         let mut effective = EffectiveRules::default();
+        let unlisted = self.extension.get().and_then(|extension| extension.unlisted_rules(user));
+        effective.errors.extend(unlisted.map(str::to_owned));
         for (binding, _) in index.bindings_of(user, namespace) {
             match index.roles.get(&binding.role) {
                 Some(rules) => effective.rules.extend(rules.iter().cloned()),

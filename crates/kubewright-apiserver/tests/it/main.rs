@@ -27,6 +27,7 @@ mod limits;
 mod managed_fields;
 mod metadata;
 mod negotiation;
+mod node_access;
 mod objects;
 mod over_tls;
 mod patching;

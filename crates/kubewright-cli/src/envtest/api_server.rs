@@ -21,11 +21,12 @@ const KNOWN: Known = Known {
     used: &[
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
-        ("authorization-mode", "Authorization, which must contain RBAC [default: RBAC]"),
+        ("authorization-mode", "Authorization: RBAC, or Node,RBAC [default: RBAC]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
         ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
+        ("enable-admission-plugins", "Plugins to add, of which NodeRestriction isn't on by default"),
         (
             "etcd-servers",
             "Address of the etcd of kubewright envtest, whose directory keeps the objects; otherwise memory",
@@ -67,7 +68,12 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     let mut signals = Signals::listen()?;
     let has_accounts = !flags.list("disable-admission-plugins").contains(&"ServiceAccount");
-    let mut builder = Cluster::builder().clock(clock).api_only().service_account_admission(has_accounts);
+    let mut builder = Cluster::builder()
+        .clock(clock)
+        .api_only()
+        .service_account_admission(has_accounts)
+        .node_authorization(modes.contains(&"Node"))
+        .node_restriction(is_enabled(&flags, "NodeRestriction"));
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
     }
@@ -96,6 +102,12 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     signals.recv().await;
     cluster.shutdown().await;
     Ok(())
+}
+
+/// Returns whether an admission plugin is on that is off by default.
+fn is_enabled(flags: &Flags, plugin: &str) -> bool {
+    let has = |flag| flags.list(flag).contains(&plugin);
+    has("enable-admission-plugins") && !has("disable-admission-plugins")
 }
 
 fn options(flags: &Flags) -> Result<ListenOptions> {

@@ -26,7 +26,8 @@
 pub(crate) mod address;
 mod admission;
 mod backoff;
-pub(crate) mod dns;
+pub(crate) mod devices;
+mod dns;
 mod egress;
 mod env_file;
 mod environment;
@@ -37,6 +38,7 @@ mod identity;
 mod image;
 pub(crate) mod kubelet_api;
 pub(crate) mod log;
+mod mounts;
 mod namespace;
 pub(crate) mod network;
 pub(crate) mod node_directory;
@@ -83,6 +85,7 @@ use tokio_util::task::TaskTracker;
 use self::{
     address::{Addresses, HOST_ADDRESS},
     admission::{Admission, Rejection},
+    devices::Devices,
     environment::Reference,
     exec::RunningContainers,
     hosts::Hosts,
@@ -154,6 +157,8 @@ pub(crate) struct NodeContext {
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
     /// Whether containers have file systems and processes of their own.
     pub(crate) isolates_containers: bool,
+    /// The block devices that pods use; `None` if the node doesn't mount any.
+    pub(crate) devices: Option<Devices>,
     /// Held while the files of a volume are replaced.
     pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.

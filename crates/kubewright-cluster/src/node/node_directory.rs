@@ -14,7 +14,7 @@ use std::{
 use kubewright_apimachinery::random::Random;
 use rustix::process::geteuid;
 
-use super::process::kill_left;
+use super::{mounts, process::kill_left};
 
 /// The prefix of node directories in the temporary directory.
 const PREFIX: &str = "kubewright-";
@@ -58,6 +58,14 @@ impl Drop for NodeDirectory {
     }
 }
 
+/// Returns whether a path is below the directory of a node, of this or another cluster.
+pub(crate) fn is_below(path: &Path) -> bool {
+    let is_node = |path: &Path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX)) && path.join(LOCK).exists()
+    };
+    path.ancestors().skip(1).any(is_node)
+}
+
 /// Creates the locked file.
 fn lock(directory: &Path, id: &str) -> io::Result<File> {
     // The file gets its final name only after it is locked, so that no other cluster mistakes the directory for an
@@ -72,7 +80,7 @@ fn lock(directory: &Path, id: &str) -> io::Result<File> {
 
 fn remove(path: &Path) {
     for _ in 0..TRIES {
-        match fs::remove_dir_all(path) {
+        match mounts::remove_tree(path) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return tracing::warn!(%error, path = %path.display(), "failed to remove the directory of the pods");

@@ -1,10 +1,13 @@
 //! Resource fields of the downward API, `resourceFieldRef`
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef>). Pure.
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, ResourceFieldSelector, ResourceRequirements};
 
 use super::object::Capacity;
-use crate::quantity::{PARTS, quantity};
+use crate::{
+    controllers::scheduler::fit,
+    quantity::{PARTS, quantity},
+};
 
 /// Returns the value of a resource field of a container; `None` for an unknown field. If the field names no container,
 /// `own` is used. Without a limit of its own, a container may use what the pod may, or else the whole node.
@@ -42,6 +45,32 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
     Some(((amount + divisor - 1) / divisor).to_string())
 }
 
+/// Returns the size of an `emptyDir` in memory in bytes: its limit, at most what the pod may use, at most the node's memory.
+pub(crate) fn size_in_memory(pod: &Pod, volume: &EmptyDirVolumeSource, node: Capacity) -> u64 {
+    let limit = volume.size_limit.as_ref().and_then(|limit| bytes(quantity(&limit.0)?));
+    let all = node.memory_kib() * 1024;
+    [limit, memory_limit(pod)].into_iter().flatten().filter(|limit| *limit > 0).fold(all, u64::min)
+}
+
+/// Returns the limit of a pod's memory in bytes; `None` unless the pod itself or each of its containers has one.
+fn memory_limit(pod: &Pod) -> Option<u64> {
+    let spec = pod.spec.as_ref()?;
+    let has_limit = |resources: &Option<ResourceRequirements>| {
+        let limits = resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        limits.and_then(|limits| quantity(&limits.get("memory")?.0)).is_some_and(|limit| limit > 0)
+    };
+    let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    if !has_limit(&spec.resources) && !containers.all(|container| has_limit(&container.resources)) {
+        return None;
+    }
+    bytes(*fit::limits(&serde_json::to_value(pod).ok()?).get("memory")?)
+}
+
+/// Returns an amount in whole bytes.
+fn bytes(amount: i128) -> Option<u64> {
+    u64::try_from(amount / PARTS).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -70,6 +99,26 @@ mod tests {
         check(json!({"resource": "limits.ephemeral-storage", "divisor": "1Gi"}), Some("1048576"));
         check(json!({"resource": "limits.gold"}), None);
         check(json!({"resource": "cpu"}), None);
+    }
+
+    #[test]
+    fn memory_is_limited_by_the_volume_the_pod_and_the_node() {
+        let check = |spec: serde_json::Value, limit: Option<&str>, expect: u64| {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("a pod");
+            let volume = serde_json::from_value(json!({"medium": "Memory", "sizeLimit": limit})).expect("a volume");
+            assert_eq!(size_in_memory(&pod, &volume, Capacity::simulated()), expect, "{spec} {limit:?}");
+        };
+        let (limited, free) = (json!({"name": "a", "resources": {"limits": {"memory": "8Mi"}}}), json!({"name": "b"}));
+        let node = Capacity::simulated().memory_kib() * 1024;
+        check(json!({"containers": [free]}), None, node);
+        check(json!({"containers": [free]}), Some("1Mi"), 1 << 20);
+        check(json!({"containers": [free]}), Some("0"), node);
+        check(json!({"containers": [free]}), Some("1Ei"), node);
+        check(json!({"containers": [limited, free]}), None, node);
+        check(json!({"containers": [limited, limited]}), None, 16 << 20);
+        check(json!({"containers": [limited], "initContainers": [free]}), None, node);
+        check(json!({"containers": [limited]}), Some("9Mi"), 8 << 20);
+        check(json!({"containers": [free], "resources": {"limits": {"memory": "4Mi"}}}), None, 4 << 20);
     }
 
     #[test]

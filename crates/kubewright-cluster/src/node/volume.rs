@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::Permissions,
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink},
     path::{Component, Path, PathBuf},
 };
 
@@ -17,9 +17,11 @@ use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Po
 use serde_json::Value;
 
 use super::{
+    devices::{Device, Devices},
     environment::{Reference, downward},
     host_path,
     identity::VolumeOwner,
+    mounts,
     object::Capacity,
     resource,
     tokens::TokenRequest,
@@ -38,10 +40,12 @@ const MODE: i32 = 0o644;
 pub(crate) enum Content {
     /// An empty directory.
     Empty,
-    /// An empty directory in memory, if the host has a place for it.
-    Memory,
+    /// An empty directory in memory, if the host has a place for it, of at most so many bytes if it is a file system of its own.
+    Memory(u64),
     /// An existing directory of the host, and whether no container may write it.
     Local(PathBuf, bool),
+    /// A block device of the host, and whether no container may write it.
+    Device(Box<Device>, bool),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
     HostPath(PathBuf, String),
     /// A directory of the host that is created if it is missing, but not its parents.
@@ -132,7 +136,11 @@ pub(crate) fn content(
     let mut files = Files { pod, container, found, node, mode: MODE, owner, files: BTreeMap::new() };
     if let Some(empty) = &volume.empty_dir {
         let is_memory = empty.medium.as_deref() == Some("Memory");
-        return Ok(if is_memory { Content::Memory } else { Content::Empty });
+        return Ok(if is_memory {
+            Content::Memory(resource::size_in_memory(pod, empty, node))
+        } else {
+            Content::Empty
+        });
     }
     if let Some(host) = &volume.host_path {
         return Ok(Content::HostPath(host.path.clone().into(), host.type_.clone().unwrap_or_default()));
@@ -185,6 +193,16 @@ fn persistent(claim: &str, read_only: bool, found: &BTreeMap<Reference, Value>) 
     match (path(host), path(local)) {
         (Some(path), _) if host["type"] == "DirectoryOrCreate" => Ok(Content::Folder(path)),
         (Some(path), _) => Ok(Content::HostPath(path, host["type"].as_str().unwrap_or_default().to_owned())),
+        (None, Some(path)) if path.metadata().is_ok_and(|found| found.file_type().is_block_device()) => {
+            let options = volume["spec"]["mountOptions"].as_array().into_iter().flatten();
+            let device = Device {
+                path,
+                volume: volume["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                fs_type: local["fsType"].as_str().unwrap_or_default().to_owned(),
+                options: options.filter_map(Value::as_str).map(str::to_owned).collect(),
+            };
+            Ok(Content::Device(Box::new(device), read_only))
+        }
         (None, Some(path)) => Ok(Content::Local(path, read_only)),
         (None, None) => Err("this node has persistent volumes of the types hostPath and local only".into()),
     }
@@ -311,6 +329,10 @@ pub(crate) struct VolumePlace<'a> {
     pub(crate) pod_directory: &'a Path,
     /// The pod's directory in memory, if the host has a place for it.
     pub(crate) memory: Option<&'a Path>,
+    /// Whether a directory in memory is a file system of its own, which the node mounts.
+    pub(crate) mounts: bool,
+    /// What mounts block devices, and the pod's UID; `None` if the node doesn't mount any.
+    pub(crate) devices: Option<(&'a Devices, &'a str)>,
     /// The group, `fsGroup`.
     pub(crate) group: Option<u32>,
     /// Whether the group of a directory that it owns already isn't set again, as by `fsGroupChangePolicy: OnRootMismatch`.
@@ -375,24 +397,41 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let volume = directory(place.pod_directory, place.memory, name, *content == Content::Memory);
+    let volume = directory(place.pod_directory, place.memory, name, matches!(content, Content::Memory(_)));
     match content {
         Content::Local(path, read_only) => {
             check_local(path)?;
             return if *read_only { Ok(path.clone()) } else { place.own(path).map(|()| path.clone()) };
+        }
+        Content::Device(device, read_only) => {
+            let Some((devices, uid)) = place.devices else {
+                let why = "is a block device, which a node mounts with --isolate-containers only";
+                return Err(io::Error::other(format!("the local volume {} {why}", device.path.display())));
+            };
+            let point = devices.mount(uid, device)?;
+            if !*read_only {
+                place.own(&point)?;
+            }
+            return Ok(point);
         }
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
             create(path, FOR_ALL)?;
             return place.own(path).map(|()| path.clone());
         }
-        Content::Empty | Content::Memory => {
+        Content::Empty | Content::Memory(_) => {
             if let Some(parent) = volume.parent() {
                 std::fs::create_dir_all(parent)?;
             }
             // Only the node's user reaches the directories above.
-            let mode = if *content == Content::Memory { FOR_ALL_IN_MEMORY } else { FOR_ALL };
-            if create(&volume, mode)? {
+            let is_new = match content {
+                Content::Memory(size) => {
+                    let is_new = create(&volume, FOR_ALL_IN_MEMORY)?;
+                    (place.mounts && mounts::mount_memory(&volume, *size)?) || is_new
+                }
+                _ => create(&volume, FOR_ALL)?,
+            };
+            if is_new {
                 place.own(&volume)?;
             }
         }
@@ -511,7 +550,7 @@ mod tests {
     #[test]
     fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
-        check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory"]));
+        check(json!({"emptyDir": {"medium": "Memory"}}), Ok(&["Memory(1048576)"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["HostPath(\"/srv\", \"\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "data"}}), Ok(&["Folder(\"/f\")"]));
         check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Local(\"/l\", false)"]));
@@ -549,16 +588,23 @@ mod tests {
     fn an_empty_directory_is_writable_for_each_user() {
         let pod = tempfile::tempdir().expect("a folder");
         let memory = pod.path().join("memory");
-        let place = |memory| VolumePlace { pod_directory: pod.path(), memory, group: None, only_on_mismatch: false };
+        let place = |memory| VolumePlace {
+            pod_directory: pod.path(),
+            memory,
+            mounts: false,
+            devices: None,
+            group: None,
+            only_on_mismatch: false,
+        };
         for (content, parent, expect) in
-            [(Content::Empty, pod.path().join(FOLDER), 0o777), (Content::Memory, memory.clone(), 0o1777)]
+            [(Content::Empty, pod.path().join(FOLDER), 0o777), (Content::Memory(1), memory.clone(), 0o1777)]
         {
             let volume = make(&place(Some(&memory)), "v", &content).expect("made");
             assert_eq!(volume.parent(), Some(&*parent));
             let mode = std::fs::metadata(volume).expect("it exists").permissions().mode();
             assert_eq!(mode & 0o7777, expect);
         }
-        let elsewhere = make(&place(None), "w", &Content::Memory).expect("made");
+        let elsewhere = make(&place(None), "w", &Content::Memory(1)).expect("made");
         assert_eq!(elsewhere, pod.path().join(FOLDER).join("w"));
     }
 
@@ -566,8 +612,14 @@ mod tests {
     fn a_local_volume_has_to_be_there_and_belongs_to_the_group() {
         let folder = tempfile::tempdir().expect("a folder");
         let group = std::fs::metadata(folder.path()).expect("it exists").gid();
-        let place =
-            VolumePlace { pod_directory: folder.path(), memory: None, group: Some(group), only_on_mismatch: false };
+        let place = VolumePlace {
+            pod_directory: folder.path(),
+            memory: None,
+            mounts: false,
+            devices: None,
+            group: Some(group),
+            only_on_mismatch: false,
+        };
         let at = |name: &str| folder.path().join(name);
         for name in ["written", "read"] {
             std::fs::create_dir(at(name)).expect("created");

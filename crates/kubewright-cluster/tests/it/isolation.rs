@@ -136,6 +136,120 @@ async fn volumes_are_shared_and_a_root_can_be_read_only() {
 }
 
 #[tokio::test]
+async fn a_volume_in_memory_has_its_size_and_survives_restarts() {
+    let Some(cluster) = cluster().await else { return };
+    let mount = json!([{"name": "memory", "mountPath": "/memory"}]);
+    let container = |name: &str, script: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", script], "volumeMounts": mount});
+    let first = "echo run >>/memory/runs; df -k /memory | tail -1 | tr -s ' ' | cut -d' ' -f1,2; \
+                 head -c 2M /dev/zero 2>/dev/null >/memory/large || rm /memory/large; [ $(wc -l </memory/runs) = 2 ]";
+    let second = "until [ -s /memory/runs ]; do sleep 0.05; done; echo shared";
+    let volumes = json!([{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]);
+    let spec = json!({"restartPolicy": "OnFailure", "containers": [container("main", first), container("other", second)], "volumes": volumes});
+    create(&cluster, &pod("memory", "", spec)).await;
+    let done = until(&cluster, "memory", is_done).await;
+    assert_eq!(phase(&done), "Succeeded");
+    let log = async |container: &str| {
+        let of = LogParams { container: Some(container.into()), ..LogParams::default() };
+        pods(&cluster).logs("memory", &of).await.expect("a log")
+    };
+    assert!(log("main").await.starts_with("tmpfs 1024\n"));
+    assert_eq!(log("other").await, "shared\n");
+    let uid = done.metadata.uid.expect("a UID");
+    let mounted = || std::fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains(&uid);
+    assert!(mounted());
+    pods(&cluster).delete("memory", &Default::default()).await.expect("deleted");
+    eventually("no mount", async || (!mounted()).then_some(())).await;
+    cluster.shutdown().await;
+}
+
+/// A directory that is a shared mount, as those of most hosts are.
+struct SharedMount(tempfile::TempDir);
+
+impl SharedMount {
+    fn new() -> Self {
+        let mount = Self(tempfile::tempdir().expect("a folder"));
+        mount.run("mount --bind . . && mount --make-shared \"$PWD\"");
+        mount
+    }
+
+    fn run(&self, script: &str) {
+        let status = std::process::Command::new("sh").args(["-c", script]).current_dir(self.0.path()).status();
+        assert!(status.expect("a shell").success(), "{script}");
+    }
+}
+
+impl Drop for SharedMount {
+    fn drop(&mut self) {
+        let path = self.0.path();
+        let _ended = std::process::Command::new("umount").args(["--recursive", "--lazy"]).arg(path).status();
+    }
+}
+
+#[tokio::test]
+async fn mounts_are_seen_as_far_as_containers_ask_for() {
+    let Some(cluster) = cluster().await else { return };
+    let host = SharedMount::new();
+    let file = |path: &str| std::fs::read_to_string(host.0.path().join(path)).unwrap_or_default();
+    let start = async |name: &str, propagation: Option<&str>, script: &str| {
+        let mounts = json!([
+            {"name": "host", "mountPath": "/host", "mountPropagation": propagation},
+            {"name": "own", "mountPath": "/own", "mountPropagation": propagation},
+        ]);
+        let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", script],
+            "securityContext": {"privileged": true}, "volumeMounts": mounts});
+        let volumes = json!([{"name": "host", "hostPath": {"path": host.0.path()}}, {"name": "own", "emptyDir": {}}]);
+        create(&cluster, &pod(name, "", json!({"containers": [container], "volumes": volumes}))).await;
+        until(&cluster, name, is_running).await;
+    };
+    let wait = "until [ -s /host/both/file ]; do sleep 0.05; done; until [ -s /host/from-host/file ]; do sleep 0.05; done; \
+                touch /host/seen; sleep 1000";
+    start("slave", Some("HostToContainer"), wait).await;
+    let look = "touch /host/looks; until [ -e /host/seen ]; do sleep 0.05; done; cat /host/both/file /host/from-host/file 2>/dev/null; echo none; sleep 1000";
+    start("private", None, look).await;
+    eventually("the container looks", async || host.0.path().join("looks").exists().then_some(())).await;
+    let script = "mkdir /host/both /own/nested && mount -t tmpfs tmpfs /host/both && mount -t tmpfs tmpfs /own/nested && \
+                  echo both >/host/both/file; sleep 1000";
+    start("both", Some("Bidirectional"), script).await;
+    eventually("the mount on the host", async || (file("both/file") == "both\n").then_some(())).await;
+    host.run("mkdir from-host && mount -t tmpfs tmpfs from-host && echo host >from-host/file");
+    eventually("the mounts in the container", async || host.0.path().join("seen").exists().then_some(())).await;
+    let log =
+        async || pods(&cluster).logs("private", &LogParams::default()).await.ok().filter(|log| log.ends_with("none\n"));
+    let log = eventually("what the container sees", log).await;
+    assert!(!log.contains("both\n") && !log.contains("host\n"), "{log}");
+    let uid = pods(&cluster).get("both").await.expect("a pod").metadata.uid.expect("a UID");
+    let mounted = || std::fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains(&uid);
+    assert!(mounted());
+    let now = kube::api::DeleteParams::default().grace_period(0);
+    pods(&cluster).delete("both", &now).await.expect("deleted");
+    eventually("no mount of the pod", async || (!mounted()).then_some(())).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_mount_that_the_host_does_not_share_is_not_propagated_to_it() {
+    let Some(cluster) = cluster().await else { return };
+    let host = SharedMount::new();
+    host.run("mount --make-private \"$PWD\"");
+    let mounts = json!([{"name": "host", "mountPath": "/host", "mountPropagation": "Bidirectional"}]);
+    let container =
+        json!({"name": "main", "image": "busybox", "securityContext": {"privileged": true}, "volumeMounts": mounts});
+    let volumes = json!([{"name": "host", "hostPath": {"path": host.0.path()}}]);
+    create(&cluster, &pod("private", "", json!({"containers": [container], "volumes": volumes}))).await;
+    let path = host.0.path().display().to_string();
+    let why = format!("path {path:?} is mounted on {path:?} but it is not a shared mount");
+    until(&cluster, "private", |pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        let waiting = statuses.and_then(|all| all.first()?.state.as_ref()?.waiting.as_ref());
+        waiting.is_some_and(|waiting| {
+            waiting.reason.as_deref() == Some("CreateContainerError") && waiting.message.as_deref() == Some(&*why)
+        })
+    })
+    .await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn processes_of_containers_are_their_own() {
     let Some(cluster) = cluster().await else { return };
     let command = "trap 'exit 7' TERM; echo $$$$; while :; do sleep 0.02; done";

@@ -9,6 +9,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::{Value, json};
 
+pub(super) use self::request::common_name;
 use super::{
     columns::{age, or_none, string},
     validation::{Errors, Path, field, items, optional_int, string as text_field, strings, validate_signer_name},

@@ -12,6 +12,7 @@ use super::{
     lifecycle,
     limit_ranges::LimitRanges,
     networking::ServiceRanges,
+    node_references::NodeReferences,
     pod::{self, RuntimeClasses},
     priority::PriorityClasses,
     resource_metrics::MetricsSource,
@@ -62,6 +63,8 @@ pub(crate) struct Indexes {
     pub(crate) ingress_classes: Arc<Classes>,
     /// The topology labels of nodes.
     pub(crate) topology: Arc<NodeTopology>,
+    /// What the pods of nodes refer to.
+    pub(crate) references: Arc<NodeReferences>,
     /// Service accounts.
     pub(crate) accounts: Arc<ServiceAccounts>,
     /// Custom resource definitions.

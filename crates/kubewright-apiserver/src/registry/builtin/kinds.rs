@@ -108,7 +108,10 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .short(&["pvc"])
             .strategy(ClaimStrategy { limits: indexes.limits.clone(), classes: indexes.storage_classes.clone() })
             .columns(other::claim_columns()),
-        Entry::of::<core::PersistentVolume>().short(&["pv"]).strategy(VolumeStrategy).columns(other::volume_columns()),
+        Entry::of::<core::PersistentVolume>()
+            .short(&["pv"])
+            .strategy(VolumeStrategy { references: indexes.references.clone() })
+            .columns(other::volume_columns()),
         Entry::of::<core::Pod>()
             .short(&["po"])
             .in_all()
@@ -118,6 +121,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
                 limits: indexes.limits.clone(),
                 accounts: indexes.accounts.clone(),
                 topology: indexes.topology.clone(),
+                references: indexes.references.clone(),
             })
             .columns(pod::columns())
             .select(pod::SELECTABLE)

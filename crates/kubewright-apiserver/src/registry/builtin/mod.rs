@@ -26,10 +26,13 @@ mod kinds;
 mod lifecycle;
 mod limit_ranges;
 mod networking;
+mod node_access;
+mod node_references;
 mod other;
 pub(crate) mod other_versions;
 mod pem_sections;
 mod pod;
+mod pod_references;
 pub(crate) mod pod_security;
 mod priority;
 mod proxy;
@@ -60,6 +63,7 @@ pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
     columns::CREATED_AT,
     entry::Indexes,
+    node_access::{Change, NodeAuthorizer, NodeRestriction},
     proxy::{kubelet_subresources, proxy_backend},
     roles::add_roles,
     schemas::{published, reference},

@@ -137,6 +137,7 @@ fn attributes(review: &Value) -> Attributes {
         namespace: field("namespace"),
         name: field("name"),
         path: String::new(),
+        fields: review_selectors::exact_fields(spec),
     }
 }
 

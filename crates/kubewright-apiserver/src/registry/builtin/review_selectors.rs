@@ -1,5 +1,6 @@
 //! The selectors of access reviews: those of the list or watch that a review asks about
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/>). The roles don't depend on them.
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/>). The roles don't depend on them; what nodes may do depends on
+//! fields.
 
 use kubewright_apimachinery::{
     name,
@@ -59,6 +60,20 @@ fn validate_requirement(requirement: &Value, is_label: bool, path: &Path<'_>, er
             errors.invalid_text(&at.index(index), value, &name::label_value(value));
         }
     }
+}
+
+/// Returns the fields that the selector requires to have certain values, as far as it can be evaluated.
+pub(super) fn exact_fields(attributes: &Value) -> Vec<(String, String)> {
+    let selector = &attributes["fieldSelector"];
+    let requirements = items(selector, "requirements");
+    if requirements.is_empty() {
+        let selector = FieldSelector::parse(string(selector, "rawSelector")).unwrap_or_default();
+        let exact = selector.requirements().iter().filter(|one| !one.negated);
+        return exact.map(|one| (one.field.clone(), one.value.clone())).collect();
+    }
+    let exact = requirements.iter().filter(|one| string(one, "operator") == "In" && is_understood(one, false));
+    let pairs = exact.flat_map(|one| strings(one, "values").map(move |value| (string(one, "key"), value)));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// Returns the error about the selectors that can't be evaluated, if any.
@@ -128,6 +143,20 @@ mod tests {
                 "a.fieldSelector.requirements[1].values: Forbidden: may not be specified when",
             ],
         );
+    }
+
+    #[test]
+    fn fields_with_one_value_are_read() {
+        let check = |selector: Value, expect: &[(&str, &str)]| {
+            let fields = exact_fields(&json!({"fieldSelector": selector}));
+            let fields: Vec<_> = fields.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            assert_eq!(fields, expect);
+        };
+        check(json!(null), &[]);
+        check(json!({"rawSelector": "a=b,c!=d"}), &[("a", "b")]);
+        let requirement = |operator: &str, values: &[&str]| json!({"key": "a", "operator": operator, "values": values});
+        let requirements = [requirement("In", &["b"]), requirement("NotIn", &["c"]), requirement("In", &["d", "e"])];
+        check(json!({"requirements": requirements}), &[("a", "b")]);
     }
 
     #[test]

@@ -87,6 +87,13 @@ pub(crate) fn add_roles(
     Ok(())
 }
 
+/// Returns the rules of a default cluster role, whatever its object says.
+pub(super) fn rules_of(role: &str) -> Vec<PolicyRule> {
+    let entries = parse(TABLE);
+    let role = entries.iter().find(|entry| (entry.kind, entry.name) == (KINDS[0].0, role));
+    role.map_or_else(Vec::new, |role| role.rules(&entries).into_iter().map(parse_rule).collect())
+}
+
 /// A role or binding of the table.
 #[derive(Debug)]
 struct Entry<'a> {

@@ -10,7 +10,10 @@ use kubewright_apimachinery::{go_format, pointer, random::Random};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use super::validation::{entry, items, optional_string, string};
+use super::{
+    pod_references,
+    validation::{entry, items, optional_string, string},
+};
 use crate::{
     fields::{each, has, list, remove, set, text},
     registry::Strategy,
@@ -149,39 +152,14 @@ fn check_mirror(spec: &Value) -> Result<(), String> {
     if !text(spec, "/serviceAccountName").is_empty() {
         return Err("a mirror pod may not reference service accounts".into());
     }
-    let mut containers =
-        ["containers", "initContainers", "ephemeralContainers"].into_iter().flat_map(|field| items(spec, field));
-    let volumes = items(spec, "volumes");
-    if !items(spec, "imagePullSecrets").is_empty()
-        || containers.any(|container| secrets_of(container).next().is_some())
-        || volumes.iter().any(has_secret)
-    {
+    if pod_references::secrets(spec).next().is_some() {
         return Err("a mirror pod may not reference secrets".into());
     }
     let is_token = |source: &Value| source.get("serviceAccountToken").is_some_and(Value::is_object);
-    if volumes.iter().any(|volume| items(&volume["projected"], "sources").iter().any(is_token)) {
+    if items(spec, "volumes").iter().any(|volume| items(&volume["projected"], "sources").iter().any(is_token)) {
         return Err("a mirror pod may not use ServiceAccountToken volume projections".into());
     }
     Ok(())
-}
-
-/// Returns whether a volume refers to a Secret.
-fn has_secret(volume: &Value) -> bool {
-    const REFERENCES: [&str; 10] = [
-        "/azureFile/secretName",
-        "/cephfs/secretRef",
-        "/cinder/secretRef",
-        "/csi/nodePublishSecretRef",
-        "/flexVolume/secretRef",
-        "/iscsi/secretRef",
-        "/rbd/secretRef",
-        "/scaleIO/secretRef",
-        "/secret",
-        "/storageos/secretRef",
-    ];
-    let projects = |source: &Value| source.get("secret").is_some_and(Value::is_object);
-    REFERENCES.iter().any(|reference| pointer::get(volume, reference).is_some_and(|found| !found.is_null()))
-        || items(&volume["projected"], "sources").iter().any(projects)
 }
 
 /// Returns the references of a container's environment to Secrets: the variable, if it is one, and the Secret's name.
@@ -444,7 +422,7 @@ mod tests {
         };
         check(json!({"containers": [{"name": "c"}]}), Ok(()));
         check(json!({"serviceAccountName": "x"}), Err("a mirror pod may not reference service accounts"));
-        check(json!({"volumes": [{"secret": {}}]}), Err("a mirror pod may not reference secrets"));
+        check(json!({"volumes": [{"secret": {"secretName": "s"}}]}), Err("a mirror pod may not reference secrets"));
         check(json!({"imagePullSecrets": [{"name": "s"}]}), Err("a mirror pod may not reference secrets"));
         check(
             json!({"volumes": [{"projected": {"sources": [{"serviceAccountToken": {}}]}}]}),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use crate::{
 
 /// How often a victim is read again that changes while its condition is set.
 const ATTEMPTS: usize = 5;
+/// How many victims are evicted at the same time, as in kube-scheduler.
+const EVICTIONS: usize = 16;
 /// The condition of pods that are to be evicted.
 const TARGET: &str = "DisruptionTarget";
 
@@ -59,10 +62,16 @@ pub(super) async fn perform(
             report(client, pod, object, why, node.as_str().into(), now).await?;
             let mut events = vec![event(pod, true, "FailedScheduling", why.clone())];
             let scheduler = text(object, "/spec/schedulerName");
-            for victim in victims {
-                if evict(client, victim, scheduler, now).await? {
+            let evictions = stream::iter(victims.clone()).map(async |victim| {
+                let evicted = evict(client, &victim, scheduler, now).await;
+                (victim, evicted)
+            });
+            // All are awaited, so that none is left halfway because another one fails.
+            let evicted: Vec<_> = evictions.buffered(EVICTIONS).collect().await;
+            for (victim, evicted) in evicted {
+                if evicted? {
                     let message = format!("Preempted by pod {} on node {node}", pod.uid);
-                    events.push(event(victim, false, "Preempted", message));
+                    events.push(event(&victim, false, "Preempted", message));
                 }
             }
             for other in superseded {
@@ -141,4 +150,54 @@ fn path(pod: &PodKey) -> ObjectPath {
 fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
     let PodKey { namespace, name, uid } = pod.clone();
     ObjectEvent::new(["v1".into(), "Pod".into(), namespace, name, uid], warning, reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use http::{Method, Request, Response};
+    use kube::{Client, client::Body};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn key(number: usize) -> PodKey {
+        PodKey { namespace: "n".into(), name: format!("p{number}"), uid: format!("u{number}") }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn victims_are_evicted_side_by_side() {
+        let (deleting, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (deleting.clone(), most.clone());
+        let answer = move |request: Request<Body>| {
+            let (deleting, most) = counts.clone();
+            async move {
+                let number = request.uri().path().trim_end_matches("/status").rsplit('p').next().unwrap_or_default();
+                let pod = json!({"metadata": {"name": format!("p{number}"), "uid": format!("u{number}"), "resourceVersion": "1"}});
+                if *request.method() == Method::DELETE {
+                    most.fetch_max(deleting.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    sleep(Duration::from_secs(1)).await;
+                    deleting.fetch_sub(1, Ordering::Relaxed);
+                }
+                Ok::<_, Infallible>(Response::new(Body::from(pod.to_string().into_bytes())))
+            }
+        };
+        let client = ObjectClient::new(Client::new(tower::service_fn(answer), "default"));
+        let victims: Vec<_> = (1..=40).map(key).collect();
+        let action = PodAction::Preempt {
+            why: "why".into(),
+            pod: Arc::new(json!({"metadata": {}, "spec": {"schedulerName": "s"}})),
+            node: "a".into(),
+            victims: victims.clone(),
+            superseded: Vec::new(),
+        };
+        let events = perform(&client, &key(0), &action, Timestamp::UNIX_EPOCH).await.expect("done");
+        assert_eq!(events.len(), 1 + victims.len());
+        assert_eq!((most.load(Ordering::Relaxed), deleting.load(Ordering::Relaxed)), (EVICTIONS, 0));
+    }
 }

@@ -14,7 +14,7 @@ use super::{
     candidate::{Candidate, Occupant, PodKey, priority},
     placement::{self, Nominated, Refusal},
     spread,
-    state::ClusterState,
+    state::{ClusterState, Relations},
     terms::Terms,
 };
 use crate::controllers::{
@@ -285,15 +285,25 @@ impl Scheduler {
         let mut candidate = Candidate::new(pod, &object, waiting.stored.clone());
         let nominated = self.nominated(&candidate);
         let preferred = waiting.nominated.as_deref();
-        match placement::find(&candidate, preferred, &self.state, &nominated, &mut self.start) {
+        // For the search for a node and, if there is none, for that for victims.
+        let relations = self.state.relations(&candidate);
+        match placement::find(&candidate, preferred, (&self.state, &relations), &nominated, &mut self.start) {
             Ok(node) => {
+                drop(relations);
                 candidate.taken.node.clone_from(&node);
                 candidate.taken.is_assumed = true;
                 let taken = candidate.taken;
                 self.account(pod, Some(taken));
                 Some(PodAction::Bind(node))
             }
-            Err(refusal) => self.preempt(&candidate, &refusal, &nominated),
+            Err(refusal) => {
+                let choice = self.choose(&candidate, &refusal, &nominated, &relations);
+                drop(relations);
+                match choice {
+                    Choice::Wait(action) => action,
+                    Choice::Preempt(why, node, victims) => self.preempt(pod, why, node, victims),
+                }
+            }
         }
     }
 
@@ -311,36 +321,56 @@ impl Scheduler {
         self.waiting.iter().filter(counts).filter_map(occupant).collect()
     }
 
-    /// Returns the action for a pod that doesn't fit.
-    fn preempt(&mut self, pod: &Candidate<'_>, refusal: &Refusal, nominated: &Nominated) -> Option<PodAction> {
-        let waiting = self.waiting.get(pod.key)?;
+    /// Returns what to do about a pod that doesn't fit.
+    fn choose(
+        &self,
+        pod: &Candidate<'_>,
+        refusal: &Refusal,
+        nominated: &Nominated,
+        relations: &Relations<'_>,
+    ) -> Choice {
+        let Some(waiting) = self.waiting.get(pod.key) else { return Choice::Wait(None) };
         let none = format!("0/{} nodes are available", self.state.nodes.len());
         let why = format!("{none}: {}.", refusal.reasons());
         if text(pod.object, "/spec/preemptionPolicy") == "Never" {
-            return report(waiting, format!("{why} preemption: not eligible due to preemptionPolicy=Never."));
+            let why = format!("{why} preemption: not eligible due to preemptionPolicy=Never.");
+            return Choice::Wait(report(waiting, why));
         }
         let is_going = |(_, other): (&PodKey, &Occupant)| other.is_preempted && other.priority < pod.taken.priority;
         let keeps = |node: &String| refusal.is_removable(node) && self.state.on_node(node).any(is_going);
         if waiting.nominated.as_ref().is_some_and(keeps) {
             // Its victims are terminating.
-            return None;
+            return Choice::Wait(None);
         }
-        let (node, victims): (String, Vec<_>) = match placement::victims(pod, refusal, &self.state, nominated) {
-            Ok((node, victims)) => (node.to_owned(), victims.pods.into_iter().cloned().collect()),
-            Err(reasons) => return report(waiting, format!("{why} preemption: {none}: {reasons}.")),
-        };
+        match placement::victims(pod, refusal, (&self.state, relations), nominated) {
+            Ok((node, victims)) => Choice::Preempt(why, node.to_owned(), victims.pods.into_iter().cloned().collect()),
+            Err(reasons) => Choice::Wait(report(waiting, format!("{why} preemption: {none}: {reasons}."))),
+        }
+    }
+
+    /// Returns the action that evicts the victims of a pod, for which their node is kept free from now on.
+    fn preempt(&mut self, pod: &PodKey, why: String, node: String, victims: Vec<PodKey>) -> Option<PodAction> {
+        let priority = self.waiting.get(pod)?.priority;
         let mut superseded = Vec::new();
         for (key, other) in &mut self.waiting {
-            if other.nominated.as_ref() == Some(&node) && other.priority < pod.taken.priority {
+            if other.nominated.as_ref() == Some(&node) && other.priority < priority {
                 other.nominated = None;
                 superseded.push(key.clone());
             }
         }
-        let waiting = self.waiting.get_mut(pod.key)?;
+        let waiting = self.waiting.get_mut(pod)?;
         waiting.nominated = Some(node.clone());
         waiting.is_preempting = true;
         Some(PodAction::Preempt { why, pod: waiting.object.clone(), node, victims, superseded })
     }
+}
+
+/// What to do about a pod that doesn't fit.
+enum Choice {
+    /// To wait, after a report if there is a new reason.
+    Wait(Option<PodAction>),
+    /// To evict pods from a node, and why that is necessary.
+    Preempt(String, String, Vec<PodKey>),
 }
 
 /// Keeps an object by its key, or drops it. Returns the key.

@@ -8,7 +8,7 @@ use super::{
     candidate::{Candidate, Occupant},
     preemption::{self, UNHELPFUL, Victims},
     score,
-    state::{ClusterState, Obstacle},
+    state::{ClusterState, Obstacle, Relations},
 };
 
 /// The number of nodes that are enough to choose from, as in kube-scheduler.
@@ -52,15 +52,14 @@ pub(super) type Nominated = [(String, Occupant)];
 pub(super) fn find(
     pod: &Candidate<'_>,
     preferred: Option<&str>,
-    state: &ClusterState,
+    (state, relations): (&ClusterState, &Relations<'_>),
     nominated: &Nominated,
     start: &mut usize,
 ) -> Result<String, Refusal> {
     if let Some(reason) = state.claim_obstacle(pod) {
         return Err(Refusal::Everywhere(reason));
     }
-    let relations = state.relations(pod);
-    let obstacle = |name: &str, node: &Value| state.trial(name, nominated, pod, &relations).obstacle(node);
+    let obstacle = |name: &str, node: &Value| state.trial(name, nominated, pod, relations).obstacle(node);
     if let Some((name, node)) = preferred.and_then(|name| state.nodes.get_key_value(name))
         && obstacle(name, node).is_none()
     {
@@ -99,10 +98,9 @@ fn enough(nodes: usize) -> usize {
 pub(super) fn victims<'a>(
     pod: &Candidate<'_>,
     refusal: &Refusal,
-    state: &'a ClusterState,
+    (state, relations): (&'a ClusterState, &Relations<'a>),
     nominated: &Nominated,
 ) -> Result<(&'a str, Victims<'a>), String> {
-    let relations = state.relations(pod);
     let (mut best, mut found): (Option<(&str, Victims<'_>)>, _) = (None, 0);
     let mut reasons = Vec::new();
     for (name, node) in &state.nodes {
@@ -110,7 +108,7 @@ pub(super) fn victims<'a>(
             reasons.push(UNHELPFUL.to_owned());
             continue;
         }
-        match preemption::victims(pod, node, state, state.trial(name, nominated, pod, &relations)) {
+        match preemption::victims(pod, node, state, state.trial(name, nominated, pod, relations)) {
             Ok(victims) => {
                 found += 1;
                 if best.as_ref().is_none_or(|(_, others)| victims.are_cheaper_than(others)) {

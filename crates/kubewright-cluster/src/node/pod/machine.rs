@@ -62,6 +62,8 @@ pub(crate) enum StartFailure {
     NoImage(String),
     /// An object that its configuration refers to doesn't exist.
     Config(String),
+    /// It can't be created as it is configured.
+    Create(String),
     /// A volume isn't available.
     Volume(String),
     /// The network of the pod can't be made.
@@ -316,6 +318,10 @@ impl Machine {
             StartFailure::Config(message) => {
                 self.container_event(index, true, "Failed", format!("Error: {message}"));
                 ("CreateContainerConfigError", message, None)
+            }
+            StartFailure::Create(message) => {
+                self.container_event(index, true, "Failed", format!("Error: {message}"));
+                ("CreateContainerError", message, None)
             }
             StartFailure::Volume(message) => {
                 self.event(true, "FailedMount", message.clone());

@@ -31,7 +31,7 @@ use crate::node::{
     network::{HostPortContext, PodSandbox},
     privileges,
     process::CommandLine,
-    view::{Mount, SharedProcesses, View},
+    view::{Mount, Propagation, SharedProcesses, View},
     volume::{self, ROOT},
 };
 
@@ -250,12 +250,20 @@ impl Preparation<'_> {
         let (termination, message) = TerminationMessage::create(directory, root, container)
             .map_err(|error| failed("write the file of the termination message", error))?;
         let source = host.hosts.add(directory, pod, address).map_err(|error| failed("write the hosts file", error))?;
-        let mut files = vec![Mount { path: hosts::PLACE.into(), source, read_only: false }, message];
+        let mut files = vec![
+            Mount { path: hosts::PLACE.into(), source, read_only: false, propagation: Propagation::None },
+            message,
+        ];
         if host.has_dns && resolv_conf::has_own(pod) {
             let source = directory.join("resolv.conf");
             std::fs::write(&source, resolv_conf::of_pod(pod, host.address(), resolv_conf::host()))
                 .map_err(|error| failed("write the configuration of DNS", error))?;
-            files.push(Mount { path: resolv_conf::PLACE.into(), source, read_only: false });
+            files.push(Mount {
+                path: resolv_conf::PLACE.into(),
+                source,
+                read_only: false,
+                propagation: Propagation::None,
+            });
         }
         // A mount of the container at this path hides it, even if it is the host's file itself, which needs no mount.
         files.retain(|file| {

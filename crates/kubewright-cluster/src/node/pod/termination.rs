@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::node::{
     log::{Log, Query},
-    view::Mount,
+    view::{Mount, Propagation},
     volume,
 };
 
@@ -44,7 +44,7 @@ impl TerminationMessage {
         // The container may run as another user.
         std::fs::set_permissions(&file, Permissions::from_mode(0o666))?;
         volume::link(root, &volume::inside(path), &file)?;
-        let mount = Mount { path: path.into(), source: file.clone(), read_only: false };
+        let mount = Mount { path: path.into(), source: file.clone(), read_only: false, propagation: Propagation::None };
         let falls_back = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
         Ok((Self { file, falls_back }, mount))
     }

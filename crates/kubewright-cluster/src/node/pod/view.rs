@@ -1,14 +1,14 @@
 //! The view of a container of a pod on the machine: its files, its host name, and the processes that it sees.
 
-use std::sync::Arc;
+use std::{io, path::Path, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::{machine::StartFailure, spec};
 use crate::{
     node::{
-        NODE_NAME, NodeContext, hosts,
-        view::{Mount, SharedProcesses, TRIAL, Tools, View, ViewOptions, VisibleProcesses},
+        NODE_NAME, NodeContext, hosts, mounts,
+        view::{Mount, Propagation, SharedProcesses, TRIAL, Tools, View, ViewOptions, VisibleProcesses},
     },
     object_client::ObjectPath,
 };
@@ -40,6 +40,7 @@ pub(super) async fn view(
         processes: processes.map_err(StartFailure::Sandbox)?,
     };
     let directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
+    connect(&tools, &mounts, &directory)?;
     let container = &container.name;
     match View::new(tools, &directory.join(format!(".view-{container}")), mounts, options) {
         Ok(view) => Ok(Some(Arc::new(view))),
@@ -48,6 +49,34 @@ pub(super) async fn view(
             Ok(None)
         }
     }
+}
+
+/// Prepares the host for mounts that are to be seen on it, or by the container: those of the view itself aren't seen there. The
+/// volumes in the pod's directory are shared, so that its containers see what others of them mount there.
+///
+/// # Errors
+/// If what a container mounts can't be seen on the host, with the message of container runtimes, or if the system refuses it.
+fn connect(tools: &Tools, mounts: &[Mount], directory: &Path) -> Result<(), StartFailure> {
+    let mut connected = mounts.iter().filter(|mount| mount.propagation != Propagation::None).peekable();
+    if !tools.can_propagate() || connected.peek().is_none() {
+        return Ok(());
+    }
+    let failed =
+        |error: io::Error| StartFailure::Create(format!("failed to prepare the propagation of mounts: {error}"));
+    mounts::bind_private(directory).map_err(failed)?;
+    for Mount { source, propagation, .. } in connected {
+        if source.starts_with(directory) {
+            mounts::bind_shared(source).map_err(failed)?;
+        } else if *propagation == Propagation::Bidirectional
+            && let Some(point) = mounts::private_mount_of(source).map_err(failed)?
+        {
+            let [source, point] = [source.as_path(), &point].map(|path| path.display().to_string());
+            return Err(StartFailure::Create(format!(
+                "path {source:?} is mounted on {point:?} but it is not a shared mount"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the processes that a container sees

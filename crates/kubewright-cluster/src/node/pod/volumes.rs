@@ -24,7 +24,7 @@ use crate::{
         environment::{Reference, expand_all},
         identity::VolumeOwner,
         tokens::{self, PLACE},
-        view::Mount,
+        view::{Mount, Propagation},
         volume::{self, Content, Sources, VolumePlace},
     },
     object_client::ObjectPath,
@@ -154,11 +154,19 @@ impl ContainerVolumes {
         volume::content(&self.pod, &self.container, found, &self.sources, host.capacity, self.owner)
     }
 
-    fn place<'a>(&self, pod_directory: &'a Path, memory: Option<&'a Path>) -> VolumePlace<'a> {
+    fn place<'a>(
+        &'a self,
+        host: &'a NodeContext,
+        pod_directory: &'a Path,
+        memory: Option<&'a Path>,
+    ) -> VolumePlace<'a> {
         let security = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
         let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
         let only_on_mismatch = policy == Some("OnRootMismatch");
-        VolumePlace { pod_directory, memory, group: self.owner.group, only_on_mismatch }
+        // Only a node that changes the mounts of the host anyway adds some that outlive a cluster that is killed.
+        let mounts = host.isolates_containers;
+        let devices = host.devices.as_ref().map(|devices| (devices, uid(&self.pod)));
+        VolumePlace { pod_directory, memory, mounts, devices, group: self.owner.group, only_on_mismatch }
     }
 
     /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.
@@ -181,7 +189,7 @@ impl ContainerVolumes {
             let content = self.content(host, found).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
-                let place = self.place(&pod_directory, memory.as_deref());
+                let place = self.place(host, &pod_directory, memory.as_deref());
                 volume::make(&place, &found.name, &content).map_err(|error| failed(error.to_string()))?
             };
             let own = self.container.volume_mounts.iter().flatten().enumerate();
@@ -193,7 +201,8 @@ impl ContainerVolumes {
                 if let Some(place) = volume::place(mount, &content) {
                     volume::link(root, &place, &source).map_err(|error| failed(error.to_string()))?;
                     let path = PathBuf::from(&mount.mount_path);
-                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true) });
+                    let propagation = Propagation::named(mount.mount_propagation.as_deref());
+                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true), propagation });
                 }
             }
         }
@@ -236,7 +245,7 @@ impl ContainerVolumes {
             let content = self.content(host, found)?;
             if matches!(content, Content::Files(_)) {
                 let _alone = host.volume_writes.lock();
-                let place = self.place(&pod_directory, None);
+                let place = self.place(host, &pod_directory, None);
                 volume::make(&place, &found.name, &content).map_err(|error| error.to_string())?;
             }
         }

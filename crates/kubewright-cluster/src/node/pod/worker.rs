@@ -25,7 +25,7 @@ use super::{
 use crate::{
     events::{ObjectEvent, whole_seconds},
     node::{
-        NodeContext, address::Lease, environment::Reference, network::PodSandbox, process::Process,
+        NodeContext, address::Lease, environment::Reference, mounts, network::PodSandbox, process::Process,
         view::SharedProcesses, volume,
     },
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
@@ -430,14 +430,27 @@ impl Worker {
         self.host.tokens.forget(&uid);
         self.host.hosts.remove(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
+        self.release_devices(&uid).await;
         for directory in [Some(self.host.pod_directory(&uid)), self.host.memory_directory(&uid)].into_iter().flatten() {
             // The removal continues even if the node ends in the meantime.
             let path = directory.clone();
-            if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
+            if let Ok(Err(error)) = spawn_blocking(move || mounts::remove_tree(&path)).await
                 && error.kind() != std::io::ErrorKind::NotFound
             {
                 tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
             }
+        }
+    }
+
+    /// Unmounts the block devices that no other pod uses.
+    async fn release_devices(&self, uid: &str) {
+        if self.host.devices.is_none() {
+            return;
+        }
+        let (host, uid) = (self.host.clone(), uid.to_owned());
+        let released = spawn_blocking(move || host.devices.as_ref().map_or(Ok(()), |devices| devices.release(&uid)));
+        if let Ok(Err(error)) = released.await {
+            tracing::warn!(%error, "failed to unmount the block devices of a pod");
         }
     }
 }

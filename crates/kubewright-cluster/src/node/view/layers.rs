@@ -5,17 +5,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
     fs, io,
     os::unix::{
-        ffi::{OsStrExt, OsStringExt},
+        ffi::OsStrExt,
         fs::{MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
 
-/// The mounts of this process.
-const MOUNTS: &str = "/proc/self/mountinfo";
+use crate::node::{
+    mounts::{MOUNTS, MountPoint, mount_points},
+    node_directory,
+};
+
 /// The types of file systems that get a layer.
 const LAYERED: [&str; 7] = ["btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs"];
 /// The types of file systems that containers don't see: root file systems of other containers, and namespaces.
@@ -115,8 +117,10 @@ fn file_systems(mounts: &[u8]) -> BTreeMap<PathBuf, bool> {
         Hidden,
     }
     let mut found = BTreeMap::new();
-    // A later mount hides an earlier one at the same mount point.
-    for (point, is_writable, kind) in mounts.split(|byte| *byte == b'\n').filter_map(mount) {
+    // A later mount hides an earlier one at the same mount point. The volumes of other pods aren't seen.
+    for MountPoint { path: point, is_writable, kind, .. } in
+        mount_points(mounts).filter(|mount| !node_directory::is_below(&mount.path))
+    {
         let kind = if point == Path::new("/") {
             Kind::Layered
         } else if HIDDEN.contains(&kind) {
@@ -134,36 +138,6 @@ fn file_systems(mounts: &[u8]) -> BTreeMap<PathBuf, bool> {
         .into_iter()
         .filter(|(point, kind)| *kind != Kind::Hidden && !point.ancestors().skip(1).any(|outer| whole.contains(outer)));
     seen.map(|(point, kind)| (point, kind == Kind::Layered)).collect()
-}
-
-/// Reads a line of `mountinfo`: the mount point, whether it can be written, and the type of the file system
-/// (<https://www.kernel.org/doc/html/latest/filesystems/proc.html>).
-fn mount(line: &[u8]) -> Option<(PathBuf, bool, &str)> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let point = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
-    let is_writable = fields.next()?.split(|byte| *byte == b',').all(|option| option != b"ro");
-    let kind = std::str::from_utf8(fields.skip_while(|field| *field != b"-").nth(1)?).ok()?;
-    (!point.as_os_str().as_bytes().ends_with(b"//deleted")).then_some((point, is_writable, kind))
-}
-
-/// Replaces `\` with three octal digits by the byte that they stand for.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| *first == b'\\') {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(*first);
-                rest = after;
-            }
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Mount, OWN, ViewOptions, VisibleProcesses, host_root, joined, layers::Layers, resolve};
+use super::{
+    Mount, OWN, Propagation, Tools, ViewOptions, VisibleProcesses, host_root, joined, layers::Layers, resolve,
+};
 
 /// The maximum number of entries of a directory that is replaced.
 const ENTRIES: usize = 4096;
@@ -31,6 +33,8 @@ pub(super) struct Layout<'a> {
     read_only: bool,
     /// Whether the processes in `/proc` are those of a namespace.
     own_processes: bool,
+    /// Whether the mounts are connected with those of the host, and have to be disconnected.
+    propagates: bool,
 }
 
 impl<'a> Layout<'a> {
@@ -38,12 +42,17 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// If a file can't be created.
-    pub(super) fn new(root: &'a Path, layers: Option<&'a Layers>, options: &ViewOptions) -> io::Result<Self> {
+    pub(super) fn new(
+        root: &'a Path,
+        layers: Option<&'a Layers>,
+        options: &ViewOptions,
+        propagates: bool,
+    ) -> io::Result<Self> {
         let read_only = options.read_only;
         let own_processes = options.processes != VisibleProcesses::Host;
         let files = layers.and_then(|layers| layers.upper(Path::new("/"))).unwrap_or_else(|| root.to_owned());
         let (opened, lines) = (BTreeMap::new(), String::new());
-        let mut layout = Self { root, layers, files, opened, lines, read_only, own_processes };
+        let mut layout = Self { root, layers, files, opened, lines, read_only, own_processes, propagates };
         fs::create_dir_all(layout.files.join(OWN).join("host"))?;
         match layers {
             Some(layers) => layout.mount_layers(layers),
@@ -56,14 +65,15 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// If a mount point can't be created, or a mount path can't be used.
-    pub(super) fn add(&mut self, mounts: &[Mount], own: &Path, are_read_only: bool) -> io::Result<()> {
+    pub(super) fn add(&mut self, mounts: &[Mount], own: &Path, tools: &Tools) -> io::Result<()> {
         self.open(mounts)?;
         if self.layers.is_some() {
             self.share_sources(mounts, own);
         }
         for mount in mounts {
             let target = self.mount_point(mount, mounts)?;
-            self.line(&mount.source, &target, mount.read_only && are_read_only);
+            let propagation = if self.propagates { mount.propagation } else { Propagation::None };
+            self.bind(&mount.source, &target, mount.read_only && tools.read_only, propagation);
         }
         self.link_entries()
     }
@@ -79,7 +89,17 @@ impl<'a> Layout<'a> {
     }
 
     fn line(&mut self, source: &Path, target: &Path, read_only: bool) {
-        self.entry(source, target, if read_only { "none rbind,ro" } else { "none rbind" });
+        self.bind(source, target, read_only, Propagation::None);
+    }
+
+    fn bind(&mut self, source: &Path, target: &Path, read_only: bool, propagation: Propagation) {
+        let read_only = if read_only { ",ro" } else { "" };
+        let connection = match propagation {
+            Propagation::None if self.propagates => ",rprivate",
+            Propagation::None | Propagation::Bidirectional => "",
+            Propagation::HostToContainer => ",rslave",
+        };
+        self.entry(source, target, &format!("none rbind{read_only}{connection}"));
     }
 
     fn entry(&mut self, source: &Path, target: &Path, options: &str) {
@@ -137,7 +157,9 @@ impl<'a> Layout<'a> {
     /// Binds what is mounted at its path on the host, too, where no mount is in it: the container writes no copy of it there.
     fn share_sources(&mut self, mounts: &[Mount], own: &Path) {
         // Without what is mounted in it, such as this root directory.
-        self.entry(own, &self.inside(own), if self.read_only { "none bind,ro" } else { "none bind" });
+        let read_only = if self.read_only { ",ro" } else { "" };
+        let connection = if self.propagates { ",private" } else { "" };
+        self.entry(own, &self.inside(own), &format!("none bind{read_only}{connection}"));
         for Mount { source, read_only, .. } in mounts.iter().filter(|mount| !mount.source.starts_with(own)) {
             let is_above = own.starts_with(source) || mounts.iter().any(|mount| mount.path.starts_with(source));
             if !is_above && !self.is_shared(source) && source.canonicalize().is_ok_and(|plain| plain == *source) {

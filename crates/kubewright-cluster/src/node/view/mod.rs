@@ -55,6 +55,31 @@ pub(crate) struct Mount {
     pub(crate) source: PathBuf,
     /// Whether the container can't write.
     pub(crate) read_only: bool,
+    pub(crate) propagation: Propagation,
+}
+
+/// Where what is mounted in a volume later is seen
+/// (<https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation>).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// Only where it is mounted.
+    #[default]
+    None,
+    /// In the container, if the host mounts it.
+    HostToContainer,
+    /// On the host, too, if the container mounts it.
+    Bidirectional,
+}
+
+impl Propagation {
+    /// Returns the one of this name in a pod.
+    pub(crate) fn named(name: Option<&str>) -> Self {
+        match name {
+            Some("HostToContainer") => Self::HostToContainer,
+            Some("Bidirectional") => Self::Bidirectional,
+            _ => Self::None,
+        }
+    }
 }
 
 /// The programs that make mount namespaces.
@@ -134,13 +159,19 @@ impl Tools {
         Err(why)
     }
 
+    /// Returns whether mounts can be seen in several namespaces. If one of a view is to be, the directory of the view has to be
+    /// on a mount that is private, since the others would be seen on the host, too.
+    pub(crate) fn can_propagate(&self) -> bool {
+        self.user.is_none()
+    }
+
     fn try_out(&self, folder: &Path) -> io::Result<()> {
         let volume = folder.join("volume");
         fs::create_dir_all(&volume)?;
         fs::write(volume.join("file"), "")?;
         let path = PathBuf::from("/var/run/secrets/kubewright.dev/trial");
         let file = path.join("file").to_string_lossy().into_owned();
-        let mount = Mount { path, source: volume, read_only: true };
+        let mount = Mount { path, source: volume, read_only: true, propagation: Propagation::None };
         let options =
             ViewOptions { host_name: Some("trial".into()), read_only: false, processes: VisibleProcesses::Own };
         let view = View::new(Arc::new(self.clone()), &folder.join("view"), vec![mount], options)?;
@@ -197,8 +228,9 @@ impl View {
         // The parents of nested mounts come first.
         mounts.sort_by(|one, other| one.path.cmp(&other.path));
         let layers = tools.isolated.then(|| Layers::new(&folder.join("layers"))).transpose()?;
-        let mut layout = Layout::new(&root, layers.as_ref(), &options)?;
-        layout.add(&mounts, folder.parent().unwrap_or(folder), tools.read_only)?;
+        let propagates = tools.can_propagate() && mounts.iter().any(|mount| mount.propagation != Propagation::None);
+        let mut layout = Layout::new(&root, layers.as_ref(), &options, propagates)?;
+        layout.add(&mounts, folder.parent().unwrap_or(folder), &tools)?;
         let table = folder.join("fstab");
         fs::write(&table, layout.table())?;
         Ok(Self { tools, root, table, mounts, layers, options })
@@ -209,6 +241,10 @@ impl View {
         let Tools { unshare, mount, shell, user, .. } = &*self.tools;
         let mut command = self.unshare();
         command.arg("--mount");
+        if self.propagates() {
+            // The copies of the host's mounts stay connected with them. Those that the container sees are disconnected one by one.
+            command.args(["--propagation", "unchanged"]);
+        }
         if self.options.host_name.is_some() {
             command.arg("--uts");
         }
@@ -223,6 +259,11 @@ impl View {
         command.arg(option("--root=", &self.root)).arg(option("--wd=", directory)).arg("--").arg(program);
         command.current_dir("/");
         command
+    }
+
+    /// Returns whether anything that is mounted later is seen elsewhere. A user namespace can't do that.
+    fn propagates(&self) -> bool {
+        self.tools.can_propagate() && self.mounts.iter().any(|mount| mount.propagation != Propagation::None)
     }
 
     /// Returns the command that creates namespaces, to which those besides the one of processes are added.
@@ -428,7 +469,7 @@ mod tests {
     }
 
     fn mount(path: &str, source: &Path) -> Mount {
-        Mount { path: path.into(), source: source.to_owned(), read_only: false }
+        Mount { path: path.into(), source: source.to_owned(), read_only: false, propagation: Propagation::None }
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::registry::builtin::pem_sections::{self, label};
 
 /// The identifier of the attribute that holds the groups of a user.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
+/// The identifier of the attribute that holds the name of a user.
+const COMMON_NAME: [u64; 4] = [2, 5, 4, 3];
 
 /// Checks that a text is a request that its key has signed.
 ///
@@ -43,6 +45,18 @@ pub(super) fn is_of_masters(spec: &Value) -> bool {
     let request = parse(spec["request"].as_str().unwrap_or_default()).ok();
     let attributes = request.and_then(|request| request.subject_attributes()).unwrap_or_default();
     attributes.iter().any(|(id, value)| *id == ORGANIZATION && value.text() == "system:masters")
+}
+
+/// Returns the common name that the certificate would have, which may be empty.
+///
+/// # Errors
+/// Returns what is wrong with the request.
+pub(in crate::registry::builtin) fn common_name(spec: &Value) -> Result<String, &'static str> {
+    let request = parse(spec["request"].as_str().unwrap_or_default())?;
+    let attributes = request.subject_attributes().unwrap_or_default();
+    // As in Go, the last one counts.
+    let name = attributes.iter().rev().find(|(id, _)| *id == COMMON_NAME);
+    Ok(name.map(|(_, value)| value.text().to_owned()).unwrap_or_default())
 }
 
 /// Checks that a text consists of certificates, or is empty.

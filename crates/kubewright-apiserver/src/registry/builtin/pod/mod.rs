@@ -25,8 +25,8 @@ pub(super) use self::{
     validate::*,
 };
 use super::{
-    limit_ranges::LimitRanges, priority::PriorityClasses, service_account::ServiceAccounts, topology::NodeTopology,
-    validation::Errors,
+    limit_ranges::LimitRanges, node_references::NodeReferences, priority::PriorityClasses,
+    service_account::ServiceAccounts, topology::NodeTopology, validation::Errors,
 };
 use crate::{
     auth::Requester,
@@ -63,6 +63,8 @@ pub(super) struct PodStrategy {
     pub(super) limits: Arc<LimitRanges>,
     pub(super) accounts: Arc<ServiceAccounts>,
     pub(super) topology: Arc<NodeTopology>,
+    /// What pods refer to, which this strategy keeps up to date.
+    pub(super) references: Arc<NodeReferences>,
 }
 
 impl Strategy for PodStrategy {
@@ -276,6 +278,10 @@ impl Strategy for PodStrategy {
     fn at_kubelet(&self, subresource: &str, object: &Value, parameters: &[(String, String)]) -> Option<AtKubelet> {
         kubelet::at_kubelet(subresource, object, parameters)
     }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.references.replace_pod(before, after);
+    }
 }
 
 fn is_deleting(pod: &Value) -> bool {
@@ -324,6 +330,7 @@ mod tests {
             limits: Arc::default(),
             accounts: Arc::default(),
             topology: Arc::default(),
+            references: Arc::default(),
         }
     }
 

@@ -22,6 +22,7 @@ pub(super) use self::{
 use super::{
     default_class::Classes,
     limit_ranges::LimitRanges,
+    node_references::NodeReferences,
     validation::{Errors, Path, Quantity, strings},
 };
 use crate::{
@@ -37,7 +38,10 @@ const VOLUME_BINDING_MODES: &[&str] = &["Immediate", "WaitForFirstConsumer"];
 
 /// The strategy of persistent volumes.
 #[derive(Debug)]
-pub(super) struct VolumeStrategy;
+pub(super) struct VolumeStrategy {
+    /// What volumes refer to, which this strategy keeps up to date.
+    pub(super) references: Arc<NodeReferences>,
+}
 
 impl Strategy for VolumeStrategy {
     fn default(&self, object: &mut Value) {
@@ -91,6 +95,10 @@ impl Strategy for VolumeStrategy {
 
     fn has_generation(&self) -> bool {
         false
+    }
+
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
+        self.references.replace_volume(before, after);
     }
 }
 
@@ -250,15 +258,19 @@ mod tests {
         ClaimStrategy { limits: Arc::default(), classes: Arc::default() }
     }
 
+    fn volumes() -> VolumeStrategy {
+        VolumeStrategy { references: Arc::default() }
+    }
+
     #[test]
     fn volumes_get_their_published_defaults() {
         let mut volume = json!({"metadata": {"creationTimestamp": "T"}, "spec": {"hostPath": {"path": "/x"}}});
-        Strategy::default(&VolumeStrategy, &mut volume);
+        Strategy::default(&volumes(), &mut volume);
         let spec = json!({
             "hostPath": {"path": "/x", "type": ""}, "persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem",
         });
         assert_eq!((&volume["spec"], &volume["status"]), (&spec, &json!({"phase": "Pending"})));
-        VolumeStrategy.prepare_create(&mut volume);
+        volumes().prepare_create(&mut volume);
         assert_eq!(volume["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": "T"}));
     }
 
@@ -267,7 +279,7 @@ mod tests {
         let check = |status: Value, expect: &str| {
             let old = json!({"status": {"phase": "Pending", "lastPhaseTransitionTime": "T"}});
             let mut new = json!({"status": status});
-            VolumeStrategy.prepare_status("status", &old, &mut new, &json!("now"));
+            volumes().prepare_status("status", &old, &mut new, &json!("now"));
             assert_eq!(new["status"]["lastPhaseTransitionTime"], expect, "{new}");
         };
         check(json!({"phase": "Bound"}), "now");

@@ -115,6 +115,7 @@ mod tests {
             limits: Arc::default(),
             accounts: Arc::default(),
             topology: Arc::default(),
+            references: Arc::default(),
         };
         strategy.default(&mut pod);
         strategy.prepare_create(&mut pod);
