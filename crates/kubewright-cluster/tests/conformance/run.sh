@@ -7,14 +7,17 @@ folder=$1 kubewright=$2 focus=$3 skip=$4
 if [ -z "${CONFORMANCE_ROOT:-}" ]; then
 	# The images' programs are at fixed paths. They are written to an overlay of the file system, which ends with the namespace.
 	ip link set lo up
-	# What a test mounts below /tmp outside of the overlay is seen inside, too.
+	# What a test mounts below /tmp and in the directory of kubelets outside of the overlay is seen inside, too. On this machine, that directory
+	# stays empty.
 	mount --make-rshared /
+	mkdir -p /var/lib/kubelet
+	mount -t tmpfs tmpfs /var/lib/kubelet
 	above=$folder/root
 	mkdir -p "$above"
 	mount -t tmpfs tmpfs "$above"
 	mkdir "$above/upper" "$above/work" "$above/root"
 	mount -t overlay overlay -o "lowerdir=/,upperdir=$above/upper,workdir=$above/work" "$above/root"
-	for path in /proc /sys /dev /tmp "$folder"; do
+	for path in /proc /sys /dev /tmp /var/lib/kubelet "$folder"; do
 		mount --rbind "$path" "$above/root$path"
 	done
 	export CONFORMANCE_ROOT="$above"
@@ -91,7 +94,9 @@ END
 
 cd "$folder"
 rm -rf reports kubeconfig
-"$kubewright" cluster --wait --pod-network namespaces --isolate-containers --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
+# A test looks for the process of the kubelet by its name.
+cp "$kubewright" /kubelet
+/kubelet cluster --wait --pod-network namespaces --isolate-containers --image-file /images --kubeconfig "$folder/kubeconfig" >cluster.log 2>&1 &
 cluster=$!
 trap 'kill "$cluster"; wait "$cluster" || :' EXIT
 until [ -s "$folder/kubeconfig" ]; do

@@ -4,6 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::api::{
     authentication::v1::SelfSubjectReview,
     certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus},
+    core::v1::Node,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
@@ -12,7 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use kubewright_apiserver::UserInfo;
-use kubewright_cluster::{Cluster, Endpoint};
+use kubewright_cluster::{Cluster, Endpoint, Pods};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -61,6 +62,27 @@ async fn client(endpoint: &Endpoint, certificate: &[u8], key: &KeyPair) -> Clien
     user.client_key_data = Some(STANDARD.encode(key.serialize_pem()).into());
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a config");
     Client::try_from(config).expect("a client")
+}
+
+#[tokio::test]
+async fn nodes_are_authorized_and_restricted_by_default() {
+    let kubelet = || UserInfo::new("system:node:a", ["system:nodes", "system:authenticated"]);
+    for (is_default, allowed, other) in [(true, 404, 403), (false, 403, 403)] {
+        let builder = Cluster::builder().pods(Pods::None);
+        let builder = if is_default { builder } else { builder.node_authorization(false).node_restriction(false) };
+        let cluster = builder.start().await.unwrap();
+        let nodes: Api<Node> = Api::all(cluster.api().client_of(kubelet()));
+        let code = |result: kube::Result<Node>| match result {
+            Err(kube::Error::Api(status)) => status.code,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code(nodes.get("a").await), allowed);
+        let another = serde_json::from_value(json!({"metadata": {"name": "b"}})).unwrap();
+        assert_eq!(code(nodes.create(&Default::default(), &another).await), other);
+        let own = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
+        assert_eq!(nodes.create(&Default::default(), &own).await.is_ok(), is_default);
+        cluster.shutdown().await;
+    }
 }
 
 #[tokio::test]
