@@ -1,0 +1,320 @@
+//! The settings of a cluster, and its start.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use kubewright_apimachinery::{
+    clock::{SharedClock, SystemClock},
+    random::Random,
+};
+use kubewright_apiserver::{
+    ApiServerBuilder, AuditLog, Checkpoint, DataDirError, Durability, ServiceRange, TlsError, WebhookTransport,
+};
+use parking_lot::Mutex;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    Cluster,
+    node_parts::{NodeOptions, NodeParts},
+};
+use crate::{
+    api_endpoints::ApiEndpoints,
+    controllers::{informer::Informer, selection::Controllers},
+    node::{ImageTable, PodNetwork, process::Processes},
+};
+
+/// The way in which the node runs pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pods {
+    /// Pods run as processes of this host, from the [`ImageTable`]. This needs the system clock, and raises this
+    /// process's limit of open files to the host's maximum.
+    #[default]
+    Run,
+    /// Pods become running and ready without a process, and stay so until they are deleted or until
+    /// [`Cluster::finish_pod`] ends them. This only requires time to pass, so it works on a paused clock. No events are
+    /// recorded for these pods, and the node's lease is not renewed.
+    Simulate,
+    /// The cluster has no node: pods stay pending.
+    None,
+}
+
+/// An error that prevents a cluster from starting.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The directory for the pods' files can't be created.
+    #[error("failed to create a directory for the pods")]
+    Directory(#[source] std::io::Error),
+    /// The data directory can't be opened.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The node can't be registered.
+    #[error("failed to register the node")]
+    Register(#[source] kube::Error),
+    /// The storage class can't be created.
+    #[error("failed to create the storage class")]
+    StorageClass(#[source] kube::Error),
+    /// The host can't make [network namespaces](PodNetwork::Namespaces) for pods.
+    #[error("failed to create network namespaces for pods: {0}")]
+    PodNetwork(String),
+    /// The host can't [isolate containers](ClusterBuilder::isolate_containers).
+    #[error("failed to isolate containers: {0}")]
+    Isolation(String),
+}
+
+/// The controller that creates the default service accounts.
+const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
+
+/// Builder of a [`Cluster`]. By default, pods run as processes, the clock is the system clock, randomness comes from
+/// the operating system, and the images are those of [`ImageTable::default`].
+#[derive(Debug, Default)]
+pub struct ClusterBuilder {
+    pods: Pods,
+    pod_network: PodNetwork,
+    isolates_containers: bool,
+    clock: Option<SharedClock>,
+    random: Option<Random>,
+    images: ImageTable,
+    simulated_start: Duration,
+    history: Option<usize>,
+    controllers: Controllers,
+    service_account_admission: Option<bool>,
+    node_authorization: Option<bool>,
+    node_restriction: Option<bool>,
+    api: ApiServerBuilder,
+    has_checkpoint: bool,
+    data_dir: Option<PathBuf>,
+}
+
+impl ClusterBuilder {
+    /// Sets how the node runs pods.
+    pub fn pods(mut self, pods: Pods) -> Self {
+        self.pods = pods;
+        self
+    }
+
+    /// Sets the network of the pods that run as processes. Defaults to [`PodNetwork::Host`].
+    ///
+    /// ```no_run
+    /// # use kubewright_cluster::{Cluster, PodNetwork};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder().pod_network(PodNetwork::Namespaces).start().await?;
+    /// # cluster.shutdown().await; Ok(()) }
+    /// ```
+    pub fn pod_network(mut self, network: PodNetwork) -> Self {
+        self.pod_network = network;
+        self
+    }
+
+    /// Gives each container that runs as a process a file system and processes of its own, as in Kubernetes. Off by default: containers then write
+    /// the files of this machine, and see its processes.
+    ///
+    /// A container starts with the files of this machine. What it writes outside of its volumes is visible to this container only, and is
+    /// removed when it ends or restarts. It may not see files that others change on this machine while it runs; volumes are shared as usual. Its program has the
+    /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. With
+    /// `shareProcessNamespace`, the containers of a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers of
+    /// pods with `hostPID` see the processes of the machine.
+    ///
+    /// An `emptyDir` in memory is a file system of its own with the size that a kubelet gives it, which the node mounts on this machine. It is
+    /// unmounted with its pod or, if this process is killed, when the next cluster starts; without isolation, the mounts of the
+    /// machine don't change, and such a directory is one of `/dev/shm` without a limit of its own.
+    ///
+    /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
+    /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
+    pub fn isolate_containers(mut self, isolates: bool) -> Self {
+        self.isolates_containers = isolates;
+        self
+    }
+
+    /// Sets the clock. Waiting uses tokio's timers, so a virtual clock requires a runtime whose time is paused.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets the source of UIDs and generated names.
+    pub fn random(mut self, random: Random) -> Self {
+        self.random = Some(random);
+        self
+    }
+
+    /// Sets the programs that run in place of images. Only used with [`Pods::Run`].
+    pub fn images(mut self, images: ImageTable) -> Self {
+        self.images = images;
+        self
+    }
+
+    /// Sets how long a simulated pod stays pending. Defaults to zero.
+    pub fn simulated_start(mut self, delay: Duration) -> Self {
+        self.simulated_start = delay;
+        self
+    }
+
+    /// Sets the number of changes that the API server keeps for watchers. A watcher that falls further behind has to
+    /// list again, so a small number tests how an operator, or this cluster's own controllers, recover from that.
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = Some(changes);
+        self
+    }
+
+    /// Selects the controllers. Defaults to all.
+    pub fn controllers(mut self, controllers: Controllers) -> Self {
+        self.controllers = controllers;
+        self
+    }
+
+    /// Runs the API server alone, as envtest does: no controllers and no node, so that nothing but the test writes. Objects of
+    /// built-in kinds stay as they are written, namespaces are never emptied, and children outlive their owners.
+    pub fn api_only(self) -> Self {
+        self.controllers(Controllers::none()).pods(Pods::None)
+    }
+
+    /// Sets the issuer of service account tokens; see [`ApiServerBuilder::service_account_issuer`].
+    pub fn service_account_issuer(mut self, issuer: impl Into<String>) -> Self {
+        self.api = self.api.service_account_issuer(issuer);
+        self
+    }
+
+    /// Sets the key that signs service account tokens; see [`ApiServerBuilder::service_account_key`].
+    ///
+    /// # Errors
+    /// If the key can't be used.
+    pub fn service_account_key(mut self, pem: &str) -> Result<Self, TlsError> {
+        self.api = self.api.service_account_key(pem)?;
+        Ok(self)
+    }
+
+    /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`]. Defaults
+    /// to whether `serviceaccount-controller` is among the controllers.
+    pub fn service_account_admission(mut self, enabled: bool) -> Self {
+        self.service_account_admission = Some(enabled);
+        self
+    }
+
+    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true, as with kubeadm.
+    pub fn node_authorization(mut self, enabled: bool) -> Self {
+        self.node_authorization = Some(enabled);
+        self
+    }
+
+    /// Sets whether the changes of nodes are limited to themselves and their pods; see [`ApiServerBuilder::node_restriction`]. Defaults to true,
+    /// as with kubeadm. The cluster's own node isn't limited.
+    pub fn node_restriction(mut self, enabled: bool) -> Self {
+        self.node_restriction = Some(enabled);
+        self
+    }
+
+    /// Records requests in an audit log; see [`ApiServerBuilder::audit_log`]. Defaults to none.
+    pub fn audit_log(mut self, log: AuditLog) -> Self {
+        self.api = self.api.audit_log(log);
+        self
+    }
+
+    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. A node listens on the addresses of services, and so
+    /// needs those of the loopback network.
+    pub fn service_range(mut self, range: ServiceRange) -> Self {
+        self.api = self.api.service_range(range);
+        self
+    }
+
+    /// Sets the interval at which watches get bookmarks; see [`ApiServerBuilder::bookmark_interval`].
+    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
+        self.api = self.api.bookmark_interval(interval);
+        self
+    }
+
+    /// Calls all webhooks through a transport within the process; see [`ApiServerBuilder::webhook_transport`].
+    pub fn webhook_transport(mut self, transport: Arc<dyn WebhookTransport>) -> Self {
+        self.api = self.api.webhook_transport(transport);
+        self
+    }
+
+    /// Starts with the objects of another cluster with the same settings, which takes less time than to create them: the node, the
+    /// storage class, custom kinds, and whatever else was there; see [`Cluster::checkpoint`]. What its controllers hadn't done, this one's do.
+    /// Has no effect with a [data directory](Self::data_dir).
+    pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
+        self.api = self.api.checkpoint(checkpoint);
+        self.has_checkpoint = true;
+        self
+    }
+
+    /// Keeps the cluster in a directory, which is created if it doesn't exist: its objects, credentials, and the folders of
+    /// persistent volumes. By default, a cluster is in memory and ends with its process. See [`ApiServerBuilder::open`] for
+    /// what is kept and when.
+    ///
+    /// When a cluster starts with an existing directory, the node treats its pods like a kubelet after a restart of its
+    /// machine: the containers have ended with code 137, and are restarted by the restart policy of their pod. Logs and
+    /// volumes of pods, other than persistent ones, are not kept.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Sets what an answered change survives if the cluster has a [data directory](Self::data_dir). Defaults to
+    /// [`Durability::Process`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.api = self.api.durability(durability);
+        self
+    }
+
+    /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
+    /// registered. The default ServiceAccounts are created shortly afterwards,
+    /// if `serviceaccount-controller` is among the controllers.
+    ///
+    /// Must be called within a tokio runtime, on which all tasks of the cluster run. With [`Pods::Run`] the runtime
+    /// needs its I/O driver enabled.
+    ///
+    /// # Errors
+    /// If the directory for pods can't be created, the data directory can't be opened, or the node can't be registered.
+    pub async fn start(self) -> Result<Cluster, StartError> {
+        let clock = self.clock.unwrap_or_else(SystemClock::shared);
+        let random = self.random.unwrap_or_else(Random::from_entropy);
+        let parts = NodeParts::new(&clock);
+        let has_accounts = self.service_account_admission.unwrap_or(self.controllers.contains(ACCOUNT_CONTROLLER));
+        let api = self.api.service_account_admission(has_accounts);
+        let api = api.node_authorization(self.node_authorization.unwrap_or(true));
+        let api = api.node_restriction(self.node_restriction.unwrap_or(true));
+        let mut api = api.clock(clock.clone()).random(random.clone()).component("controller-manager");
+        if let Some(changes) = self.history {
+            api = api.history(changes);
+        }
+        api = parts.serve(api, self.pods, &clock);
+        let api = match &self.data_dir {
+            Some(path) => api.open(path)?,
+            None => api.build(),
+        };
+        let mut cluster = Cluster {
+            api: api.clone(),
+            informer: Informer::new(api.clone()),
+            clock,
+            processes: Processes::new(random.uuid()),
+            random,
+            metrics: parts.metrics(self.pods),
+            volumes: None,
+            tasks: Mutex::default(),
+            tracker: TaskTracker::new(),
+            simulation: None,
+            endpoints: ApiEndpoints::new(api),
+            directory: None,
+            memory: None,
+            data_dir: self.data_dir,
+        };
+        cluster.start_controllers(&self.controllers);
+        if !self.has_checkpoint {
+            cluster.spawn(cluster.controller_manager().create_accounts(&self.controllers));
+        }
+        match self.pods {
+            Pods::None => cluster.bind_volumes(&self.controllers).await?,
+            Pods::Run => {
+                let options = NodeOptions {
+                    images: self.images,
+                    network: self.pod_network,
+                    isolates_containers: self.isolates_containers,
+                };
+                cluster.run_node(parts, options, &self.controllers).await?;
+            }
+            Pods::Simulate => cluster.simulate_node(parts, self.simulated_start, &self.controllers).await?,
+        }
+        Ok(cluster)
+    }
+}
