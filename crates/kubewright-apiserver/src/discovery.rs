@@ -298,9 +298,9 @@ fn aggregated_entry(resource: &Resource) -> Value {
     entry
 }
 
-/// Returns a kind in an aggregated document. The group and version of the resource itself are left empty.
+/// Returns a kind in an aggregated document. As in Kubernetes, the group and version of the resource itself are left empty unless it is a custom one.
 fn response_kind(resource: &Resource, (group, version, kind): (&str, &str, &str)) -> Value {
-    if (group, version) == (&*resource.group, &*resource.version) {
+    if (group, version) == (&*resource.group, &*resource.version) && !resource.schema.custom {
         json!({"group": "", "version": "", "kind": kind})
     } else {
         json!({"group": group, "version": version, "kind": kind})

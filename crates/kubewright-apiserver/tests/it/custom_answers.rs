@@ -341,6 +341,22 @@ async fn a_status_that_fits_no_schema_is_named_relative_to_itself() {
     assert_eq!(cause["message"], "Invalid value: \"\": \"address\" must validate at least one schema (anyOf)");
 }
 
+/// The aggregated document leaves both empty for the built-in kinds.
+#[tokio::test]
+async fn custom_kinds_are_discovered_with_their_group_and_version() {
+    let api = server().await;
+    let aggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let document = send(&api, "GET /apis", &[aggregated], "").await.expect_code(200).json();
+    let group =
+        document["items"].as_array().unwrap().iter().find(|group| group["metadata"]["name"] == "example.com").unwrap();
+    let gates = &group["versions"][0]["resources"][0];
+    let own = json!({"group": "example.com", "version": "v1", "kind": "Gate"});
+    assert_eq!(gates["responseKind"], own);
+    let kinds: Vec<_> =
+        gates["subresources"].as_array().unwrap().iter().map(|entry| entry["responseKind"].clone()).collect();
+    assert_eq!(kinds, [own, json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})]);
+}
+
 /// An applied null of a field without a type is owned, but not stored.
 #[tokio::test]
 async fn an_applied_null_is_owned_but_not_stored() {

@@ -41,6 +41,8 @@ const OWN: &str = ".kubewright";
 pub(crate) const TRIAL: &str = ".trial";
 /// The number of looks at a process that mounts its file systems, and the pause before the next one.
 const LOOKS: (u32, Duration) = (10_000, Duration::from_millis(1));
+/// The number of links in a path after which Linux gives up.
+const LINKS: u32 = 40;
 /// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments.
 const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125
 { [ -z "$2" ] || echo "$2" >/proc/sys/kernel/hostname || hostname "$2" || :; } 2>/dev/null
@@ -222,11 +224,7 @@ impl View {
         }
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
-        for mount in &mut mounts {
-            mount.path = absolute(&mount.path);
-        }
-        // The parents of nested mounts come first.
-        mounts.sort_by(|one, other| one.path.cmp(&other.path));
+        follow_links(&mut mounts);
         let layers = tools.isolated.then(|| Layers::new(&folder.join("layers"))).transpose()?;
         let propagates = tools.can_propagate() && mounts.iter().any(|mount| mount.propagation != Propagation::None);
         let mut layout = Layout::new(&root, layers.as_ref(), &options, propagates)?;
@@ -291,7 +289,7 @@ impl View {
     pub(crate) fn command_in(&self, process: u32, program: &Path, directory: &Path) -> Command {
         let Some(nsenter) = &self.tools.nsenter else { return self.command(program, directory) };
         // The links of the container are the host's, and can't be followed from outside.
-        let directory = resolve(directory).map_or_else(|_| directory.to_owned(), |(plain, rest)| joined(&plain, &rest));
+        let directory = followed(directory, &self.mounts);
         let place = format!("/proc/{process}");
         let mut command = Command::new(nsenter);
         command.arg(format!("--mount={place}/ns/mnt"));
@@ -333,7 +331,8 @@ impl View {
 
     /// Returns the path in the container of a file of the host, which a mount may hide at its own path.
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
-        let is_hidden = self.mounts.iter().any(|mount| path.starts_with(&mount.path) && mount.path != mount.source);
+        let plain = followed(path, &self.mounts);
+        let is_hidden = self.mounts.iter().any(|mount| plain.starts_with(&mount.path) && mount.path != mount.source);
         match path.strip_prefix("/") {
             Ok(rest) if is_hidden => host_root().join(rest),
             _ => path.to_owned(),
@@ -346,7 +345,7 @@ impl View {
     /// # Errors
     /// If a directory can't be created.
     pub(crate) fn create_directory(&self, path: &Path) -> io::Result<Option<PathBuf>> {
-        let path = absolute(path);
+        let path = followed(path, &self.mounts);
         let Some(layers) = &self.layers else { return Ok(None) };
         if self.mounts.iter().any(|mount| path.starts_with(&mount.path)) {
             return Ok(None);
@@ -364,6 +363,7 @@ impl View {
         if let Ok(rest) = path.strip_prefix(host_root()) {
             return Path::new("/").join(rest);
         }
+        let path = followed(&path, &self.mounts);
         let mount = self.mounts.iter().rev().find_map(|mount| Some((mount, path.strip_prefix(&mount.path).ok()?)));
         match mount {
             Some((mount, rest)) if rest.as_os_str().is_empty() => mount.source.clone(),
@@ -411,6 +411,41 @@ fn absolute(path: &Path) -> PathBuf {
             Component::Normal(name) => plain.push(name),
             Component::ParentDir => drop(plain.pop()),
             _ => {}
+        }
+    }
+    plain
+}
+
+/// Replaces the paths of mounts by those to which they lead, as a container runtime does, and sorts them: the parents of nested mounts come first.
+fn follow_links(mounts: &mut [Mount]) {
+    mounts.sort_by_key(|mount| mount.path.components().count());
+    for index in 0..mounts.len() {
+        let (outer, rest) = mounts.split_at_mut(index);
+        if let Some(mount) = rest.first_mut() {
+            mount.path = followed(&mount.path, outer);
+        }
+    }
+    mounts.sort_by(|one, other| one.path.cmp(&other.path));
+}
+
+/// Returns the path to which an absolute path leads in a container, whose links are the host's, except below mounts.
+fn followed(path: &Path, mounts: &[Mount]) -> PathBuf {
+    let mut plain = absolute(path);
+    let mut checked = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(next) = plain.strip_prefix(&checked).ok().and_then(|rest| rest.components().next()) {
+        let next = checked.join(next);
+        if mounts.iter().any(|mount| mount.path == next) {
+            break;
+        }
+        match next.read_link() {
+            Ok(target) if links < LINKS => {
+                let rest = plain.strip_prefix(&next).unwrap_or(Path::new(""));
+                plain = absolute(&joined(&checked.join(target), rest));
+                checked = PathBuf::from("/");
+                links += 1;
+            }
+            _ => checked = next,
         }
     }
     plain
@@ -562,6 +597,31 @@ mod tests {
         assert_eq!(output, "", "these can be written");
         assert!(volume.path().join("a").exists() && volume.path().join("b").exists());
         assert!(!Path::new("/tmp/kubewright-file").exists());
+    }
+
+    #[test]
+    fn a_mount_path_leads_into_another_mount() {
+        let (host, outer, inner) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (real, link) = (host.path().join("real"), host.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        fs::write(inner.path().join("file"), "inner\n").unwrap();
+        let mounts = vec![
+            mount(link.join("deep/inner").to_str().unwrap(), inner.path()),
+            mount(real.to_str().unwrap(), outer.path()),
+        ];
+        let script =
+            format!("cat {0}/deep/inner/file {1}/deep/inner/file; touch {0}/made", link.display(), real.display());
+        let Some(output) = run(mounts.clone(), &script) else { return };
+        assert_eq!(output, "inner\n".repeat(2));
+        assert!(outer.path().join("made").exists() && !real.join("made").exists());
+        let folder = tempfile::tempdir().unwrap();
+        let Ok(tools) = Tools::find(&folder.path().join("trial"), false) else { return };
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, ViewOptions::default()).unwrap();
+        assert_eq!(view.on_host(&link.join("deep/inner/file")), inner.path().join("file"));
+        assert_eq!(view.on_host(&link.join("made")), outer.path().join("made"));
+        assert!(view.inside(&link.join("made")).starts_with(host_root()));
     }
 
     #[test]
