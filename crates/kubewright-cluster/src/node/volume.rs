@@ -458,12 +458,14 @@ pub(crate) fn part_of(volume: &Path, content: &Content, part: Option<&str>, copy
     let Some(part) = part.map(inside).filter(|part| !part.as_os_str().is_empty()) else { return Ok(volume.to_owned()) };
     let Content::Files(files) = content else {
         let mut target = volume.to_owned();
-        let mode = volume.metadata()?.permissions();
+        let (base, mode) = (volume.canonicalize()?, volume.metadata()?.permissions());
         for step in &part {
             target.push(step);
             if !target.exists() {
                 std::fs::create_dir(&target)?;
                 std::fs::set_permissions(&target, mode.clone())?;
+            } else if !target.canonicalize()?.starts_with(&base) {
+                return Err(io::Error::other(format!("{} leads out of the volume", target.display())));
             }
         }
         return Ok(target);
@@ -633,6 +635,25 @@ mod tests {
         let error = make(&place, "v", &Content::Local(at("gone"), false)).expect_err("refused").to_string();
         assert_eq!(error, format!("path {:?} does not exist", at("gone").display().to_string()));
         assert!(!at("gone").exists());
+    }
+
+    #[test]
+    fn a_part_is_not_outside_of_its_volume() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (volume, outside) = (folder.path().join("volume"), folder.path().join("outside"));
+        for made in [&volume, &outside, &volume.join("own")] {
+            std::fs::create_dir(made).expect("created");
+        }
+        symlink(&outside, volume.join("absolute")).expect("linked");
+        symlink("../outside", volume.join("relative")).expect("linked");
+        symlink("own", volume.join("inner")).expect("linked");
+        let part = |path: &str| part_of(&volume, &Content::Empty, Some(path), Path::new("/unused"));
+        for path in ["absolute", "relative", "relative/new"] {
+            assert!(part(path).expect_err("refused").to_string().ends_with("leads out of the volume"), "{path}");
+        }
+        assert!(std::fs::read_dir(&outside).expect("there").next().is_none());
+        assert_eq!(part("inner/new").expect("made"), volume.join("inner/new"));
+        assert!(volume.join("own/new").exists());
     }
 
     #[test]

@@ -196,8 +196,14 @@ impl ContainerVolumes {
             for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
                 let part = sub_path(mount, environment).map_err(StartFailure::Config)?;
                 let copy = pod_directory.join(format!(".part-{}-{number}", self.container.name));
-                let source = volume::part_of(&made, &content, part.as_deref(), &copy)
-                    .map_err(|error| failed(error.to_string()))?;
+                let source = volume::part_of(&made, &content, part.as_deref(), &copy).map_err(|error| {
+                    // As in Kubernetes, the user isn't told what is on the host.
+                    tracing::warn!(%error, "a part of a volume can't be mounted");
+                    let (volume, container) = (&mount.name, &self.container.name);
+                    let why =
+                        format!("failed to prepare subPath for volumeMount {volume:?} of container {container:?}");
+                    StartFailure::Config(why)
+                })?;
                 if let Some(place) = volume::place(mount, &content) {
                     volume::link(root, &place, &source).map_err(|error| failed(error.to_string()))?;
                     let path = PathBuf::from(&mount.mount_path);
