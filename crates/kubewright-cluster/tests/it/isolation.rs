@@ -103,6 +103,7 @@ async fn a_working_directory_is_created() {
     let log = log_of(&cluster, "main", "", json!({"containers": [container], "restartPolicy": "Never"})).await;
     assert_eq!(log, "/kubewright-work/deep\nown\n");
     assert!(!Path::new("/kubewright-work").exists());
+    assert_eq!(log_of(&cluster, "plain", "pwd", json!({"restartPolicy": "Never"})).await, "/\n");
     cluster.shutdown().await;
 }
 

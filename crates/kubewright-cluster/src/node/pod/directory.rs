@@ -51,7 +51,8 @@ impl Directory {
     }
 
     /// Sets the working directory to the path at which the container sees it. `path` is its `workingDir`, which is created in its layer
-    /// unless a volume has it (`is_mounted`).
+    /// unless a volume has it (`is_mounted`). With file systems of its own, a container without one begins in their root, as with
+    /// an image that sets none.
     pub(super) fn enter(
         &mut self,
         view: &View,
@@ -59,10 +60,11 @@ impl Directory {
         is_mounted: bool,
         identity: Option<&Identity>,
     ) -> io::Result<()> {
-        let path = path.filter(|path| path.is_absolute());
-        let created = path.map(|path| create_in_layer(view, path, identity)).transpose()?.unwrap_or(false);
-        self.work = match path {
+        let absolute = path.filter(|path| path.is_absolute());
+        let created = absolute.map(|path| create_in_layer(view, path, identity)).transpose()?.unwrap_or(false);
+        self.work = match absolute {
             Some(path) if is_mounted || created => path.into(),
+            None if path.is_none() && view.is_isolated() => "/".into(),
             _ => view.inside(&self.work),
         };
         Ok(())

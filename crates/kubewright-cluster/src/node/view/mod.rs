@@ -329,6 +329,11 @@ impl View {
         process
     }
 
+    /// Returns whether the container has file systems of its own.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.layers.is_some()
+    }
+
     /// Returns the path in the container of a file of the host, which a mount may hide at its own path.
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
         let plain = followed(path, &self.mounts);
