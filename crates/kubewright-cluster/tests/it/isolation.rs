@@ -139,11 +139,13 @@ async fn volumes_are_shared_and_a_root_can_be_read_only() {
 #[tokio::test]
 async fn a_volume_in_memory_has_its_size_and_survives_restarts() {
     let Some(cluster) = cluster().await else { return };
-    let mount = json!([{"name": "memory", "mountPath": "/memory"}]);
+    let mount = json!([
+        {"name": "memory", "mountPath": "/memory"}, {"name": "memory", "mountPath": "/part", "subPath": "deep/part"},
+    ]);
     let container = |name: &str, script: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", script], "volumeMounts": mount});
     let first = "echo run >>/memory/runs; df -k /memory | tail -1 | tr -s ' ' | cut -d' ' -f1,2; \
                  head -c 2M /dev/zero 2>/dev/null >/memory/large || rm /memory/large; [ $(wc -l </memory/runs) = 2 ]";
-    let second = "until [ -s /memory/runs ]; do sleep 0.05; done; echo shared";
+    let second = "until [ -s /memory/runs ]; do sleep 0.05; done; echo shared >/part/file; cat /memory/deep/part/file";
     let volumes = json!([{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]);
     let spec = json!({"restartPolicy": "OnFailure", "containers": [container("main", first), container("other", second)], "volumes": volumes});
     create(&cluster, &pod("memory", "", spec)).await;

@@ -11,6 +11,7 @@ use std::{
 use super::{
     Mount, OWN, Propagation, Tools, ViewOptions, VisibleProcesses, host_root, joined, layers::Layers, resolve,
 };
+use crate::node::node_directory;
 
 /// The maximum number of entries of a directory that is replaced.
 const ENTRIES: usize = 4096;
@@ -68,7 +69,7 @@ impl<'a> Layout<'a> {
     pub(super) fn add(&mut self, mounts: &[Mount], own: &Path, tools: &Tools) -> io::Result<()> {
         self.open(mounts)?;
         if self.layers.is_some() {
-            self.share_sources(mounts, own);
+            self.share_sources(mounts, own)?;
         }
         for mount in mounts {
             let target = self.mount_point(mount, mounts)?;
@@ -155,7 +156,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Binds what is mounted at its path on the host, too, where no mount is in it: the container writes no copy of it there.
-    fn share_sources(&mut self, mounts: &[Mount], own: &Path) {
+    fn share_sources(&mut self, mounts: &[Mount], own: &Path) -> io::Result<()> {
         // Without what is mounted in it, such as this root directory.
         let read_only = if self.read_only { ",ro" } else { "" };
         let connection = if self.propagates { ",private" } else { "" };
@@ -163,9 +164,16 @@ impl<'a> Layout<'a> {
         for Mount { source, read_only, .. } in mounts.iter().filter(|mount| !mount.source.starts_with(own)) {
             let is_above = own.starts_with(source) || mounts.iter().any(|mount| mount.path.starts_with(source));
             if !is_above && !self.is_shared(source) && source.canonicalize().is_ok_and(|plain| plain == *source) {
+                // A part of what the node has mounted isn't on the file systems below the layers.
+                if let Some(upper) = self.layers.and_then(|layers| layers.upper(source))
+                    && node_directory::is_below(source)
+                {
+                    create(&upper, source.is_dir())?;
+                }
                 self.line(source, &self.inside(source), *read_only);
             }
         }
+        Ok(())
     }
 
     /// Returns whether the file system of a path of the host, without links, is the host's own.
