@@ -231,7 +231,7 @@ impl Cluster {
             view_tools: Default::default(),
             isolates_containers: options.isolates_containers,
             volume_writes: Default::default(),
-            devices: options.isolates_containers.then(|| Devices::new(&directory)),
+            devices: options.isolates_containers.then(|| Arc::new(Devices::new(&directory))),
             directory,
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),

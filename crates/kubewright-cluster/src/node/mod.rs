@@ -158,7 +158,7 @@ pub(crate) struct NodeContext {
     /// Whether containers have file systems and processes of their own.
     pub(crate) isolates_containers: bool,
     /// The block devices that pods use; `None` if the node doesn't mount any.
-    pub(crate) devices: Option<Devices>,
+    pub(crate) devices: Option<Arc<Devices>>,
     /// Held while the files of a volume are replaced.
     pub(crate) volume_writes: Mutex<()>,
     /// The parent of the pods' directories.

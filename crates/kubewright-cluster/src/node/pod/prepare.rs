@@ -95,6 +95,7 @@ pub(super) async fn prepare(
     let volumes = ContainerVolumes::collect(host, preparation.pod.clone(), container.clone(), changes, owner).await;
     let volumes = volumes.map_err(StartFailure::Volume)?;
     let mut environment = preparation.environment(&volumes, &program, [&directory.home, &root]).await?;
+    volumes.mount_devices(host).await?;
     let mut mounts = volumes.mount(host, &environment, &root)?;
     let (termination, own) = preparation.own_files(&root)?;
     mounts.extend(own);

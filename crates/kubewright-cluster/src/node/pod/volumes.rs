@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use kubewright_apimachinery::watch;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{machine::StartFailure, view::tools};
 use crate::{
@@ -165,8 +165,25 @@ impl ContainerVolumes {
         let only_on_mismatch = policy == Some("OnRootMismatch");
         // Only a node that changes the mounts of the host anyway adds some that outlive a cluster that is killed.
         let mounts = host.isolates_containers;
-        let devices = host.devices.as_ref().map(|devices| (devices, uid(&self.pod)));
+        let devices = host.devices.as_deref().map(|devices| (devices, uid(&self.pod)));
         VolumePlace { pod_directory, memory, mounts, devices, group: self.owner.group, only_on_mismatch }
+    }
+
+    /// Formats, checks and mounts the block devices among the volumes, which may take long.
+    ///
+    /// # Errors
+    /// If that fails for one.
+    pub(crate) async fn mount_devices(&self, host: &NodeContext) -> Result<(), StartFailure> {
+        let Some(devices) = &host.devices else { return Ok(()) };
+        let claimed = volume::mounted(&self.pod, &self.container)
+            .filter(|one| one.persistent_volume_claim.is_some() || one.ephemeral.is_some());
+        for found in claimed {
+            let Ok(Content::Device(device, _)) = self.content(host, found) else { continue };
+            let (devices, uid) = (devices.clone(), uid(&self.pod).to_owned());
+            let mounted = spawn_blocking(move || devices.mount(&uid, &device).map_err(|error| error.to_string()));
+            mounted.await.map_err(|error| error.to_string()).flatten().map_err(|why| set_up_failed(found, &why))?;
+        }
+        Ok(())
     }
 
     /// Writes the volumes, links them below the container's root directory, and returns where they are mounted.
@@ -183,9 +200,7 @@ impl ContainerVolumes {
         let memory = host.memory_directory(uid(&self.pod));
         let mut mounts = Vec::new();
         for found in volume::mounted(&self.pod, &self.container) {
-            let failed = |why: String| {
-                StartFailure::Volume(format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name))
-            };
+            let failed = |why: String| set_up_failed(found, &why);
             let content = self.content(host, found).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
@@ -257,6 +272,11 @@ impl ContainerVolumes {
         }
         Ok(())
     }
+}
+
+/// Returns the failure of a volume, in the kubelet's words.
+fn set_up_failed(volume: &Volume, why: &str) -> StartFailure {
+    StartFailure::Volume(format!("MountVolume.SetUp failed for volume {:?} : {why}", volume.name))
 }
 
 /// Returns the part of a volume that a mount shows.
